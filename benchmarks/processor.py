@@ -20,11 +20,11 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any
 
 from instride import ConsumerRecord, OffsetAndMetadata, Processor, TopicPartition
+from instride._processing.attempts import Desk
+from instride._processing.engine import Engine, EnginePlan, Order
+from instride._processing.lifespan import AsyncLifespan, SyncLifespan
+from instride._processing.workers import LoopWorkers, ThreadWorkers
 from instride.deserializers import RecordReader
-from instride.processing.attempts import Desk
-from instride.processing.engine import Engine, EnginePlan, Order
-from instride.processing.lifespan import AsyncLifespan, SyncLifespan
-from instride.processing.workers import LoopWorkers, ThreadWorkers
 
 PARTITIONS, KEYS, HANDLER = 12, 10_000, 0.005
 

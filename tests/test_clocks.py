@@ -33,10 +33,10 @@ WALL = {
 ALLOWED = Counter(
     {
         ("_net/driver.py", "time.time"): 1,  # metrics of hand-overs, and a reset by duration: see `NetworkMachine`
-        ("spark/tables/delta.py", "time.time"): 1,  # a file's modification time, in the log of the table
-        ("spark/parquet/compaction.py", "time.time"): 1,  # when it replaced files
-        ("spark/parquet/vacuum.py", "time.time"): 1,  # how long ago that was
-        ("spark/handle.py", "datetime.now"): 1,  # the timestamp of a progress report
+        ("spark/_tables/delta.py", "time.time"): 1,  # a file's modification time, in the log of the table
+        ("spark/parquet/_compaction.py", "time.time"): 1,  # when it replaced files
+        ("spark/parquet/_vacuum.py", "time.time"): 1,  # how long ago that was
+        ("spark/_handle.py", "datetime.now"): 1,  # the timestamp of a progress report
     }
 )
 

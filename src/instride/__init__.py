@@ -1,6 +1,19 @@
 """instride: a Kafka consumer that keeps its stride through rebalances (KIP-983)."""
 
 from instride._net.oauth import OAuthClientCredentials
+from instride._processing.async_store import AsyncDatabaseStore
+from instride._processing.attempts import Attempt, current_attempt
+from instride._processing.breaker import CircuitBreaker
+from instride._processing.dead_letters import DeadLetter
+from instride._processing.engine import Tally
+from instride._processing.failures import DeadLetterRecord, Retry, RetryRecord, SkipRecord
+from instride._processing.health import Health, StuckRecord, UnwrittenLetter
+from instride._processing.kit import ProcessorKit
+from instride._processing.outputs import OutputRecord
+from instride._processing.partition_executor import PartitionExecutor
+from instride._processing.processor import Processor
+from instride._processing.running import RunningProcessor
+from instride._processing.store import DatabaseStore
 from instride._wire.sasl.oauthbearer import OAuthToken
 from instride.aio import AsyncConsumer
 from instride.commits import CommitEntry, CommitResult, CommitSnapshot
@@ -12,19 +25,6 @@ from instride.errors import KafkaError
 from instride.interceptors import ConsumerInterceptor
 from instride.ledger import OffsetLedger
 from instride.listeners import AsyncRebalanceListener, RebalanceListener
-from instride.processing.async_store import AsyncDatabaseStore
-from instride.processing.attempts import Attempt, current_attempt
-from instride.processing.breaker import CircuitBreaker
-from instride.processing.dead_letters import DeadLetter
-from instride.processing.engine import Tally
-from instride.processing.failures import DeadLetterRecord, Retry, RetryRecord, SkipRecord
-from instride.processing.health import Health, StuckRecord, UnwrittenLetter
-from instride.processing.kit import ProcessorKit
-from instride.processing.outputs import OutputRecord
-from instride.processing.partition_executor import PartitionExecutor
-from instride.processing.processor import Processor
-from instride.processing.running import RunningProcessor
-from instride.processing.store import DatabaseStore
 from instride.records import (
     ConsumerRecord,
     GroupMetadata,

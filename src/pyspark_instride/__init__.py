@@ -38,25 +38,25 @@ class DefaultSource(DataSource):
 
     def schema(self) -> StructType:
         """Raises ConfigError for a wrong option."""
-        from instride.spark.data_source import source_schema  # noqa: PLC0415 - law 2
+        from instride.spark._data_source import source_schema  # noqa: PLC0415 - law 2
 
         return source_schema(self._options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Raises ConfigError for a wrong option, or another schema than the source's own."""
-        from instride.spark.data_source import batch_reader  # noqa: PLC0415 - law 2
+        from instride.spark._data_source import batch_reader  # noqa: PLC0415 - law 2
 
         return batch_reader(self._options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - PySpark's name
         """Raises as `reader`."""
-        from instride.spark.data_source import stream_reader  # noqa: PLC0415 - law 2
+        from instride.spark._data_source import stream_reader  # noqa: PLC0415 - law 2
 
         return stream_reader(self._options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - PySpark's
         """Raises ConfigError for a wrong option, or rows that are no records."""
-        from instride.spark.data_source.writing import BatchWriter, write_task  # noqa: PLC0415 - law 2
+        from instride.spark._data_source.writing import BatchWriter, write_task  # noqa: PLC0415 - law 2
 
         return BatchWriter(write_task(self._options, schema, overwrite=overwrite))
 
@@ -66,6 +66,6 @@ class DefaultSource(DataSource):
         overwrite: bool,  # noqa: FBT001
     ) -> DataSourceStreamWriter:
         """Raises as `writer`."""
-        from instride.spark.data_source.writing import StreamWriter, write_task  # noqa: PLC0415 - law 2
+        from instride.spark._data_source.writing import StreamWriter, write_task  # noqa: PLC0415 - law 2
 
         return StreamWriter(write_task(self._options, schema, overwrite=overwrite))

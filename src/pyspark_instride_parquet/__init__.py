@@ -29,12 +29,12 @@ class DefaultSource(DataSource):
 
     def schema(self) -> StructType:
         """Raises ConfigError, NotASinkError, CorruptManifestError, MissingDataError."""
-        from instride.spark.parquet.data_source import parquet_schema  # noqa: PLC0415 - not in every session
+        from instride.spark.parquet._data_source import parquet_schema  # noqa: PLC0415 - not in every session
 
         return parquet_schema(self._options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Raises ConfigError."""
-        from instride.spark.parquet.data_source import ParquetReader  # noqa: PLC0415 - not in every session
+        from instride.spark.parquet._data_source import ParquetReader  # noqa: PLC0415 - not in every session
 
         return ParquetReader(self._options, schema)

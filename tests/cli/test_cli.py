@@ -46,7 +46,7 @@ def test_doctor_says_what_runs_here() -> None:
 def test_without_its_extra_it_says_what_to_install(tmp_path: Path) -> None:
     (tmp_path / "typer.py").write_text("raise ModuleNotFoundError('no typer', name='typer')\n")
     ended = subprocess.run(
-        [sys.executable, "-c", "import sys; from instride.cli import main; sys.exit(main())"],
+        [sys.executable, "-c", "import sys; from instride._cli import main; sys.exit(main())"],
         env={**os.environ, "PYTHONPATH": str(tmp_path)},
         capture_output=True,
         text=True,

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from instride import ConsumerRecord
-from instride.cli import dead_letters
+from instride._cli import dead_letters
 
 EVIL = "\x1b]0;owned\x07\r\n\u202e\x9b2J"
 TOLD = {

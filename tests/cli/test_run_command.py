@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from instride.cli.targets import settings_of
-from instride.cli.worker import loaded
+from instride._cli.targets import settings_of
+from instride._cli.worker import loaded
 from instride.errors import ConfigError
 
 INSTRIDE = Path(sysconfig.get_path("scripts")) / "instride"

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from instride.cli.supervisor import CANNOT_BEGIN, FAILED, Action, Send, Start, Supervisor
+from instride._cli.supervisor import CANNOT_BEGIN, FAILED, Action, Send, Start, Supervisor
 
 TERM, KILL = signal.SIGTERM, signal.SIGKILL
 

@@ -80,6 +80,48 @@ def test_what_is_private_or_overridden_is_not(folder: Path) -> None:
     assert "Of the base, and overridden." not in text
 
 
+SOURCE = Path(__file__).parents[2] / "src"
+HOMES = {
+    "aio",
+    "commits",
+    "config",
+    "consumer",
+    "consumer_records",
+    "deserializers",
+    "interceptors",
+    "ledger",
+    "listeners",
+}
+"""Modules of the root that are not in the reference themselves: `instride` offers what is public of them."""
+INNER = {"instride.errors", "instride.testing"}
+"""What is public of their modules they offer themselves; tests and tools of the project use the others."""
+
+
+def doors(source: Path) -> set[str]:
+    """Every module and package that a user could take for public: neither it nor what it is in has an underscore."""
+    found = set()
+    for path in (source / "instride").rglob("*.py"):
+        name = ".".join(path.relative_to(source).with_suffix("").parts).removesuffix(".__init__")
+        if "._" not in name and not any(name.startswith(f"{each}.") for each in INNER):
+            found.add(name)
+    return found - {f"instride.{each}" for each in HOMES}
+
+
+def test_what_has_no_underscore_is_in_the_reference() -> None:
+    assert doors(SOURCE) - set(PUBLIC) == set()
+    assert set(PUBLIC) - doors(SOURCE) == {"instride.testing.check", "instride.testing.simulation", "pytest_instride"}
+
+
+@pytest.mark.parametrize("path", ["spark/run.py", "spark/parquet/files.py", "cli/__init__.py", "processing/engine.py"])
+def test_a_new_module_without_underscore_is_noticed(tmp_path: Path, path: str) -> None:
+    (tmp_path / "instride" / path).parent.mkdir(parents=True)
+    for each in (path, "_processing.py", "consumer.py", "errors.py", "spark/_run.py", "spark/_tables/delta.py"):
+        (tmp_path / "instride" / each).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "instride" / each).touch()
+    new = f"instride.{path.removesuffix('.py').removesuffix('/__init__').replace('/', '.')}"
+    assert doors(tmp_path) - set(PUBLIC) == {new}
+
+
 @pytest.mark.parametrize("kind", [Consumer, RangeConsumer, OffsetLedger, ConsumerRecords])
 def test_every_public_method_has_its_entry(kind: type) -> None:
     text = pages(Source(Path(__file__).parents[2] / "src"))["instride.md"]

@@ -261,7 +261,7 @@ def test_a_service_is_called_and_what_it_refused_is_sent_again(
     wait_until(lambda: end_of(kafka, letters) == len(refused), program)
     Service.takes_all = True
     replay = ["dead-letters", "replay", letters, "--bootstrap-servers", kafka.bootstrap_servers]
-    command = [sys.executable, "-c", "from instride.cli import main; main()", *replay]
+    command = [sys.executable, "-c", "from instride._cli import main; main()", *replay]
     subprocess.run(command, check=True, capture_output=True)
     wait_until(lambda: len(Service.taken) == EACH, program)
     program.process.send_signal(signal.SIGTERM)

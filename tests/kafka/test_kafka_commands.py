@@ -15,7 +15,7 @@ from kafka_help import PATIENCE, fill, settings, tps, until
 from typer.testing import CliRunner
 
 from instride import Consumer, ConsumerRecord, OutputRecord, Processor
-from instride.cli._app import app
+from instride._cli._app import app
 from instride.testing import LocalKafka
 
 INSTRIDE = Path(sysconfig.get_path("scripts")) / "instride"

@@ -10,12 +10,12 @@ from uuid import UUID
 from processing_help import commit
 
 from instride import ConsumerRecord, OffsetAndMetadata, TopicPartition
+from instride._processing.attempts import Desk
+from instride._processing.engine import Batch, Engine, EnginePlan, Job, Task, Verdict
+from instride._processing.failures import Failures, Retry
+from instride._processing.remembered import decode
 from instride.consumer_records import Stretch
 from instride.deserializers import RecordReader
-from instride.processing.attempts import Desk
-from instride.processing.engine import Batch, Engine, EnginePlan, Job, Task, Verdict
-from instride.processing.failures import Failures, Retry
-from instride.processing.remembered import decode
 
 __all__ = ["TOPIC_ID", "Bench", "desk_of", "keyed"]
 

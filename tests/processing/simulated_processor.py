@@ -17,16 +17,16 @@ from typing import Any
 from awaited import awaited_store
 
 from instride import ConsumerRecord, DatabaseStore, TopicPartition
+from instride._processing.async_store import AsyncTransactions
+from instride._processing.attempts import enter_attempt
+from instride._processing.breaker import CircuitBreaker
+from instride._processing.engine import Batch, Engine, EnginePlan, Job, Lane, Order, Task
+from instride._processing.failures import Failures, Retry
+from instride._processing.rounds import Pace, Rounds, Verb
+from instride._processing.store import Transactions
 from instride._wire.decoder import replaced
 from instride.commits import CommitEntry, CommitOutcome, CommitSnapshot
 from instride.consumer_records import ConsumerRecords, Stretch
-from instride.processing.async_store import AsyncTransactions
-from instride.processing.attempts import enter_attempt
-from instride.processing.breaker import CircuitBreaker
-from instride.processing.engine import Batch, Engine, EnginePlan, Job, Lane, Order, Task
-from instride.processing.failures import Failures, Retry
-from instride.processing.rounds import Pace, Rounds, Verb
-from instride.processing.store import Transactions
 from instride.testing.simulation import Member, UserLoop
 from instride.testing.simulation.process import Sleep
 

@@ -15,9 +15,9 @@ import pytest
 from awaited import AwaitedConnection, awaited_store
 
 from instride import AsyncDatabaseStore, ConsumerRecord, DatabaseStore, Processor, Retry, SkipRecord, TopicPartition
+from instride._processing.attempts import enter_attempt
+from instride._processing.engine import Lane, Task
 from instride.errors import ConfigError, IllegalStateError, StorePositionError
-from instride.processing.attempts import enter_attempt
-from instride.processing.engine import Lane, Task
 
 T0 = TopicPartition("t", 0)
 ID, OTHER_ID = UUID(int=1), UUID(int=2)

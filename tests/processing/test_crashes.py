@@ -13,10 +13,10 @@ from engine_help import TOPIC_ID, Bench, keyed
 from processing_help import P0, commit, tp
 
 from instride import OffsetAndMetadata, TopicPartition
+from instride._processing.engine import Batch, Engine, EnginePlan, Job, Task
+from instride._processing.failures import Failures, Retry
+from instride._processing.remembered import Mark, decode
 from instride.errors import HandlerDiedError
-from instride.processing.engine import Batch, Engine, EnginePlan, Job, Task
-from instride.processing.failures import Failures, Retry
-from instride.processing.remembered import Mark, decode
 
 Place = tuple[TopicPartition, int]
 

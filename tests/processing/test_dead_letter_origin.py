@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from instride import ConsumerRecord, OutputRecord, Processor
-from instride.processing.dead_letters import DeadLetter
-from instride.processing.origin import DeadLetterOrigin, replay_of
+from instride._processing.dead_letters import DeadLetter
+from instride._processing.origin import DeadLetterOrigin, replay_of
 
 
 def letter_of(headers: tuple[tuple[str, bytes | None], ...] = ()) -> DeadLetter:

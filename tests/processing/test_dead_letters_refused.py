@@ -11,12 +11,12 @@ from engine_help import Bench, desk_of, keyed
 from processing_help import P0
 
 from instride import ConsumerRecord, UnwrittenLetter
+from instride._processing.dead_letters import DeadLetter
+from instride._processing.health import metrics, unwritten_letters
+from instride._processing.lifespan import AsyncLifespan
+from instride._processing.origin import DeadLetterOrigin, replay_of
+from instride._processing.workers import LoopWorkers, write_letter
 from instride.errors import RecordTooLargeError
-from instride.processing.dead_letters import DeadLetter
-from instride.processing.health import metrics, unwritten_letters
-from instride.processing.lifespan import AsyncLifespan
-from instride.processing.origin import DeadLetterOrigin, replay_of
-from instride.processing.workers import LoopWorkers, write_letter
 
 _LOCK = threading.RLock()
 LARGE = b"v" * 5_000

@@ -9,10 +9,10 @@ from engine_help import TOPIC_ID, Bench, keyed
 from processing_help import P0, P1, commit, tp
 
 from instride import DeadLetterRecord, OffsetAndMetadata, Retry, RetryRecord, SkipRecord
+from instride._processing.engine import Task
+from instride._processing.failures import Step
 from instride.consumer_records import Stretch
 from instride.errors import DeserializationError
-from instride.processing.engine import Task
-from instride.processing.failures import Step
 
 
 def offsets(tasks: list[Task]) -> list[int]:

@@ -10,9 +10,9 @@ from engine_help import Bench, keyed
 from processing_help import P0, P1, commit
 
 from instride import Retry
+from instride._processing.engine import Batch
+from instride._processing.failures import Step
 from instride.errors import DeserializationError
-from instride.processing.engine import Batch
-from instride.processing.failures import Step
 
 
 def offsets(batch: Batch) -> list[int]:

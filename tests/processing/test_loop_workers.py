@@ -15,11 +15,11 @@ from engine_help import desk_of, keyed
 from processing_help import P0
 
 from instride import ConsumerRecord, OffsetAndMetadata, Retry, current_attempt
-from instride.processing.engine import Engine, EnginePlan, Order
-from instride.processing.event_loop import new_event_loop
-from instride.processing.failures import Failures
-from instride.processing.lifespan import AsyncLifespan
-from instride.processing.workers import LoopWorkers
+from instride._processing.engine import Engine, EnginePlan, Order
+from instride._processing.event_loop import new_event_loop
+from instride._processing.failures import Failures
+from instride._processing.lifespan import AsyncLifespan
+from instride._processing.workers import LoopWorkers
 
 Record = ConsumerRecord[Any, Any]
 mark: ContextVar[int] = ContextVar("mark")
@@ -182,7 +182,7 @@ def test_the_loop_of_a_users_policy_is_left_as_it_is(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.skipif(sys.platform != "linux", reason="it is Linux's")
 def test_where_there_are_too_many_files_for_select_the_loop_is_asyncios(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("instride.processing.event_loop._SELECTABLE", 0)
+    monkeypatch.setattr("instride._processing.event_loop._SELECTABLE", 0)
     loop = new_event_loop()
     loop.run_until_complete(asyncio.sleep(0.0001))
     loop.close()

@@ -6,9 +6,9 @@ import pytest
 from processing_help import P0, P1, commit, offsets, records, tp
 
 from instride import ConsumerRecord, OffsetRange
+from instride._processing.partition_queues import PartitionQueues, Task
 from instride.consumer_records import Stretch
 from instride.errors import IllegalStateError, OffsetGapError
-from instride.processing.partition_queues import PartitionQueues, Task
 
 Queues = PartitionQueues[ConsumerRecord]
 BAD = ValueError("bad")

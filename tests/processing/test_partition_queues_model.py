@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from processing_help import commit, records, tp
 
 from instride import ConsumerRecord, TopicPartition
-from instride.processing.partition_queues import PartitionQueues, Task
+from instride._processing.partition_queues import PartitionQueues, Task
 
 Action = tuple[Any, ...]
 LOG = (0, 1, 3, 4, 7, 8, 9, 12)

@@ -15,12 +15,12 @@ from engine_help import desk_of
 from processing_help import P0
 
 from instride import ConsumerRecord, OffsetAndMetadata, OutputRecord, Processor, Retry
+from instride._processing.engine import Engine, EnginePlan, Job, Verdict
+from instride._processing.failures import Failures
+from instride._processing.process_child import Spec
+from instride._processing.process_workers import ProcessWorkers, pickled
 from instride.deserializers import RecordReader
 from instride.errors import ConfigError, DeserializationError, HandlerDiedError
-from instride.processing.engine import Engine, EnginePlan, Job, Verdict
-from instride.processing.failures import Failures
-from instride.processing.process_child import Spec
-from instride.processing.process_workers import ProcessWorkers, pickled
 
 PATIENCE = 120.0
 

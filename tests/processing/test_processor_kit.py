@@ -16,9 +16,9 @@ import pytest
 from processing_help import tp
 
 from instride import ConsumerRecord, Processor, Retry, TopicPartition, current_attempt
+from instride._processing.arrow_batches import in_arrow
 from instride._wire.arrow import schema
 from instride.errors import IllegalStateError
-from instride.processing.arrow_batches import in_arrow
 
 
 def values(found: list[ConsumerRecord[Any, Any]]) -> list[Any]:

@@ -12,7 +12,7 @@ import pytest
 from simulated_processor import ATTEMPTS, Bank, Course, processor_loop
 
 from instride import TopicPartition
-from instride.processing.engine import Order
+from instride._processing.engine import Order
 from instride.testing import SimulatedCluster
 from instride.testing.simulation import check, plan_for, transcript
 from instride.testing.simulation.history import Event

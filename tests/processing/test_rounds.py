@@ -11,6 +11,8 @@ from engine_help import keyed
 from processing_help import P0
 
 from instride import OffsetAndMetadata
+from instride._processing.engine import Engine, EnginePlan, Task
+from instride._processing.rounds import Pace, Rounds, Verb
 from instride.consumer_records import ConsumerRecords
 from instride.errors import (
     ConsumerClosedError,
@@ -20,8 +22,6 @@ from instride.errors import (
     KafkaTimeoutError,
     WakeupError,
 )
-from instride.processing.engine import Engine, EnginePlan, Task
-from instride.processing.rounds import Pace, Rounds, Verb
 
 
 class Nobody:

@@ -17,9 +17,9 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from instride import ConsumerRecord, DatabaseStore, Processor, Retry, SkipRecord, TopicPartition
+from instride._processing.attempts import enter_attempt
+from instride._processing.engine import Lane, Task
 from instride.errors import ConfigError, IllegalStateError, StorePositionError
-from instride.processing.attempts import enter_attempt
-from instride.processing.engine import Lane, Task
 
 T0 = TopicPartition("t", 0)
 ID, OTHER_ID = UUID(int=1), UUID(int=2)
@@ -293,7 +293,7 @@ def test_a_table_that_cannot_be_made_is_told_of_by_the_driver(tmp_path: Path) ->
     ],
 )
 def test_every_style_of_parameters(style: Any, expected: tuple[str, Any]) -> None:
-    from instride.processing.store import bound
+    from instride._processing.store import bound
 
     assert bound("a = ?, b = ?", (5, "x"), style) == expected
 

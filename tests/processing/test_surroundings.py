@@ -22,12 +22,12 @@ from engine_help import desk_of, keyed
 from processing_help import P0, tp
 
 from instride import ConsumerRecord, OffsetAndMetadata, OutputRecord, Processor, Retry, current_attempt
+from instride._processing.engine import Engine, EnginePlan
+from instride._processing.failures import Failures
+from instride._processing.health import Health
+from instride._processing.lifespan import SyncLifespan
+from instride._processing.workers import ThreadWorkers
 from instride.errors import ConfigError, IllegalStateError
-from instride.processing.engine import Engine, EnginePlan
-from instride.processing.failures import Failures
-from instride.processing.health import Health
-from instride.processing.lifespan import SyncLifespan
-from instride.processing.workers import ThreadWorkers
 
 PATIENCE = 60.0
 Record = ConsumerRecord[Any, Any]

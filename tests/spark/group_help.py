@@ -13,8 +13,8 @@ from typing import Any
 
 from pipeline_help import PATIENCE, wait_for
 
-from instride.spark.data_source import source_schema, stream_reader
-from instride.spark.data_source.reading import RangesPartition
+from instride.spark._data_source import source_schema, stream_reader
+from instride.spark._data_source.reading import RangesPartition
 from instride.testing import LocalKafka
 
 __all__ = ["Checkpoint", "Played"]

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 
 from instride.records import TopicPartition
-from instride.spark.parquet import ParquetSink, files, read_table
+from instride.spark.parquet import ParquetSink, read_table
+from instride.spark.parquet import _files as files
 from instride.spark.sink import CommitOutcome, JobResult, OutputRange, WrittenRange
 
 __all__ = ["PARTITION", "Crash", "DeadFrom", "FailingFrom", "SystemCalls", "batches", "commit", "rows", "span", "write"]

@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlparse
 import pyarrow.parquet as pq
 from app_help import App
 
-from instride.spark.data_source.offsets import BatchPlan
+from instride.spark._data_source.offsets import BatchPlan
 from instride.testing import LocalKafka
 
 __all__ = ["QueryApp"]

@@ -20,11 +20,12 @@ from instride.commits import CommitSnapshot
 from instride.errors import KafkaTimeoutError
 from instride.observers import Observer
 from instride.records import OffsetRange, TopicPartition
-from instride.spark.events import PipelineEvent
-from instride.spark.planning import Limits
-from instride.spark.range_reader import ReaderSettings
-from instride.spark.report import JobEnded, RangePart, RangeProblem, RangeReport, Reported
-from instride.spark.run import Message, PipelineRun, RunSettings, inbox_dispatcher
+from instride.spark._events import PipelineEvent
+from instride.spark._planning import Limits
+from instride.spark._range_reader import ReaderSettings
+from instride.spark._report import JobEnded, RangePart, RangeProblem, RangeReport, Reported
+from instride.spark._run import Message, PipelineRun, RunSettings, inbox_dispatcher
+from instride.spark._task import RangeTask
 from instride.spark.sink import (
     CommitOutcome,
     CommitStatus,
@@ -34,7 +35,6 @@ from instride.spark.sink import (
     RangeWriter,
     WrittenRange,
 )
-from instride.spark.task import RangeTask
 from instride.telemetry import OwnershipChange, OwnershipChanged
 
 __all__ = ["TOPIC", "FakeConsumer", "FakeRunner", "MemorySink", "Script", "Stage", "tp", "until"]

@@ -20,7 +20,7 @@ from pyspark.sql.types import LongType, StructType
 from session_help import local_session
 
 from instride.spark import recommended_conf, source
-from instride.spark.connect_jobs import over_connect
+from instride.spark._connect_jobs import over_connect
 from instride.testing import LocalKafka
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(900)]

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 from instride.errors import PipelineError
-from instride.spark.connect_jobs import ConnectJobRunner
-from instride.spark.report import JobEnded, JobMessage, RangePart, RangeReport, Reported
+from instride.spark._connect_jobs import ConnectJobRunner
+from instride.spark._report import JobEnded, JobMessage, RangePart, RangeReport, Reported
+from instride.spark._task import RangeTask
 from instride.spark.sink import OutputRange
-from instride.spark.task import RangeTask
 
 RANGES = [OutputRange(topic="t", partition=number, start=0, end=5) for number in range(3)]
 Rows = list[dict[str, str]]

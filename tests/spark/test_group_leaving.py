@@ -16,7 +16,7 @@ import pytest
 import instride
 from instride.errors import ConfigError, IllegalStateError, KafkaTimeoutError
 from instride.spark import stop
-from instride.spark.data_source.leaving import Door, new_token
+from instride.spark._data_source.leaving import Door, new_token
 
 
 class Query:
@@ -108,7 +108,7 @@ def test_a_query_over_connect_is_refused() -> None:
 
 
 SOURCE = """
-from instride.spark.data_source import source_schema, stream_reader
+from instride.spark._data_source import source_schema, stream_reader
 given = {"kafka.bootstrap.servers": "localhost:1", "subscribe": "t", "consumerGroup": "g"}
 made = stream_reader(given, source_schema(given))
 limit = made.getDefaultReadLimit()

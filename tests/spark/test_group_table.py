@@ -11,9 +11,9 @@ from pyspark.sql.datasource import DataSourceStreamReader
 
 from instride.errors import ConfigError, IllegalStateError
 from instride.records import TopicPartition
-from instride.spark.data_source import source_schema, stream_reader
-from instride.spark.data_source.group_table import GroupTable
-from instride.spark.data_source.offsets import BatchPlan, GroupMark, Span
+from instride.spark._data_source import source_schema, stream_reader
+from instride.spark._data_source.group_table import GroupTable
+from instride.spark._data_source.offsets import BatchPlan, GroupMark, Span
 
 MARK = GroupMark(group="g", subscribed="t", run="0123456789abcdef")
 NOTHING = BatchPlan()

@@ -12,8 +12,8 @@ from pyspark.sql.types import BinaryType, LongType, StringType, StructType
 
 from instride import Consumer, TopicPartition
 from instride.errors import ConfigError, SinkError
-from instride.spark.data_source.columns import spark_schema
-from instride.spark.data_source.writing import close_producers, write_task
+from instride.spark._data_source.columns import spark_schema
+from instride.spark._data_source.writing import close_producers, write_task
 from instride.testing import LocalKafka
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092", "topic": "t"}

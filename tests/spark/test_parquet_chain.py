@@ -12,8 +12,8 @@ from parquet_help import PARTITION, commit, span, write
 
 from instride.errors import CorruptManifestError, SinkError
 from instride.spark.parquet import LocalManifestStore, Manifest, ManifestStore, ParquetSink, read_table
-from instride.spark.parquet.chain import Chain
-from instride.spark.parquet.manifest import decode, encode, key_of
+from instride.spark.parquet._chain import Chain
+from instride.spark.parquet._manifest import decode, encode, key_of
 from instride.spark.sink import FileInfo
 
 KEY = key_of("flights", 3, 2)
@@ -86,7 +86,7 @@ def test_a_copied_manifest_is_found_out() -> None:
 
 def test_a_manifest_of_a_newer_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("instride.spark.parquet.manifest.VERSION", 2)
+        patch.setattr("instride.spark.parquet._manifest.VERSION", 2)
         newer = encode(manifest(2, 0, 5))
     with pytest.raises(CorruptManifestError, match="use a newer instride"):
         decode(newer, KEY)

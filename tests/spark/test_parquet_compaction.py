@@ -13,8 +13,8 @@ from parquet_help import PARTITION, Crash, DeadFrom, SystemCalls, commit, rows, 
 
 from instride.errors import CorruptManifestError, MissingDataError, SinkWriteError
 from instride.spark.parquet import LocalManifestStore, ParquetSink, compact, read_files, read_table, vacuum
-from instride.spark.parquet.chain import Chain
-from instride.spark.parquet.checkpoint import checkpoint_key
+from instride.spark.parquet._chain import Chain
+from instride.spark.parquet._checkpoint import checkpoint_key
 from instride.spark.sink import CommitStatus
 
 
@@ -114,7 +114,7 @@ def test_what_was_replaced_stays_for_readers_that_began_before(sink: ParquetSink
 def _read_late(folder: Path, snapshot: list[Path]) -> None:
     """A reader that took its snapshot long ago, and opens its files now."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("instride.spark.parquet.read.read_files", lambda *_, **__: snapshot)
+        patch.setattr("instride.spark.parquet._read.read_files", lambda *_, **__: snapshot)
         read_table(folder)
 
 

@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 
 from instride.errors import ConfigError, MissingDataError, NotASinkError
 from instride.spark.parquet import ParquetSink, compact, read_files, vacuum
-from instride.spark.parquet import data_source as module
+from instride.spark.parquet import _data_source as module
 from pyspark_instride_parquet import DefaultSource
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from instride.records import OffsetRange, TopicPartition
-from instride.spark.events import (
+from instride.spark._events import (
     JobFinished,
     JobStarted,
     PipelineEvent,
@@ -16,7 +16,7 @@ from instride.spark.events import (
     RangeDropped,
     RangeFailed,
 )
-from instride.spark.handle import PipelineQuery
+from instride.spark._handle import PipelineQuery
 from instride.telemetry import OwnershipChange, OwnershipChanged
 
 Hear = Callable[[PipelineEvent], None]

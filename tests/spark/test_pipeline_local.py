@@ -21,9 +21,9 @@ from session_help import local_session
 
 from instride import Consumer, TopicPartition
 from instride._net import transport
+from instride._processing.origin import DeadLetterOrigin
 from instride._wire.connection import Connection, Received
 from instride.errors import ConfigError, IllegalStateError, PipelineError, RangeFailedError, WrongTopicError
-from instride.processing.origin import DeadLetterOrigin
 from instride.spark import (
     JobStarted,
     ParquetSink,
@@ -109,7 +109,7 @@ def test_gaps_of_transactions_are_passed_also_at_the_end_of_a_range_and_of_a_par
     runner: Build, kafka: LocalKafka, kafka_topic: Topic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Aborted records and markers take offsets; the last offset of the log is a marker. Tasks share ranges here."""
-    monkeypatch.setattr("instride.spark.planning._PART", 10)
+    monkeypatch.setattr("instride.spark._planning._PART", 10)
     topic = kafka_topic(2)
     values = []
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": topic})

@@ -19,7 +19,7 @@ from instride.errors import (
     WrongTopicError,
 )
 from instride.records import TopicPartition
-from instride.spark.events import (
+from instride.spark._events import (
     JobFinished,
     JobStarted,
     PipelineEvent,
@@ -27,7 +27,7 @@ from instride.spark.events import (
     RangeDropped,
     RangeFailed,
 )
-from instride.spark.planning import Limits
+from instride.spark._planning import Limits
 from instride.telemetry import OwnershipChange, OwnershipChanged
 
 

@@ -13,19 +13,21 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from instride._processing.dead_letters import DeadLetter
+from instride._processing.origin import DeadLetterOrigin
 from instride.errors import CorruptRecordError, OffsetsGoneError
-from instride.processing.dead_letters import DeadLetter
-from instride.processing.origin import DeadLetterOrigin
-from instride.spark import ParquetSink, Pipeline, dead_letters, task
-from instride.spark.data_source.splitting import cut
-from instride.spark.dead_letters import DeadLetters
-from instride.spark.functions import pickle_function
-from instride.spark.jobs import _Reports
+from instride.spark import ParquetSink, Pipeline
+from instride.spark import _dead_letters as dead_letters
+from instride.spark import _task as task
+from instride.spark._data_source.splitting import cut
+from instride.spark._dead_letters import DeadLetters
+from instride.spark._functions import pickle_function
+from instride.spark._jobs import _Reports
+from instride.spark._range_reader import ReaderSettings
+from instride.spark._report import JobMessage, RangePart, RangeReport, Reported, whole
+from instride.spark._task import BatchFormat, CalledPer, RangeTask
 from instride.spark.parquet import read_table
-from instride.spark.range_reader import ReaderSettings
-from instride.spark.report import JobMessage, RangePart, RangeReport, Reported, whole
 from instride.spark.sink import JobResult, OutputRange
-from instride.spark.task import BatchFormat, CalledPer, RangeTask
 
 WANTED = OutputRange(topic="t", partition=0, start=10, end=14)
 SETTINGS = ReaderSettings(bootstrap_servers="nowhere:1")

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from instride.records import OffsetRange, TopicPartition
-from instride.spark.planning import Limits, Planner
+from instride.spark._planning import Limits, Planner
 
 LIMITS = Limits(range_records=100, range_bytes=1 << 30, jobs=4, linger=0.0, retries=2, backoff=1.0, backoff_max=3.0)
 

@@ -7,8 +7,8 @@ import io
 import pytest
 
 from instride.records import OffsetRange, TopicPartition
-from instride.spark.events import JobFinished, JobStarted, PipelineEvent, RangeCommitted, RangeFailed
-from instride.spark.progress_line import ProgressLine
+from instride.spark._events import JobFinished, JobStarted, PipelineEvent, RangeCommitted, RangeFailed
+from instride.spark._progress_line import ProgressLine
 from instride.telemetry import OwnershipChange, OwnershipChanged
 
 

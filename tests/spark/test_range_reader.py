@@ -10,7 +10,7 @@ import pytest
 from pipeline_help import fill
 
 from instride.errors import KafkaTimeoutError
-from instride.spark.range_reader import RangeReader, ReaderSettings
+from instride.spark._range_reader import RangeReader, ReaderSettings
 from instride.spark.sink import OutputRange
 from instride.testing import LocalKafka
 

@@ -25,8 +25,8 @@ from pyspark.sql.datasource import (
 )
 
 from instride.records import TopicPartition
-from instride.spark.data_source.filters import narrowed
-from instride.spark.data_source.offsets import Span
+from instride.spark._data_source.filters import narrowed
+from instride.spark._data_source.offsets import Span
 
 TIME = datetime(2024, 1, 1, tzinfo=UTC)
 MILLISECONDS = 1_704_067_200_000

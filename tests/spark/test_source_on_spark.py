@@ -19,7 +19,7 @@ from session_help import local_session
 from instride import Consumer, OffsetAndMetadata, TopicPartition
 from instride.errors import ConfigError
 from instride.spark import recommended_conf, source
-from instride.spark.listener import offsets_behind
+from instride.spark._listener import offsets_behind
 from instride.testing import LocalKafka
 
 # Each query starts Python processes, one after another: slow beside a full load.

@@ -10,7 +10,7 @@ import pytest
 
 from instride.errors import ConfigError
 from instride.records import TopicPartition
-from instride.spark.data_source.options import EARLIEST, LATEST, Bound, Options, Topics, parse_options
+from instride.spark._data_source.options import EARLIEST, LATEST, Bound, Options, Topics, parse_options
 
 DOCS = Path(__file__).parents[2] / "docs" / "spark-source.md"
 BASE = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "t"}
@@ -234,7 +234,7 @@ def test_no_secret_is_in_a_text_of_the_options() -> None:
 def test_the_page_names_every_option() -> None:
     page = DOCS.read_text(encoding="utf-8")
     named = {name.lower() for name in re.findall(r"`([\w.]+)`", page)}
-    from instride.spark.data_source import options, security
+    from instride.spark._data_source import options, security
 
     assert set(options._TAKEN) <= named
     kafka = (

@@ -17,12 +17,12 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, Read
 from instride.errors import ConfigError, KafkaTimeoutError, OffsetsGoneError
 from instride.records import TopicPartition
 from instride.spark import OffsetsBehindListener
-from instride.spark.data_source import batch, batch_reader, source_schema, stream
-from instride.spark.data_source.admission import Pace, admitted
-from instride.spark.data_source.offsets import BatchPlan, Found, Span
-from instride.spark.data_source.options import Bound, Topics, parse_options
-from instride.spark.data_source.reading import RangesPartition
-from instride.spark.data_source.splitting import tasks_of
+from instride.spark._data_source import batch, batch_reader, source_schema, stream
+from instride.spark._data_source.admission import Pace, admitted
+from instride.spark._data_source.offsets import BatchPlan, Found, Span
+from instride.spark._data_source.options import Bound, Topics, parse_options
+from instride.spark._data_source.reading import RangesPartition
+from instride.spark._data_source.splitting import tasks_of
 from instride.spark.sink import OutputRange
 
 
@@ -167,7 +167,7 @@ def brokers(monkeypatch: pytest.MonkeyPatch) -> Brokers:
     played = Brokers()
     played.logs = {tp(0): (0, 10), tp(1): (0, 0)}
     monkeypatch.setattr(stream, "Cluster", lambda options: played)
-    monkeypatch.setattr("instride.spark.data_source.stream.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("instride.spark._data_source.stream.time.sleep", lambda seconds: None)
     return played
 
 

@@ -17,11 +17,11 @@ from table_help import READERS, catalog, delta, iceberg
 from instride.errors import MissingDataError, NotASinkError, SinkError, SinkWriteError
 from instride.records import TopicPartition
 from instride.spark import DeltaSink, IcebergSink
+from instride.spark._tables.combining import Combiner
+from instride.spark._tables.table_sink import Reached, Snapshot, TableSink
+from instride.spark._tables.writer import TableWriter
 from instride.spark.contract import CHECKS, SCHEMA, SinkUnderTest
 from instride.spark.sink import CommitOutcome, CommitStatus, FileInfo, JobResult, OutputRange, Sink, WrittenRange
-from instride.spark.tables.combining import Combiner
-from instride.spark.tables.table_sink import Reached, Snapshot, TableSink
-from instride.spark.tables.writer import TableWriter
 
 COMMITTED, CONFLICT = CommitStatus.COMMITTED, CommitStatus.CONFLICT
 Place = Callable[[Path], SinkUnderTest]

@@ -1,14 +1,13 @@
-"""instride on Spark: `Pipeline`, its events, and the sinks it writes to.
+"""instride on Spark: `Pipeline`, its events, and the sinks it writes to."""
 
-Pipeline  ->  run (the loop)  ->  membership, planning, jobs, committing      in the driver
-                                  task, range_reader, a sink's writer         on the executors
-"""
+# In the driver: _pipeline, its loop _run, and what the loop asks (_membership, _planning, _jobs, _committing).
+# On the executors: _task, _range_reader, and the writer of a sink.
 
-from instride.spark.conf import recommended_conf
-from instride.spark.data_source.leaving import stop
-from instride.spark.data_source.readers import source
-from instride.spark.database import DatabaseSink
-from instride.spark.events import (
+from instride.spark._conf import recommended_conf
+from instride.spark._data_source.leaving import stop
+from instride.spark._data_source.readers import source
+from instride.spark._database import DatabaseSink
+from instride.spark._events import (
     JobFinished,
     JobStarted,
     PipelineEvent,
@@ -16,12 +15,12 @@ from instride.spark.events import (
     RangeDropped,
     RangeFailed,
 )
-from instride.spark.handle import PipelineQuery
-from instride.spark.listener import OffsetsBehindListener
+from instride.spark._handle import PipelineQuery
+from instride.spark._listener import OffsetsBehindListener
+from instride.spark._pipeline import Pipeline
+from instride.spark._tables import DeltaSink, IcebergSink
 from instride.spark.parquet import ParquetSink
-from instride.spark.pipeline import Pipeline
 from instride.spark.sink import Sink
-from instride.spark.tables import DeltaSink, IcebergSink
 
 __all__ = [
     "Pipeline",

@@ -23,7 +23,7 @@ The contract, by numbered laws
 A job's id is unique among all applications and all runs (`new_job_id`). A job that is tried again may keep
 its id or take a new one; both are safe.
 
-How a database does it: see `instride.spark.database`, or the page on tables as sinks.
+How a database does it: see `DatabaseSink`, or the page on tables as sinks.
 """
 
 from __future__ import annotations

@@ -11,9 +11,9 @@ from collections.abc import Callable, Collection, Generator
 from typing import TYPE_CHECKING, Any
 
 from instride._core.application.calls import Wait
+from instride._processing.partition_queues import PartitionQueues, Task
 from instride.errors import TransportError, WakeupError
 from instride.ledger import OffsetLedger
-from instride.processing.partition_queues import PartitionQueues, Task
 from instride.records import ConsumerRecord, TopicPartition
 from instride.testing.simulation.process import Sleep
 

@@ -1,0 +1,20 @@
+"""The command `instride`. Each verb is a file: `doctor`, `run`, `dead_letters`."""
+
+from __future__ import annotations
+
+import sys
+
+__all__ = ["main"]
+
+
+def main() -> int:
+    """What `instride` runs. The exit status is 1 where the extra [cli] is not installed."""
+    try:
+        from instride._cli._app import app  # noqa: PLC0415 - what it needs may not be installed
+    except ModuleNotFoundError as error:
+        if error.name != "typer":
+            raise
+        sys.stderr.write("the command instride needs its extra: pip install 'instride[cli]'\n")
+        return 1
+    app(prog_name="instride")
+    return 0

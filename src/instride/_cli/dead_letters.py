@@ -1,0 +1,206 @@
+"""`instride dead-letters`: look at the letters of a topic, and send their records again."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Annotated, Any, TypeAlias
+
+import typer
+
+from instride._cli.targets import settings_of
+from instride._processing.dead_letters import ConfluentProduce
+from instride._processing.origin import DeadLetterOrigin, replay_of
+from instride._wire.decoder import ConsumerRecord
+from instride.consumer import Consumer
+from instride.errors import ConfigError, KafkaError, KafkaTimeoutError
+from instride.records import OffsetAndMetadata, TopicPartition
+
+__all__ = ["app"]
+
+app = typer.Typer(no_args_is_help=True, help="Look at dead letters, and send their records again.")
+
+Topic: TypeAlias = Annotated[str, typer.Argument(help="the dead-letter topic")]
+Servers: TypeAlias = Annotated[str | None, typer.Option("--bootstrap-servers", help="host:port, with commas")]
+Settings: TypeAlias = Annotated[
+    str | None, typer.Option("--settings", help="module:name of a dict of settings, or of a function")
+]
+Letter: TypeAlias = "ConsumerRecord[bytes | None, bytes | None]"
+
+_PATIENCE = 60.0
+"""Seconds without a response of the broker, after which a command ends."""
+
+
+@app.command("list")
+def list_letters(topic: Topic, bootstrap_servers: Servers = None, settings: Settings = None) -> None:
+    """One line a letter: where it lies, where it is from, its attempts and its error."""
+    with _reader(topic, settings_of(settings, bootstrap_servers, None)) as reader:
+        for letter in reader.letters():
+            origin = DeadLetterOrigin.of(letter)
+            where = f"{letter.partition}:{letter.offset}"
+            if origin is None:
+                typer.echo(f"{where}  no dead letter of a Processor")
+                continue
+            source = f"{_printable(origin.topic)} {origin.partition}:{origin.offset}"
+            why = f"{_printable(origin.error)}  {_printable(origin.message)}"
+            typer.echo(f"{where}  {source}  {origin.attempts}  {why}")
+
+
+@app.command()
+def show(
+    topic: Topic,
+    at: Annotated[str, typer.Argument(help="partition:offset, as list shows it")],
+    bootstrap_servers: Servers = None,
+    settings: Settings = None,
+) -> None:
+    """All of one letter: its record, byte by byte, and why it is here."""
+    place = _place(at)
+    with _reader(topic, settings_of(settings, bootstrap_servers, None)) as reader:
+        letter = reader.letter(*place)
+    origin = DeadLetterOrigin.of(letter)
+    if origin is not None:
+        source = f"{_printable(origin.topic)} {origin.partition}:{origin.offset}"
+        typer.echo(f"from      {source}, written {_when(origin.timestamp)}")
+        typer.echo(f"group     {_printable(origin.group)}, {origin.attempts} attempts")
+        typer.echo(f"error     {_printable(origin.error)}: {_printable(origin.message)}")
+        if origin.left_out:
+            typer.echo(f"left out  {_printable(origin.left_out)}: too large for this topic")
+    typer.echo(f"key       {letter.key!r}")
+    typer.echo(f"value     {letter.value!r}")
+    for name, value in letter.headers:
+        typer.echo(f"header    {_printable(name)} = {value!r}")
+
+
+@app.command()
+def replay(
+    topic: Topic,
+    at: Annotated[list[str] | None, typer.Option(help="only this letter, partition:offset; may come again")] = None,
+    to: Annotated[str | None, typer.Option(help="the topic, if not the one that each is from")] = None,
+    bootstrap_servers: Servers = None,
+    settings: Settings = None,
+) -> None:
+    """Send the records again, as they were. Without --at all that were not replayed before: the group
+    instride-replay-TOPIC has an offset of each partition, which moves when the broker has acknowledged them."""
+    found = settings_of(settings, bootstrap_servers, None)
+    with (
+        _reader(topic, found, group=None if at else f"instride-replay-{topic}") as reader,
+        _producing(found) as produce,
+    ):
+        if at:
+            for letter in [reader.letter(*_place(each)) for each in at]:
+                _send([letter], to, produce)
+            return
+        for letters in reader.batches():
+            _send(letters, to, produce)
+            reader.commit()
+
+
+def _send(letters: list[Letter], to: str | None, produce: ConfluentProduce) -> None:
+    """Returns when they are acknowledged."""
+    sent: list[tuple[Letter, Future[Any]]] = []
+    for letter in letters:
+        try:
+            sent.append((letter, produce(replay_of(letter, to))))
+        except ValueError as error:
+            typer.echo(f"{letter.partition}:{letter.offset}  left out: {error}", err=True)
+    for letter, acknowledged in sent:
+        acknowledged.result()
+        typer.echo(f"{letter.partition}:{letter.offset}  sent")
+
+
+class _Reader:
+    """The letters from where it begins to where the topic ends now."""
+
+    def __init__(self, consumer: Consumer, topic: str, *, from_group: bool) -> None:
+        self._consumer = consumer
+        found = consumer.partitions_for(topic, timeout=_PATIENCE)
+        if not found:
+            raise ConfigError(f"{topic}: there is no such topic")
+        self._partitions = [TopicPartition(topic, each.partition) for each in found]
+        consumer.assign(self._partitions)
+        consumer.seek_to_end(*self._partitions)
+        self._ends = {each: consumer.position(each, timeout=_PATIENCE) for each in self._partitions}
+        consumer.seek_to_beginning(*self._partitions)
+        if from_group:
+            for partition, committed in consumer.committed(*self._partitions, timeout=_PATIENCE).items():
+                if committed is not None:
+                    consumer.seek(partition, committed.offset)
+
+    def letters(self) -> Iterator[Letter]:
+        for batch in self.batches():
+            yield from batch
+
+    def batches(self) -> Iterator[list[Letter]]:
+        while not self._is_at_the_end():
+            found = [each for each in self._poll() if each.offset < self._ends[each.topic_partition]]
+            if found:
+                yield found
+
+    def letter(self, partition: int, offset: int) -> Letter:
+        where = TopicPartition(self._partitions[0].topic, partition)
+        if not 0 <= offset < self._ends.get(where, 0):
+            raise ConfigError(f"{where} has no offset {offset}")
+        self._consumer.assign([where])
+        self._consumer.seek(where, offset)
+        while self._consumer.position(where, timeout=_PATIENCE) <= offset:
+            for each in self._poll():
+                if each.offset == offset:
+                    return each
+        raise ConfigError(f"{where} has no record at offset {offset}")
+
+    def commit(self) -> None:
+        """Up to where it has read."""
+        ends = {each: self._consumer.position(each, timeout=_PATIENCE) for each in self._partitions}
+        self._consumer.commit({each: OffsetAndMetadata(offset=at) for each, at in ends.items()}, timeout=_PATIENCE)
+
+    def _poll(self) -> list[Letter]:
+        return list(self._consumer.poll(timeout=1.0))
+
+    def _is_at_the_end(self) -> bool:
+        return all(self._consumer.position(each, timeout=_PATIENCE) >= end for each, end in self._ends.items())
+
+
+@contextmanager
+def _reader(topic: str, settings: Mapping[str, Any], *, group: str | None = None) -> Iterator[_Reader]:
+    """Errors end the command with a line that says what to do."""
+    ours: dict[str, Any] = {"group_id": group, "enable_auto_commit": False, "auto_offset_reset": "earliest"}
+    try:
+        if not settings.get("bootstrap_servers"):
+            raise ConfigError("say where Kafka is: --bootstrap-servers host:port, or --settings module:name")
+        with Consumer(**{**settings, **ours}) as consumer:
+            yield _Reader(consumer, topic, from_group=group is not None)
+    except (ConfigError, KafkaError, KafkaTimeoutError, ConnectionError) as error:
+        typer.echo(f"instride dead-letters: {error}", err=True)
+        raise typer.Exit(code=1) from error
+
+
+@contextmanager
+def _producing(settings: Mapping[str, Any]) -> Iterator[ConfluentProduce]:
+    produce = ConfluentProduce(settings)
+    try:
+        yield produce
+    finally:
+        produce.close()
+
+
+def _place(text: str) -> tuple[int, int]:
+    found = re.fullmatch(r"(\d+):(\d+)", text)
+    if found is None:
+        raise typer.BadParameter(f"{text!r}: write partition:offset, such as 0:17")
+    return int(found[1]), int(found[2])
+
+
+def _when(timestamp: int) -> str:
+    """Of milliseconds since 1970. Anyone may have written the letter: any number may come."""
+    try:
+        return datetime.fromtimestamp(timestamp / 1000, UTC).isoformat()
+    except (OverflowError, ValueError, OSError):
+        return f"{timestamp} ms after 1970"
+
+
+def _printable(text: str) -> str:
+    """In one line, and nothing that a terminal obeys: anyone may have written the letter."""
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)

@@ -1,0 +1,128 @@
+"""`instride run module:app --workers N`: processes of a processor, each a member of the group of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from queue import Empty, SimpleQueue
+from types import FrameType
+from typing import Annotated, TypeAlias
+
+import typer
+
+from instride._cli.supervisor import Action, Start, Supervisor
+
+__all__ = ["run"]
+
+News: TypeAlias = "SimpleQueue[tuple[int, int] | None]"
+"""A worker's slot and its exit code; None for a signal to us."""
+
+_NOT_STARTED = 127
+_PULSE = 0.25
+"""Seconds. A signal that comes just before we fall asleep does not wake us; its handler is called when we wake up."""
+
+
+def run(
+    app: Annotated[str, typer.Argument(help="module:name of a Processor, such as billing:app")],
+    workers: Annotated[int, typer.Option(min=1, help="processes, each a member of the group")] = 1,
+    bootstrap_servers: Annotated[str | None, typer.Option(help="host:port, with commas")] = None,
+    group_id: Annotated[str | None, typer.Option()] = None,
+    settings: Annotated[str | None, typer.Option(help="module:name of a dict of settings, or of a function")] = None,
+    grace: Annotated[float, typer.Option(min=0.0, help="seconds from a stop until workers are killed")] = 60.0,
+) -> None:
+    """Run a Processor in processes. SIGTERM and SIGINT stop them, a second one cancels; one that dies is replaced.
+
+    The exit status is 0 after a stop, 1 when a processor ended by an error or had to be killed, 2 when it cannot begin.
+    """
+    command = [
+        sys.executable,
+        "-m",
+        "instride._cli.worker",
+        app,
+        settings or "",
+        bootstrap_servers or "",
+        group_id or "",
+    ]
+    raise typer.Exit(code=_Processes(command).run(Supervisor(workers=workers, grace=grace)))
+
+
+class _Processes:
+    """Does what the supervisor says. Signals and ends are news, and are looked at one by one."""
+
+    def __init__(self, command: list[str]) -> None:
+        self._command = command
+        self._news: News = SimpleQueue()
+        self._workers: dict[int, subprocess.Popen[bytes]] = {}
+
+    def run(self, supervisor: Supervisor) -> int:
+        with _heard(self._news):
+            self._do(supervisor.begin(time.monotonic()))
+            while supervisor.exit_code is None:
+                self._do(self._next(supervisor))
+        return supervisor.exit_code
+
+    def _next(self, supervisor: Supervisor) -> list[Action]:
+        due = supervisor.next_due()
+        timeout = _PULSE if due is None else max(0.0, min(due - time.monotonic(), _PULSE))
+        try:
+            told = self._news.get(timeout=timeout)
+        except Empty:
+            return supervisor.passed(time.monotonic())
+        now = time.monotonic()
+        if told is None:
+            return supervisor.signalled(now)
+        actions = supervisor.ended(*told, now)
+        pause = supervisor.pause_of(told[0], now)
+        after = "" if pause is None else f"; its successor starts in {pause:.1f} s"
+        if told[1] or after:
+            _tell(f"worker {told[0]} ended {_because(told[1])}{after}")
+        return actions
+
+    def _do(self, actions: list[Action]) -> None:
+        for action in actions:
+            if isinstance(action, Start):
+                self._start(action.slot)
+            elif action.slot in self._workers:
+                self._workers[action.slot].send_signal(action.number)
+
+    def _start(self, slot: int) -> None:
+        """In a process group of its own: of Ctrl-C in a terminal only we are told."""
+        self._workers.pop(slot, None)
+        try:
+            environment = {**os.environ, "INSTRIDE_WORKER": str(slot)}
+            worker = subprocess.Popen(
+                [*self._command, str(slot)], stdin=subprocess.PIPE, process_group=0, env=environment
+            )
+        except OSError as error:  # no memory, or too many processes
+            _tell(f"worker {slot} was not started: {error}")
+            self._news.put((slot, _NOT_STARTED))
+            return
+        self._workers[slot] = worker
+        threading.Thread(target=lambda: self._news.put((slot, worker.wait())), daemon=True).start()
+
+
+def _because(code: int) -> str:
+    return f"by {signal.Signals(-code).name}" if -code in set(signal.Signals) else f"with status {code}"
+
+
+def _tell(text: str) -> None:
+    typer.echo(f"instride run: {text}", err=True)
+
+
+@contextmanager
+def _heard(news: News) -> Iterator[None]:
+    def heard(number: int, _: FrameType | None) -> None:
+        news.put(None)
+
+    before = {number: signal.signal(number, heard) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

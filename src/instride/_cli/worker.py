@@ -1,0 +1,62 @@
+"""A worker of `instride run`: one process with one processor, and so one member of the group.
+
+Laws
+1. Its exit status: 0 when it was stopped, 1 when its processor ended by an error, 2 when it cannot begin.
+2. Its standard input is a pipe that the supervisor holds: when that is gone, the worker stops as by a SIGTERM.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+import traceback
+from typing import Any
+
+from instride._cli.supervisor import CANNOT_BEGIN, FAILED
+from instride._cli.targets import settings_of, target
+from instride._processing.processor import Processor
+from instride._processing.running import RunningProcessor, run_with_signals
+from instride.errors import ConfigError
+
+__all__ = ["main"]
+
+
+def main(app: str, settings: str | None, bootstrap_servers: str | None, group_id: str | None, slot: int) -> int:
+    threading.Thread(target=_watch_the_supervisor, name="instride-supervisor", daemon=True).start()
+    try:
+        running = loaded(app, settings_of(settings, bootstrap_servers, group_id), slot)
+    except BaseException:  # noqa: BLE001 - a module may raise anything
+        traceback.print_exc()
+        return CANNOT_BEGIN
+    try:
+        run_with_signals(running)
+    except BaseException:  # noqa: BLE001 - the supervisor is told by the status
+        traceback.print_exc()
+        return FAILED
+    return 0
+
+
+def loaded(app: str, settings: dict[str, Any], slot: int) -> RunningProcessor:
+    processor = target(app)
+    if not isinstance(processor, Processor):
+        raise ConfigError(f"{app}: it must be a Processor, not {type(processor).__qualname__}")
+    if settings.get("group_instance_id") is not None:
+        settings["group_instance_id"] = f"{settings['group_instance_id']}-{slot}"
+    if not logging.getLogger().handlers:
+        logging.basicConfig(level=logging.INFO, format=f"%(asctime)s worker {slot} %(levelname)s %(name)s: %(message)s")
+    running: RunningProcessor = processor.running(**settings)
+    return running
+
+
+def _watch_the_supervisor() -> None:
+    while os.read(0, 1024):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    _app, _settings, _servers, _group, _slot = sys.argv[1:]
+    sys.exit(main(_app, _settings or None, _servers or None, _group or None, int(_slot)))

@@ -1,0 +1,240 @@
+"""`AsyncDatabaseStore`: what a coroutine handler writes and its offset in one transaction; `store` has it for others.
+
+Laws
+1. Those of `store`, from which the requests come; here they are awaited.
+2. Each transaction has a connection to itself, from its begin to its end. One that was committed or rolled back leaves
+   it to the next one; what was broken is closed. All are opened and closed on the event loop of the handlers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
+from uuid import UUID
+
+from instride._processing.attempts import current_job
+from instride._processing.store import Offsets, ParamStyle, Request, Rows, bound, check_arguments, style_of
+from instride.errors import ConfigError, IllegalStateError
+from instride.records import TopicPartition
+
+if TYPE_CHECKING:
+    from instride._processing.engine import Job, Task
+
+__all__ = ["AsyncDatabaseStore", "AsyncTransactions"]
+
+C = TypeVar("C")
+T = TypeVar("T")
+_session: Final[ContextVar[AsyncSession]] = ContextVar("instride_async_session")
+
+
+class AsyncDatabaseStore(Generic[C]):
+    """`Processor(..., store=AsyncDatabaseStore(connect))` for coroutine handlers. To be used on their event loop.
+
+        store = AsyncDatabaseStore(lambda: psycopg.AsyncConnection.connect("postgresql://localhost/billing"))
+
+        async def bill(records: list[ConsumerRecord[bytes | None, int]]) -> None:
+            async with store.connection.cursor() as cursor:
+                await cursor.executemany("INSERT INTO bills VALUES (%s)", [(record.value,) for record in records])
+
+    The processor commits, or rolls back when the handler raises; the handler does neither.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], Awaitable[C]],
+        *,
+        table: str = "instride_offsets",
+        paramstyle: ParamStyle | None = None,
+    ) -> None:
+        """connect: opens a connection when it is awaited, such as `psycopg.AsyncConnection.connect`. It must not commit
+        each statement by itself (autocommit). The processor keeps as many as there were transactions at a time.
+
+        table, paramstyle: as for a `DatabaseStore`, whose table it is too. Raises ConfigError or TypeError. No I/O.
+        """
+        check_arguments("AsyncDatabaseStore", connect, table, paramstyle)
+        self.database = AsyncDatabase(connect, table, paramstyle)
+
+    @property
+    def connection(self) -> C:
+        """In a handler: the connection with the transaction of its records. Raises IllegalStateError elsewhere."""
+        return cast("C", self.database.connection())
+
+    @property
+    def schema(self) -> str:
+        """The statement by which the table is made; for those who may not make one in their program."""
+        return self.database.offsets.schema
+
+
+class AsyncDatabase:
+    """What the processor does with it. See the laws."""
+
+    def __init__(self, connect: Callable[[], Awaitable[Any]], table: str, paramstyle: ParamStyle | None) -> None:
+        self.offsets = Offsets(table)
+        self._connect = connect
+        self._paramstyle = paramstyle
+        self._idle: dict[asyncio.AbstractEventLoop, list[AsyncSession]] = {}
+
+    def connection(self) -> Any:
+        """Of the handler that this context is in."""
+        found = _session.get(None)
+        if found is None or found.owner is not self or not found.is_in_transaction:
+            raise IllegalStateError("connection is for a handler, while a Processor with this store calls it")
+        return found.connection
+
+    async def prepare(self) -> None:
+        """Make the table, if it is not there. Raises what the database raises, and ConfigError for autocommit."""
+        async with self.connections(), self.transaction() as session:
+            await perform(self.offsets.prepare(), session)
+
+    async def positions(
+        self, group: str, partitions: Mapping[TopicPartition, UUID | None]
+    ) -> dict[TopicPartition, int]:
+        """Where each of them goes on, of those that it has. partitions: with their topics' ids."""
+        async with self.transaction() as session:
+            return await perform(self.offsets.positions(group, partitions), session)
+
+    @asynccontextmanager
+    async def connections(self) -> AsyncIterator[None]:
+        """Around a run (law 2)."""
+        try:
+            yield
+        finally:
+            for session in self._idle.pop(asyncio.get_running_loop(), []):
+                await session.close()
+
+    def transactions(self, handler: Callable[[Any], Awaitable[object]], group: str) -> AsyncTransactions:
+        """For one run."""
+        return AsyncTransactions(self, handler, group)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[AsyncSession]:
+        """On a connection to itself. Rolled back unless `commit` was requested."""
+        idle = self._idle.setdefault(asyncio.get_running_loop(), [])
+        session = idle.pop() if idle else await self._open()
+        token = _session.set(session)
+        session.is_in_transaction = True
+        try:
+            yield session
+        except BaseException:
+            session.is_in_transaction = False
+            await self._roll_back_or_close(session)
+            raise
+        else:
+            self._leave(session)
+        finally:
+            session.is_in_transaction = False
+            _session.reset(token)
+
+    async def _open(self) -> AsyncSession:
+        connection = await self._connect()
+        if getattr(connection, "autocommit", None) is True:
+            await connection.close()
+            raise ConfigError(
+                "AsyncDatabaseStore: the connection commits each statement by itself: open it without autocommit"
+            )
+        return AsyncSession(self, connection, self._paramstyle or style_of(connection))
+
+    async def _roll_back_or_close(self, session: AsyncSession) -> None:
+        try:
+            await session.roll_back()
+        except BaseException:  # noqa: BLE001 - also cancelled again; what broke it is raised already
+            await session.close()
+        else:
+            self._leave(session)
+
+    def _leave(self, session: AsyncSession) -> None:
+        self._idle.setdefault(asyncio.get_running_loop(), []).append(session)
+
+
+class AsyncTransactions:
+    """The innermost call around a coroutine handler: in a transaction. See `Transactions`."""
+
+    def __init__(self, database: AsyncDatabase, handler: Callable[[Any], Awaitable[object]], group: str) -> None:
+        self._database = database
+        self._handler = handler
+        self._rows = Rows(database.offsets, group)
+
+    async def __call__(self, what: Any) -> None:
+        await self._repeat(current_job(), what, self._handler)
+
+    async def pass_over(self, task: Task) -> None:
+        """It was skipped, or its dead letter is acknowledged: the row moves behind it."""
+        await self._repeat(task, task.record, _nothing)
+
+    async def _repeat(self, job: Job, what: Any, handler: Callable[[Any], Awaitable[object]]) -> None:
+        while not await self._try(job, what, handler):
+            pass  # another owner has written meanwhile, and each time that is something
+
+    async def _try(self, job: Job, what: Any, handler: Callable[[Any], Awaitable[object]]) -> bool:
+        async with self._database.transaction() as session:
+            return await perform(self._rows.attempt(job, what), session, handler)
+
+
+async def _nothing(_: Any) -> None: ...
+
+
+async def perform(
+    requests: Generator[Request, Any, T],
+    session: AsyncSession,
+    handler: Callable[[Any], Awaitable[object]] = _nothing,
+) -> T:
+    """To their end; what one raises is theirs to judge."""
+    result: Any = None
+    error: BaseException | None = None
+    while True:
+        try:
+            request = requests.send(result) if error is None else requests.throw(error)
+        except StopIteration as end:
+            return cast("T", end.value)
+        result = error = None
+        call: Callable[..., Awaitable[object]] = handler if request.name == "handle" else getattr(session, request.name)
+        try:
+            result = await call(*request.args)
+        except BaseException as caught:  # noqa: BLE001 - it goes back to who requested it
+            error = caught
+
+
+class AsyncSession:
+    """A connection and how it is spoken to: the verbs of PEP 249, awaited."""
+
+    def __init__(self, owner: AsyncDatabase, connection: Any, style: ParamStyle) -> None:
+        self.owner = owner
+        self.connection = connection
+        self.is_in_transaction = False
+        self._style = style
+
+    async def run(self, statement: str, *values: object) -> int:
+        """How many rows it wrote."""
+        cursor = await self._execute(statement, values)
+        count = int(cursor.rowcount)
+        await cursor.close()
+        return count
+
+    async def rows(self, statement: str, *values: object) -> list[Any]:
+        cursor = await self._execute(statement, values)
+        found = list(await cursor.fetchall())
+        await cursor.close()
+        return found
+
+    async def _execute(self, statement: str, values: Sequence[object]) -> Any:
+        """statement: with a question mark for each value."""
+        text, given = bound(statement, values, self._style)
+        cursor = self.connection.cursor()
+        if inspect.isawaitable(cursor):
+            cursor = await cursor
+        await cursor.execute(text, given)
+        return cursor
+
+    async def commit(self) -> None:
+        await self.connection.commit()
+
+    async def roll_back(self) -> None:
+        await self.connection.rollback()
+
+    async def close(self) -> None:
+        with suppress(Exception):  # it is broken, or about to end
+            await self.connection.close()

@@ -1,0 +1,170 @@
+"""One attempt at a record: what its executor does around the user's handler, in threads and on an event loop alike.
+
+Laws
+1. The engine is asked under the lock; deserializers, handlers and the dead-letter producer run without it.
+2. A record is deserialized by whoever handles it, so an error of that is the attempt's, and goes the same way.
+3. A dead letter is acknowledged before its record is finished.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from instride._processing.dead_letters import DeadLetter, dead_letter
+from instride._processing.engine import Batch, Engine, Job, Task, Verdict
+from instride._processing.failures import Step
+from instride._processing.outputs import OutputRecord, outputs_of, refuse_unrun
+from instride.deserializers import RecordReader
+from instride.errors import IllegalStateError
+
+__all__ = ["Attempt", "Desk", "current_attempt", "current_job", "enter_attempt"]
+
+_logger = logging.getLogger("instride.processing")
+_current: Final[ContextVar[Call]] = ContextVar("instride_attempt")
+
+
+class Call(Protocol):
+    """What an attempt is told by: a job, or what a process knows of one."""
+
+    @property
+    def attempts(self) -> int: ...
+
+    @property
+    def over(self) -> bool: ...
+
+    @property
+    def late(self) -> bool: ...
+
+
+class Attempt:
+    """What a handler may know of the call it is in: `current_attempt()`.
+
+    number: 1 for the first attempt at this record. cancelled: whether its result is ignored, since its partition was
+    lost, the processor gave it up, or its time is out: it may as well stop. In asyncio it is cancelled besides.
+    """
+
+    __slots__ = ("_task",)
+
+    def __init__(self, job: Call) -> None:
+        self._task = job
+
+    @property
+    def number(self) -> int:
+        return self._task.attempts + 1
+
+    @property
+    def cancelled(self) -> bool:
+        return self._task.over or self._task.late
+
+
+def current_attempt() -> Attempt:
+    """In a handler: its attempt. Raises IllegalStateError elsewhere, in threads that the handler starts too."""
+    found = _current.get(None)
+    if found is None:
+        raise IllegalStateError("current_attempt() is for handlers, while a Processor calls them")
+    return Attempt(found)
+
+
+def current_job() -> Job:
+    """In a handler: what the engine knows of its call. Not in a process of `processes=`."""
+    job = _current.get()
+    assert isinstance(job, Task | Batch)
+    return job
+
+
+def enter_attempt(call: Call) -> None:
+    """From here on `current_attempt` tells of it, in this context."""
+    _current.set(call)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Desk:
+    """What the executors of one run share. attention: makes the loop's poll return; called without the lock.
+
+    clock: seconds. chance: in [0, 1). group: for dead letters. wants_attention: see `Rounds`; called under the lock.
+    pass_over: tells a database, if there is one, that a record is dealt with; may raise what the database raises. For
+    coroutines what it returns is awaited, unless it is None.
+    """
+
+    engine: Engine
+    lock: threading.RLock
+    reader: RecordReader
+    clock: Callable[[], float]
+    chance: Callable[[], float]
+    attention: Callable[[], object]
+    wants_attention: Callable[[], bool]
+    dead_letters: str | None
+    output: str | None
+    group: str
+    pass_over: Callable[[Task], Any] = lambda _: None
+
+    def next_task(self) -> Job | None:
+        """Under the lock."""
+        return self.engine.take(self.clock())
+
+    def end(self, task: Job, error: BaseException | None) -> tuple[Verdict | None, bool]:
+        """Under the lock. Whether the loop is to be woken, besides."""
+        verdict = self.engine.end(task, error, self.clock(), self.chance())
+        return verdict, self.wants_attention()
+
+    def wrote(self, task: Task, error: BaseException | None) -> bool:
+        """Takes the lock. A dead letter was acknowledged, or was not; whether the loop is to be woken."""
+        with self.lock:
+            after = self.engine.wrote(task, error, self.clock(), self.chance())
+            attention = self.wants_attention()
+        name = f"{task.lane.partition} at offset {task.offset}"
+        if after is not None:
+            _logger.error("the dead letter of %s was not written, tried again in %.1f s: %s", name, after, error)
+        elif not (task.over or task.is_skipped):
+            _logger.warning("%s: dead letter written after %d attempts: %s", name, task.attempts, _told(task.error))
+        return attention
+
+    def read(self, job: Job) -> Any:
+        """For its handler: a record, or the list of a batch. Raises DeserializationError. Sets `current_attempt`."""
+        enter_attempt(job)
+        read = self.reader.read if self.reader else None
+        if isinstance(job, Batch):
+            return [task.record if read is None else read(task.record) for task in job.tasks]
+        return job.record if read is None else read(job.record)
+
+    def fail(self, error: BaseException) -> None:
+        """A thread's set-up raised: the run ends by it. Takes the lock."""
+        with self.lock:
+            if self.engine.failure is None:
+                self.engine.failure = error
+        self.attention()
+
+    def outputs(self, job: Job, returned: Any) -> list[OutputRecord]:
+        """What is to be produced before the attempt has ended well. Nothing of a job that is over.
+
+        Raises TypeError for what is no output, and for a coroutine or a generator, whose code has not run.
+        """
+        if returned is not None:
+            refuse_unrun(returned)
+        return [] if self.output is None or job.over else outputs_of(returned, self.output)
+
+    def letter(self, task: Task) -> DeadLetter:
+        assert self.dead_letters is not None
+        return dead_letter(self.dead_letters, task.record, task.error, task.attempts, self.group)
+
+    def note(self, task: Job, verdict: Verdict) -> None:
+        """In the log: sizes and places, never contents. Without the lock."""
+        where = task.lane.partition
+        if verdict.step is Step.RETRY:
+            number = f"attempt {task.attempts}" if verdict.counts else "an attempt that does not count"
+            text = "%s at offset %d: %s failed, tried again in %.1f s: %s"
+            _logger.info(text, where, task.offset, number, verdict.after, _told(task.error))
+        elif verdict.step is Step.SKIP:
+            _logger.warning("%s at offset %d: skipped: %s", where, task.offset, _told(task.error))
+        elif verdict.step is Step.STOP:
+            text = "%s at offset %d: failed for good, the processor stops: %s"
+            _logger.error(text, where, task.offset, _told(task.error))
+
+
+def _told(error: BaseException | None) -> str:
+    return "its attempts were used up by an earlier owner" if error is None else type(error).__name__

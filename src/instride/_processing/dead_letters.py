@@ -1,0 +1,203 @@
+"""Dead letters: a record as it was fetched, with headers that tell where it is from and why it is here.
+
+Laws
+1. Key, value and headers are those of the record, byte by byte; headers of ours are added behind them.
+2. Whoever produces it says when it is acknowledged: by returning, or by a future or an awaitable that ends.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from instride._processing.outputs import OutputRecord
+from instride.errors import ConfigError, RecordTooLargeError
+
+if TYPE_CHECKING:
+    from instride._wire.decoder import ConsumerRecord
+
+__all__ = ["LEFT_OUT", "ConfluentProduce", "DeadLetter", "Produce", "confluent_settings", "dead_letter", "text_of"]
+
+_LONGEST_TEXT: Final = 1_000
+_OURS: Final = 8
+"""Headers of ours at the end of a letter."""
+LEFT_OUT: Final = "instride.left-out"
+"""A header before these, of a letter in a reduced form: what of the record is not in it."""
+_LARGEST: Final = 100_000_000
+"""Bytes: the broker says what it takes; its default for a whole request is little more."""
+_BATCH: Final = 16_384
+"""Bytes, as Java's: what is larger goes alone, so that none is refused for its neighbours' size."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter:
+    """What is to be produced. record: where it is from, its key and value as bytes. error: of the last attempt.
+
+    headers: those of the record, then "instride.topic", "instride.partition", "instride.offset", "instride.timestamp",
+    "instride.group", "instride.attempts", "instride.error" (the class) and "instride.message", all as UTF-8 text.
+    left_out: what of the record is not in it, where all of it was larger than the broker takes; then the header
+    "instride.left-out" says so, before these.
+    """
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    record: ConsumerRecord = field(repr=False)
+    error: BaseException | None
+    attempts: int
+    left_out: str = ""
+
+    def reduced(self) -> DeadLetter | None:
+        """A smaller form: without its value; then also without its key and the record's headers; then there is none."""
+        record = self.record
+        if not self.left_out:
+            return _without(self, f"value ({len(record.value or b'')} bytes)", key=self.key, headers=record.headers)
+        if self.left_out.startswith("value"):
+            return _without(self, "key, value and headers", key=None, headers=())
+        return None
+
+
+def _without(letter: DeadLetter, what: str, *, key: bytes | None, headers: tuple[Any, ...]) -> DeadLetter:
+    """An empty value, not None, which would be a tombstone where the topic is compacted."""
+    told = (LEFT_OUT, what.encode())
+    return replace(letter, left_out=what, key=key, value=b"", headers=(*headers, told, *letter.headers[-_OURS:]))
+
+
+Produce: TypeAlias = "Callable[[Any], Future[Any] | Awaitable[Any] | None]"
+"""Writes a DeadLetter or an OutputRecord. Acknowledged when it returns None, or when what it returns, ends."""
+
+
+def dead_letter(
+    topic: str, record: ConsumerRecord, error: BaseException | None, attempts: int, group: str
+) -> DeadLetter:
+    told = {
+        "topic": record.topic,
+        "partition": str(record.partition),
+        "offset": str(record.offset),
+        "timestamp": str(record.timestamp),
+        "group": group,
+        "attempts": str(attempts),
+        "error": "" if error is None else f"{type(error).__module__}.{type(error).__qualname__}",
+        "message": text_of(error)[:_LONGEST_TEXT],
+    }
+    ours = tuple((f"instride.{name}", text.encode("utf-8", "replace")) for name, text in told.items())
+    return DeadLetter(
+        topic=topic,
+        key=record.key,
+        value=record.value,
+        headers=(*record.headers, *ours),
+        record=record,
+        error=error,
+        attempts=attempts,
+    )
+
+
+def text_of(error: BaseException | None) -> str:
+    """Of a user's class, which may do anything."""
+    if error is None:
+        return "the attempts were used up by an earlier owner"
+    try:
+        return str(error)
+    except Exception as failed:  # noqa: BLE001 - its dead letter is worth more
+        return f"its text cannot be had: {type(failed).__name__}"
+
+
+class ConfluentProduce:
+    """Produces with confluent-kafka (the extra `instride[produce]`): idempotent, acknowledged by all replicas.
+
+    Any thread may call it. A thread of its own serves the acknowledgements, from the first record to `close`.
+    """
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        """settings: a consumer's. Raises ConfigError where confluent-kafka is missing, or cannot be told of one."""
+        try:
+            from confluent_kafka import Producer  # noqa: PLC0415 - an extra
+        except ImportError as error:
+            raise ConfigError("to produce needs the extra instride[produce], or a produce= of your own") from error
+        ours = {
+            "enable.idempotence": True,
+            "linger.ms": 5,
+            "partitioner": "murmur2_random",  # Java's, for equal keys
+            "message.max.bytes": _LARGEST,
+            "batch.size": _BATCH,
+        }
+        self._make = partial(Producer, {**confluent_settings(settings), **ours})
+        self._producer: Any = None
+        self._lock = threading.Lock()
+        self._server: threading.Thread | None = None
+        self._closed = False
+
+    def __call__(self, letter: DeadLetter | OutputRecord) -> Future[Any]:
+        acknowledged: Future[Any] = Future()
+
+        def delivered(error: Any, _: Any) -> None:
+            if error is None:
+                acknowledged.set_result(None)
+            else:
+                acknowledged.set_exception(_refused(letter, error))
+
+        fixed = {} if isinstance(letter, DeadLetter) or letter.partition is None else {"partition": letter.partition}
+        headers = list(letter.headers)
+        self._serving().produce(letter.topic, letter.value, letter.key, headers=headers, on_delivery=delivered, **fixed)
+        return acknowledged
+
+    def _serving(self) -> Any:
+        """It connects when the first record is written, since most runs have none."""
+        with self._lock:
+            if self._server is None:
+                self._producer = self._make()
+                self._server = threading.Thread(target=self._poll, name="instride-producer", daemon=True)
+                self._server.start()
+            return self._producer
+
+    def _poll(self) -> None:
+        while not self._closed:
+            self._producer.poll(0.1)
+
+    def close(self) -> None:
+        """What is not acknowledged is given up: its records were not committed."""
+        self._closed = True
+        if self._server is not None:
+            self._server.join()
+
+
+def _refused(letter: DeadLetter | OutputRecord, error: Any) -> Exception:
+    if error.name() != "MSG_SIZE_TOO_LARGE":
+        return ConnectionError(f"the broker did not take it: {error}")
+    size = len(letter.value or b"")
+    return RecordTooLargeError(f"{letter.topic}: a value of {size} bytes is more than max.message.bytes allows")
+
+
+_SAME: Final = {
+    "client_id": "client.id",
+    "security_protocol": "security.protocol",
+    "sasl_mechanism": "sasl.mechanism",
+    "sasl_username": "sasl.username",
+    "sasl_password": "sasl.password",
+    "ssl_ca_file": "ssl.ca.location",
+    "ssl_cert_file": "ssl.certificate.location",
+    "ssl_key_file": "ssl.key.location",
+    "ssl_key_password": "ssl.key.password",
+    "sasl_kerberos_service_name": "sasl.kerberos.service.name",
+    "sasl_kerberos_principal": "sasl.kerberos.principal",
+    "sasl_kerberos_keytab_file": "sasl.kerberos.keytab",
+}
+
+
+def confluent_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """librdkafka's names for what concerns the connection."""
+    for name in ("ssl_context", "sasl_oauth_token"):
+        if settings.get(name) is not None:
+            raise ConfigError(
+                f"{name}: confluent-kafka cannot be told of it; give the Processor a produce= of your own"
+            )
+    servers = settings["bootstrap_servers"]
+    found = {theirs: settings[ours] for ours, theirs in _SAME.items() if settings.get(ours) is not None}
+    if settings.get("ssl_check_hostname") is False:
+        found["ssl.endpoint.identification.algorithm"] = "none"
+    return {**found, "bootstrap.servers": servers if isinstance(servers, str) else ",".join(servers)}

@@ -1,0 +1,1239 @@
+"""What a `Processor` decides: which record is started next, what becomes of one that failed, what may be committed,
+what a hand-over waits for, what is paused.
+
+Laws (rules 16 and 18 of docs/rebalance.md)
+1. Pure: no thread, no clock, no chance; nothing of the user's is called but `Retry.on`. Its owner holds a lock around
+   every call, and gives it the time and the chance.
+2. A record is pending (where its partition was committed is not known yet), queued, started, or finished. From queued
+   to started is one step. Finished is also what was skipped, what has an acknowledged dead letter, and what an earlier
+   owner's commit remembers as finished. A record that waits for its next attempt is queued; one whose dead letter is
+   being written is started.
+3. Order "key": of the records of one key in one partition the next is startable when the one before is finished;
+   "partition": the same with one key for all. "none", and records without a key: all are startable. The lowest offset
+   goes first.
+4. A commit has the offset of the first unfinished record, and remembers what is finished beyond it and how often the
+   others were tried. While more would have to be remembered than the metadata takes, only the first unfinished record
+   is started.
+5. A record that fails for good ("stop") ends the processing: nothing more is started, and its partition's commits stay
+   before it.
+6. Of a held partition nothing is started. A hand-over waits for what is started and for the commit of what is finished
+   and tried, for nothing else; so a partition without these is released: its queue is dropped.
+7. Where the group had no offset of a partition, where it begins is committed before its first record is started.
+8. With `max_batch` records of one partition are started together, in order, as soon as there are so many or the first
+   has waited for `max_wait`. A batch may have several records of a key; the next of that key wait for all of it. When
+   it fails, or one of its records cannot be deserialized, each of its records is tried alone, since one is to blame.
+9. A record is known by partition, epoch, seek number and offset. What ends under an older one, or of a lost partition,
+   is ignored; what was started of it is given up, so that its owner can cancel it.
+10. Where a database keeps the offsets (`has_store`), a record that is skipped, or dead-lettered, stays started until
+   its offset is there too; then `wrote` is told.
+11. Before its first record is started a commit says so, and of what came before a crash one record is started at a
+    time: see `crashes`. A record under which processes died has failed by HandlerDiedError, as often as they did.
+12. With a circuit breaker an outage starts nothing, and blames no record: see `breaker`. A record that is put back, or
+   whose attempt does not count, is queued again as it was.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from heapq import heapify, heappop, heappush
+from itertools import count, groupby
+from math import inf
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from uuid import UUID
+
+from instride import _arguments as arguments
+from instride._processing.breaker import Breaker, CircuitBreaker
+from instride._processing.crashes import Guard, Permit
+from instride._processing.failures import Failures, Step
+from instride._processing.remembered import NO_MARK, Mark, Remembered, decode, encode
+from instride._run import FINISHED, Block, Run
+from instride.commits import CommitEntry, CommitOutcome, CommitSnapshot
+from instride.consumer_records import Stretch
+from instride.errors import DeserializationError, HandlerDiedError
+from instride.records import OffsetAndMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    from instride._wire.decoder import ConsumerRecord
+
+__all__ = ["Batch", "Engine", "EnginePlan", "Job", "Order", "Tally", "Task", "Verdict"]
+
+Order = Literal["partition", "key", "none"]
+
+_run: Final = attrgetter("topic", "partition", "epoch", "seek_number")
+_BYTES_PER_RANGE: Final = 4
+"""Of metadata, in base64; most ranges need three."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnginePlan:
+    """order, failures: see the laws. per_partition: records of one partition at work at a time, at most.
+
+    max_records, max_bytes: how much may be queued or started before `full` names partitions; one poll may come on top.
+    breaker: see law 12. has_store: see law 10. max_batch, max_wait: see law 8; 0: records are handled one by one.
+    metadata_limit: characters of a commit's metadata; what the broker takes (offset.metadata.max.bytes) bounds it.
+    window: how many offsets of a partition are started before a commit has moved its offset (law 11); 0: all.
+    """
+
+    order: Order = "key"
+    failures: Failures = field(default_factory=Failures)
+    per_partition: int = 1 << 30
+    max_records: int = 10_000
+    max_bytes: int = 64 << 20
+    metadata_limit: int = 4_000
+    window: int = 0
+    max_batch: int = 0
+    max_wait: float = 0.0
+    has_store: bool = False
+    breaker: CircuitBreaker | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Tally:
+    """How many records so far. remembered: not run again, since an earlier owner's commit says that they are finished.
+    abandoned: given up while at work. attempts: handlers' calls that ended; seconds: how long these took together;
+    longest: the longest of them."""
+
+    finished: int = 0
+    attempts: int = 0
+    retried: int = 0
+    skipped: int = 0
+    dead_lettered: int = 0
+    failed: int = 0
+    remembered: int = 0
+    abandoned: int = 0
+    seconds: float = 0.0
+    longest: float = 0.0
+
+
+class Task:
+    """One record on its way. attempts: how often it was handled before. error: of the last attempt.
+
+    writes_dead_letter: not its handler is due but its dead letter, or (is_skipped) that a database is told.
+    letter_error: why that letter was not written, at the newest try. over: its result is ignored. late: its time is
+    out, so that its attempt fails when it ends. canceller: set by the executor, called when it is given up. since: when
+    it came; from its start on, when it was started. alone: it is in no batch with others. spared_at: the circuit
+    breaker's.
+    """
+
+    __slots__ = (
+        "alone",
+        "attempts",
+        "canceller",
+        "error",
+        "is_skipped",
+        "key",
+        "lane",
+        "late",
+        "letter_error",
+        "offset",
+        "over",
+        "record",
+        "since",
+        "size",
+        "spared_at",
+        "writes_dead_letter",
+    )
+
+    def __init__(self, record: ConsumerRecord, lane: Lane, key: Any, size: int) -> None:
+        self.record = record
+        self.offset = record.offset
+        self.lane = lane
+        self.key = key
+        self.size = size
+        self.attempts = 0
+        self.error: BaseException | None = None
+        self.writes_dead_letter = False
+        self.letter_error: BaseException | None = None
+        self.is_skipped = False
+        self.alone = False
+        self.over = False
+        self.late = False
+        self.since = 0.0
+        self.spared_at = -1
+        self.canceller: Callable[[], object] | None = None
+
+
+class Batch:
+    """Records of one partition that are handled by one call (law 8). To its executor it looks like a task."""
+
+    __slots__ = ("lane", "late", "since", "tasks")
+
+    writes_dead_letter: Final = False
+
+    def __init__(self, lane: Lane, tasks: list[Task], since: float) -> None:
+        self.lane = lane
+        self.tasks = tasks
+        self.late = False
+        self.since = since
+
+    @property
+    def offset(self) -> int:
+        return self.tasks[0].offset
+
+    @property
+    def attempts(self) -> int:
+        return self.tasks[0].attempts
+
+    @property
+    def error(self) -> BaseException | None:
+        return self.tasks[0].error
+
+    @property
+    def over(self) -> bool:
+        return self.tasks[0].over
+
+    @property
+    def canceller(self) -> Callable[[], object] | None:
+        return self.tasks[0].canceller
+
+    @canceller.setter
+    def canceller(self, cancel: Callable[[], object]) -> None:
+        """The first one's alone: all of a batch are given up together."""
+        self.tasks[0].canceller = cancel
+
+    @property
+    def spared_at(self) -> int:
+        """Of whichever failed so: those that came besides say nothing."""
+        return max(task.spared_at for task in self.tasks)
+
+    @spared_at.setter
+    def spared_at(self, number: int) -> None:
+        for task in self.tasks:
+            task.spared_at = number
+
+
+Job: TypeAlias = Task | Batch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What became of an attempt that failed. after: for a retry, seconds. counts: whether it is one of its record."""
+
+    step: Step
+    after: float = 0.0
+    counts: bool = True
+
+
+class Lane:
+    """One partition's records in one epoch and seek number.
+
+    fresh: startable, in order. again: startable, by offset: those that had to wait for their key or their next attempt.
+    behind: of each key that is on its way, those that wait for it. pending: not looked at before `base` is known.
+    later: how many wait for their next attempt. guard: law 11, as long as it has a say. jobs: calls of handlers at
+    work. noted: when its next batch is due. progress_at: when a record of it was finished last, or the first came that
+    is not. version rises with each thing that a commit would tell.
+    """
+
+    __slots__ = (
+        "again",
+        "attempts",
+        "base",
+        "behind",
+        "committed",
+        "epoch",
+        "fresh",
+        "guard",
+        "held",
+        "jobs",
+        "later",
+        "located",
+        "noted",
+        "partition",
+        "paused",
+        "pending",
+        "progress_at",
+        "queued",
+        "ranges",
+        "records",
+        "released",
+        "remembered",
+        "run",
+        "seek_number",
+        "since",
+        "size",
+        "started",
+        "topic_id",
+        "version",
+    )
+
+    def __init__(self, partition: TopicPartition, epoch: int, seek_number: int, base: int) -> None:
+        self.partition = partition
+        self.epoch = epoch
+        self.seek_number = seek_number
+        self.base = base
+        self.run = Run(partition, epoch, seek_number)
+        self.fresh: deque[Task] = deque()
+        self.again: list[tuple[int, Task]] = []
+        self.behind: dict[Any, deque[Task] | None] = {}
+        self.pending: list[ConsumerRecord] = []
+        self.started: dict[int, Task] = {}
+        self.attempts: dict[int, int] = {}
+        self.remembered: Remembered = Remembered()
+        self.topic_id: UUID | None = None
+        self.guard: Guard | None = None
+        self.jobs = 0
+        self.noted = -1.0
+        self.progress_at = 0.0
+        self.later = 0
+        self.queued = 0
+        self.records = 0
+        self.size = 0
+        self.ranges = 0
+        self.since = 0
+        self.version = 0
+        self.committed = 0
+        self.located = False
+        self.held = False
+        self.released = False
+        self.paused = False
+
+    @property
+    def is_ahead(self) -> bool:
+        return self.version > self.committed
+
+    def next_offset(self) -> int:
+        return self.run.next_offset if self.run.next_offset >= 0 else self.base
+
+    def first_startable(self) -> Task | None:
+        if self.again and not (self.fresh and self.fresh[0].offset < self.again[0][0]):
+            return self.again[0][1]
+        return self.fresh[0] if self.fresh else None
+
+    def pop_startable(self) -> Task:
+        if self.again and not (self.fresh and self.fresh[0].offset < self.again[0][0]):
+            return heappop(self.again)[1]
+        return self.fresh.popleft()
+
+    def release_key(self, key: Any) -> None:
+        """The record of this key that was on its way is finished."""
+        waiting = self.behind.get(key)
+        if waiting:
+            task = waiting.popleft()
+            heappush(self.again, (task.offset, task))
+        else:
+            self.behind.pop(key, None)
+
+    def put_behind(self, task: Task) -> None:
+        """Before all others that wait for its key; one that is before it is on its way."""
+        waiting = self.behind[task.key]
+        if waiting is None:
+            self.behind[task.key] = deque((task,))
+        else:
+            waiting.appendleft(task)
+
+    def memory(self, mark: Mark = NO_MARK) -> Remembered:
+        """What a commit is to remember: of the records that came, and of those to come what was remembered before."""
+        ranges, reached = self.run.finished_beyond(), max(self.run.last_offset + 1, self.base)
+        for start, end in self.remembered.finished:
+            if end <= reached:
+                continue
+            if ranges and ranges[-1][1] >= max(start, reached):
+                ranges[-1] = ranges[-1][0], end
+            else:
+                ranges.append((max(start, reached), end))
+        to_come = {at: number for at, number in self.remembered.attempts.items() if at >= reached}
+        self.ranges, self.since = len(ranges), 0
+        attempts = {**self.attempts, **to_come} if to_come else self.attempts
+        return Remembered(finished=ranges, attempts=attempts, mark=mark)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """What a commit says of a lane. is_ending: see `Guard.mark`."""
+
+    lane: Lane
+    version: int
+    offset: int
+    mark: Mark
+    is_ending: bool
+
+
+class Engine:
+    """See the laws above. `queued` and `started` count records; `records` and `bytes` all that is unfinished.
+
+    failure: what ended the processing (law 5). died: under which records processes died, and how many; for the log.
+    breaker: its state, where there is one. tally: what was done so far.
+    """
+
+    def __init__(self, plan: EnginePlan, size: Callable[[ConsumerRecord], int]) -> None:
+        self.plan = plan
+        self.queued = 0
+        self.started = 0
+        self.records = 0
+        self.bytes = 0
+        self.failure: BaseException | None = None
+        self.breaker = None if plan.breaker is None else Breaker(plan.breaker)
+        self.tally = Tally()
+        self.died: list[tuple[Task, int]] = []
+        self.uncommitted = 0
+        self._size = size
+        self._lanes: dict[tuple[str, int], Lane] = {}
+        self._turns: OrderedDict[tuple[str, int], Lane] = OrderedDict()
+        self._held: dict[tuple[str, int], Lane] = {}
+        self._ahead: dict[tuple[str, int], Lane] = {}
+        self._unlocated: dict[tuple[str, int], Lane] = {}
+        # Law 11: whose guard waits for a commit; who began and did not get on; who wait for `_trying`, whose accused is
+        # tried while nothing else is at work.
+        self._asking: dict[tuple[str, int], Lane] = {}
+        self._beginning: dict[tuple[str, int], Lane] = {}
+        self._behind_accused: dict[tuple[str, int], Lane] = {}
+        self._trying: Lane | None = None
+        self._located: dict[tuple[str, int], tuple[OffsetAndMetadata, UUID | None]] = {}
+        self._later: list[tuple[float, int, Task]] = []
+        self._aging: list[tuple[float, int, Lane]] = []
+        self._spared = False
+        self._now = 0.0
+        self._numbers = count()
+        self._most_ranges = max(1, plan.metadata_limit // _BYTES_PER_RANGE // 2)
+        # Back-pressure: with something queued and not paused; paused; paused, and perhaps with nothing queued.
+        self._open: dict[tuple[str, int], Lane] = {}
+        self._paused: dict[tuple[str, int], Lane] = {}
+        self._drained: dict[tuple[str, int], Lane] = {}
+        self._stopping = False
+
+    # -- what a poll brings
+
+    def submit(
+        self,
+        records: Iterable[ConsumerRecord],
+        lost: Iterable[tuple[str, int]] = (),
+        stretches: Sequence[Stretch] = (),
+        now: float = 0.0,
+    ) -> list[Task]:
+        """Give up the lost partitions, then queue the records. What was started and is given up (law 8).
+
+        stretches: `ConsumerRecords.stretches` of the poll. After `stop` records are dropped: nothing of them was begun.
+        """
+        self._now = max(self._now, now)
+        given_up: list[Task] = []
+        for partition in arguments.partitions("submit", lost):
+            given_up += self._drop(partition)
+        if self._stopping:
+            return given_up
+        batch = list(records)
+        place = 0
+        for stretch in stretches or [Stretch(-1, -1, len(batch))]:
+            for run, group in groupby(batch[place : place + stretch.records], _run):
+                given_up += self._take_run(run, list(group), stretch)
+            place += stretch.records
+        return given_up
+
+    def _take_run(self, run: tuple[Any, ...], records: list[ConsumerRecord], stretch: Stretch) -> list[Task]:
+        topic, number, epoch, seek_number = run
+        partition = TopicPartition(topic, number)
+        lane, given_up = self._lanes.get(partition), []
+        if lane is None or (lane.epoch, lane.seek_number) < (epoch, seek_number):
+            given_up = self._drop(partition)
+            base = records[0].offset if stretch.start < 0 else stretch.start
+            lane = self._lanes[partition] = self._unlocated[partition] = Lane(partition, epoch, seek_number, base)
+            if partition in self._located:
+                self.locate(partition, *self._located.pop(partition))
+        if (lane.epoch, lane.seek_number) == (epoch, seek_number) and not lane.released:
+            self._add(lane, records)
+        return given_up
+
+    def _add(self, lane: Lane, records: list[ConsumerRecord]) -> None:
+        lane.run.add(Block(records))
+        if not lane.records:
+            lane.progress_at = self._now
+        size = sum(map(self._size, records))
+        self._count(lane, len(records), size)
+        lane.queued += len(records)
+        self.queued += len(records)
+        self._unpause(lane)  # a paused partition returns nothing: whoever paused it has resumed it
+        if lane.located:
+            self._queue(lane, records)
+        else:
+            lane.pending += records
+
+    def _queue(self, lane: Lane, records: Iterable[ConsumerRecord]) -> None:
+        key_of = self._key_of
+        done = _Within(lane.remembered.finished)
+        for record in records:
+            key = key_of(record)
+            task = Task(record, lane, key, self._size(record))
+            task.since = self._now
+            if record.offset in done:
+                self._was_finished_before(lane, task)
+                continue
+            if task.offset in lane.remembered.attempts:
+                self._was_tried_before(lane, task)
+            if lane.guard is not None and lane.guard.has_died and lane.guard.accused == task.offset:
+                self.died.append((task, lane.guard.deaths))
+                if self._is_over_by_deaths(lane.guard, task):
+                    continue
+            if key is None:
+                lane.fresh.append(task)
+            elif key in lane.behind:
+                waiting = lane.behind[key]
+                if waiting is None:
+                    lane.behind[key] = deque((task,))
+                else:
+                    waiting.append(task)
+            else:
+                lane.behind[key] = None
+                lane.fresh.append(task)
+        self._changed(lane)
+
+    def _key_of(self, record: ConsumerRecord) -> Any:
+        order = self.plan.order
+        if order == "key":
+            return record.key
+        return b"" if order == "partition" else None
+
+    def _was_finished_before(self, lane: Lane, task: Task) -> None:
+        lane.queued -= 1
+        self.queued -= 1
+        self.tally.remembered += 1
+        self._finish(task, releases=False)
+
+    def _was_tried_before(self, lane: Lane, task: Task) -> None:
+        """By an earlier owner. Where that used all attempts up, and was to write a dead letter, we write it."""
+        task.attempts = lane.attempts[task.offset] = lane.remembered.attempts[task.offset]
+        failures = self.plan.failures
+        task.writes_dead_letter = failures.after == "dead-letter" and failures.retry.is_last(task.attempts)
+
+    def _is_over_by_deaths(self, guard: Guard, task: Task) -> bool:
+        """Law 11: the process died under it, once more. Whether it is finished by that. One death proves nothing yet;
+        the second one counts for both."""
+        if guard.deaths < 2:
+            return False
+        lane = task.lane
+        task.attempts += 2 if guard.deaths == 2 else 1
+        lane.attempts[task.offset] = task.attempts
+        task.error = HandlerDiedError(f"the processes that handled it died, {guard.deaths} by now")
+        step, _ = self.plan.failures.decide(task.error, task.attempts, 0.5)
+        if step is Step.RETRY:
+            return False
+        guard.ended(task.offset)
+        if step is Step.STOP:
+            self._stop_by(task, task.error)
+            return False
+        if step is Step.SKIP and not self.plan.has_store:
+            lane.queued -= 1
+            self.queued -= 1
+            self.tally.skipped += 1
+            self._finish(task, releases=False)
+            return True
+        task.writes_dead_letter, task.is_skipped = True, step is Step.SKIP
+        return False
+
+    def _count(self, lane: Lane, records: int, size: int) -> None:
+        lane.records += records
+        lane.size += size
+        self.records += records
+        self.bytes += size
+
+    def _drop(self, partition: tuple[str, int]) -> list[Task]:
+        """It is over: what ends of it is ignored."""
+        lane = self._lanes.pop(partition, None)
+        if lane is None:
+            return []
+        self._located.pop(partition, None)
+        given_up = self._give_up(lane)
+        self._empty(lane)
+        if self._trying is not None and not self.started:
+            self._changed(self._trying)
+        return given_up
+
+    def _empty(self, lane: Lane) -> None:
+        """Drop all that is counted of it, and leave every list."""
+        self._count(lane, -lane.records, -lane.size)
+        self.queued -= lane.queued
+        lane.queued = lane.later = lane.jobs = 0
+        lane.released = True
+        for each in (lane.fresh, lane.again, lane.behind, lane.pending):
+            each.clear()
+        self._unpause(lane)
+        lists: tuple[dict[tuple[str, int], Lane], ...] = (
+            self._turns,
+            self._held,
+            self._open,
+            self._ahead,
+            self._unlocated,
+            self._asking,
+            self._beginning,
+            self._behind_accused,
+        )
+        for named in lists:
+            named.pop(lane.partition, None)
+        self._let_others_start(lane)
+
+    def _changed(self, lane: Lane) -> None:
+        """Something of it may be started, paused or resumed that could not be before."""
+        if lane.paused:
+            self._drained[lane.partition] = lane
+        elif lane.queued:
+            self._open[lane.partition] = lane
+        if lane.partition not in self._turns and self._may_start(lane):
+            self._turns[lane.partition] = lane
+
+    # -- where a partition begins
+
+    def assigned(self, partitions: Iterable[TopicPartition]) -> None:
+        """What was located is of an earlier assignment."""
+        for partition in partitions:
+            self._located.pop(partition, None)
+
+    def is_beginning(self) -> bool:
+        """Whether records wait until it is known where their partitions begin, or are soon to wait for a commit."""
+        return bool(self._unlocated or self._beginning)
+
+    def unlocated(self) -> list[TopicPartition]:
+        """Partitions with records of which `locate` was not told yet: ask the group for their committed offsets."""
+        return [lane.partition for lane in self._unlocated.values() if not lane.version]
+
+    def locate(
+        self, partition: tuple[str, int], committed: OffsetAndMetadata | None, topic_id: UUID | None = None
+    ) -> None:
+        """What the group has committed of it. None: nothing, so the start is committed first (law 7)."""
+        lane = self._unlocated.get(partition)
+        if lane is None:
+            if committed is not None:
+                self._located[partition] = committed, topic_id
+            return
+        lane.topic_id = topic_id
+        if committed is not None:
+            lane.remembered = decode(committed.metadata, committed.offset, topic_id) or Remembered()
+        if self.plan.window:
+            lane.guard = Guard(lane.remembered.mark, self.plan.window)
+        if committed is not None:
+            self._begin(lane)
+            return
+        if lane.guard is not None:  # one commit says both
+            self._may_begin(lane, lane.guard, lane.pending[0].offset)
+        self._touch(lane)
+
+    def relocate(self, partition: TopicPartition, start: OffsetAndMetadata, topic_id: UUID | None) -> None:
+        """It is read from another offset, where its owner seeks to: what came before that is dropped, and pending."""
+        self._drop(partition)
+        self._located[partition] = start, topic_id
+
+    def has_lane(self, partition: tuple[str, int]) -> bool:
+        """Whether records of it have come."""
+        return partition in self._lanes
+
+    def _begin(self, lane: Lane) -> None:
+        del self._unlocated[lane.partition]
+        lane.located = True
+        pending, lane.pending = lane.pending, []
+        self._queue(lane, pending)
+
+    # -- what workers do
+
+    def take(self, now: float) -> Job | None:
+        """Start the next record, or batch, of the partition whose turn it is. None where nothing may be started now."""
+        if not self.has_next(now):
+            return None
+        lane = next(iter(self._turns.values()))
+        self._turns.move_to_end(lane.partition)
+        lane.jobs += 1
+        task = lane.pop_startable()
+        is_suspect = self._start(task, now)
+        if lane.paused and not lane.queued:
+            self._drained[lane.partition] = lane
+        task.alone |= is_suspect
+        as_it_is = not self.plan.max_batch or task.writes_dead_letter
+        job = task if as_it_is else self._batch(lane, task, now)
+        if self.breaker is not None:
+            self.breaker.started(job)
+        return job
+
+    def _start(self, task: Task, now: float) -> bool:
+        """Whether it is a suspect (law 11)."""
+        lane, guard = task.lane, task.lane.guard
+        lane.started[task.offset] = task
+        lane.queued -= 1
+        self.queued -= 1
+        self.started += 1
+        task.since = now
+        task.late = False
+        if guard is None or task.writes_dead_letter:
+            return False
+        return guard.started(task.offset)
+
+    def _batch(self, lane: Lane, first: Task, now: float) -> Batch:
+        """Law 8. following: of each key in it the next record, which may be in the same batch."""
+        tasks = [first]
+        following: list[tuple[int, Task]] = []
+        while len(tasks) < self.plan.max_batch and not first.alone:
+            waiting = lane.behind.get(tasks[-1].key)
+            if waiting:
+                task = waiting.popleft()
+                heappush(following, (task.offset, task))
+            task_or_none = self._next_of_batch(lane, following)
+            if task_or_none is None:
+                break
+            tasks.append(task_or_none)
+            self._start(task_or_none, now)
+        for _, task in following:
+            lane.put_behind(task)
+        return Batch(lane, tasks, now)
+
+    def _next_of_batch(self, lane: Lane, following: list[tuple[int, Task]]) -> Task | None:
+        task = lane.first_startable()
+        follows = bool(following) and (task is None or following[0][0] < task.offset)
+        found = following[0][1] if follows else task
+        if found is None or found.alone or found.writes_dead_letter:
+            return None
+        if lane.guard is not None and not lane.guard.joins(found.offset):
+            return None
+        return heappop(following)[1] if follows else lane.pop_startable()
+
+    def has_next(self, now: float) -> bool:
+        """Whether something may be started; then it is of the first in `_turns`."""
+        self._now = max(self._now, now)
+        if self._later and self._later[0][0] <= now:
+            self._wake(now)
+        while self._aging and self._aging[0][0] <= now:
+            self._changed(heappop(self._aging)[2])
+        if self.breaker is None:
+            return self._has_turn()
+        if not self.breaker.lets_start(now):
+            return False
+        if self._spared and self.breaker.open_until is None:
+            self._release_spared(now)
+        if not self._has_turn() and self._spared:
+            self._release_spared(now)
+        return self._has_turn()
+
+    def _has_turn(self) -> bool:
+        while self._turns:
+            if self._may_start(next(iter(self._turns.values()))):
+                return True
+            self._turns.popitem(last=False)
+        return False
+
+    def _release_spared(self, now: float) -> None:
+        self._spared = False
+        self._later = [(now if due == inf else due, number, task) for due, number, task in self._later]
+        heapify(self._later)
+        self._wake(now)
+
+    def next_due(self) -> float | None:
+        """When a record that waits for another attempt, a batch that waits for more, or a probe may be started."""
+        if self._stopping:
+            return None
+        due = [each[0][0] for each in (self._later, self._aging) if each and each[0][0] < inf]
+        probe = None if self.breaker is None else self.breaker.next_probe()
+        if probe is not None and probe > self._now:
+            due.append(probe)
+        return min(due, default=None)
+
+    def _wake(self, now: float) -> None:
+        while self._later and self._later[0][0] <= now:
+            _, _, task = heappop(self._later)
+            lane = task.lane
+            if not lane.released:
+                lane.later -= 1
+                heappush(lane.again, (task.offset, task))
+                self._changed(lane)
+
+    def _may_start(self, lane: Lane) -> bool:
+        if lane.held or self._stopping or self.failure is not None or not (lane.fresh or lane.again):
+            return False
+        if self._trying not in (None, lane):
+            self._behind_accused[lane.partition] = lane
+            return False
+        if lane.jobs >= self.plan.per_partition or not self._fits(lane) or not self._is_worth_a_batch(lane):
+            return False
+        return lane.guard is None or self._may_begin(lane, lane.guard)
+
+    def _may_begin(self, lane: Lane, guard: Guard, offset: int = -1) -> bool:
+        """Law 11. offset: by default that of the first startable record."""
+        first = lane.first_startable()
+        if first is not None:
+            if first.writes_dead_letter:
+                return True
+            offset = first.offset
+        if guard.is_accused(offset):
+            self._trying = lane
+        is_busy = bool(self.started if guard.is_accused(offset) else lane.started)
+        permit = guard.permit(offset, is_busy=is_busy)
+        if permit is Permit.COMMIT:
+            self._ask(lane)
+        return permit is Permit.START
+
+    def _ask(self, lane: Lane) -> None:
+        """For a commit, soon."""
+        if lane.partition not in self._asking:
+            self._asking[lane.partition] = self._beginning[lane.partition] = lane
+            self._touch(lane)
+
+    def _let_others_start(self, lane: Lane) -> None:
+        if self._trying is not lane:
+            return
+        self._trying = None
+        waiting, self._behind_accused = self._behind_accused, {}
+        for each in waiting.values():
+            self._changed(each)
+
+    def _is_worth_a_batch(self, lane: Lane) -> bool:
+        """Law 8. Where it is too early, the time is noted."""
+        plan, first = self.plan, lane.first_startable()
+        if not plan.max_batch or first is None or first.alone or first.writes_dead_letter:
+            return True
+        due = first.since + plan.max_wait
+        if lane.queued - lane.later >= plan.max_batch or due <= self._now:
+            return True
+        if lane.noted != due:
+            lane.noted = due
+            heappush(self._aging, (due, next(self._numbers), lane))
+        return False
+
+    def _fits(self, lane: Lane) -> bool:
+        """Law 4. One range is counted for each record that is finished, or may be, out of order, until it matters."""
+        if lane.ranges + lane.since + len(lane.started) < self._most_ranges:
+            return True
+        lane.memory()
+        if lane.ranges + len(lane.started) < self._most_ranges:
+            return True
+        first = lane.first_startable()
+        return first is not None and first.offset == lane.run.first_unfinished()
+
+    def end(self, job: Job, error: BaseException | None, now: float, chance: float) -> Verdict | None:
+        """An attempt ended. None: the record is finished, or its result is ignored. chance: in [0, 1).
+
+        Where the verdict is a dead letter, the record stays started until `wrote` tells what became of it; those of a
+        batch are queued, each to have its letter written.
+        """
+        if job.over:
+            return None
+        self._now = max(self._now, now)
+        self._count_attempt(now - job.since)
+        if self.breaker is not None and not self.breaker.ended(job, error, self._now):
+            return self._spare(job, error, chance)
+        if isinstance(job, Batch):
+            return self._end_batch(job, error, chance)
+        task = job
+        if error is None:
+            self.tally.finished += 1
+            self._end_started(task)
+            self._finish(task)
+            return None
+        task.attempts += 1
+        task.error = error
+        step, after = self.plan.failures.decide(error, task.attempts, chance)
+        if step is Step.RETRY:
+            self.tally.retried += 1
+            self._again(task, now + after)
+        elif step is Step.STOP:
+            self._fail(task, error)
+        elif step is Step.SKIP and not self.plan.has_store:
+            self.tally.skipped += 1
+            self._end_started(task)
+            self._finish(task)
+        else:
+            task.writes_dead_letter, task.is_skipped = True, step is Step.SKIP
+        return Verdict(step=step, after=after)
+
+    def put_back(self, job: Job) -> None:
+        """It was started, and its handler was not called: it is queued as it was before."""
+        if job.over:
+            return
+        if self.breaker is not None:
+            self.breaker.was_put_back(job)
+        self._put_back(job, self._now)
+
+    def _spare(self, job: Job, error: BaseException | None, chance: float) -> Verdict:
+        """Law 12. In an outage it waits for its end, or until all others have probed in vain: one of them may be to
+        blame."""
+        assert self.breaker is not None
+        after, due = self.plan.failures.retry.delay(max(1, job.attempts), chance), inf
+        if self.breaker.open_until is None:
+            due = self._now + after
+        else:
+            after = max(0.0, self.breaker.open_until - self._now)
+            self._spared = True
+        tasks = job.tasks if isinstance(job, Batch) else [job]
+        for task in tasks:
+            task.error = error
+        self.tally.retried += len(tasks)
+        self._put_back(job, due)
+        return Verdict(step=Step.RETRY, after=after, counts=False)
+
+    def _put_back(self, job: Job, due: float) -> None:
+        """Of each key the first waits until it is due, the others for it."""
+        tasks = job.tasks if isinstance(job, Batch) else [job]
+        first = {task.key: task for task in reversed(tasks)}
+        for task in reversed(tasks):
+            jobs = int(task is tasks[0])
+            if task.key is None or first[task.key] is task:
+                self._again(task, due, jobs=jobs)
+            else:
+                self._end_started(task, jobs=jobs)
+                self._queue_again(task, is_first=False)
+
+    def _end_batch(self, batch: Batch, error: BaseException | None, chance: float) -> Verdict | None:
+        if error is None:
+            self.tally.finished += len(batch.tasks)
+            last = {task.key: task for task in batch.tasks}
+            for task in batch.tasks:
+                self._end_started(task, jobs=int(task is batch.tasks[0]))
+                self._finish(task, releases=last[task.key] is task)
+            return None
+        if isinstance(error, DeserializationError) and len(batch.tasks) > 1:
+            self._split(batch)
+            return None
+        return self._fail_batch(batch, error, chance)
+
+    def _split(self, batch: Batch) -> None:
+        """Try each alone; nobody is to blame yet."""
+        first = {task.key: task for task in reversed(batch.tasks)}
+        for task in reversed(batch.tasks):
+            task.alone = True
+            self._end_started(task, jobs=int(task is batch.tasks[0]))
+            self._queue_again(task, is_first=task.key is None or first[task.key] is task)
+
+    def _fail_batch(self, batch: Batch, error: BaseException, chance: float) -> Verdict:
+        """Each is judged by its own attempts. Of each key only the first goes on, the others wait for it: the last is
+        put there first."""
+        first = {task.key: task for task in reversed(batch.tasks)}
+        verdicts: list[Verdict] = []
+        for task in batch.tasks:
+            task.attempts += 1
+            task.error, task.alone = error, True
+            step, after = self.plan.failures.decide(error, task.attempts, chance)
+            verdicts.append(Verdict(step=step, after=after))
+            if step is Step.STOP:
+                self._fail(task, error, jobs=0)
+        for task, verdict in zip(reversed(batch.tasks), reversed(verdicts), strict=True):
+            if verdict.step is not Step.STOP:
+                self._judge_in_batch(task, verdict, is_first=task.key is None or first[task.key] is task)
+        batch.lane.jobs -= 1
+        return verdicts[0]
+
+    def _judge_in_batch(self, task: Task, verdict: Verdict, *, is_first: bool) -> None:
+        if verdict.step is Step.RETRY and is_first:
+            self.tally.retried += 1
+            self._again(task, self._now + verdict.after, jobs=0)
+            return
+        self._end_started(task, jobs=0)
+        if verdict.step is Step.SKIP and not self.plan.has_store:
+            self.tally.skipped += 1
+            self._finish(task, releases=is_first)
+            return
+        self.tally.retried += verdict.step is Step.RETRY
+        task.writes_dead_letter, task.is_skipped = verdict.step is not Step.RETRY, verdict.step is Step.SKIP
+        task.lane.attempts[task.offset] = task.attempts
+        self._queue_again(task, is_first=is_first)
+        self._touch(task.lane)
+
+    def _queue_again(self, task: Task, *, is_first: bool) -> None:
+        lane = task.lane
+        lane.queued += 1
+        self.queued += 1
+        if is_first:
+            heappush(lane.again, (task.offset, task))
+        else:
+            lane.put_behind(task)
+        self._changed(lane)
+
+    def _count_attempt(self, seconds: float) -> None:
+        tally = self.tally
+        tally.attempts += 1
+        tally.seconds += seconds
+        tally.longest = max(tally.longest, seconds)
+
+    def wrote(self, task: Task, error: BaseException | None, now: float, chance: float) -> float | None:
+        """A dead letter (or a skip, law 10) was written, or could not be: then the seconds until it is tried again."""
+        if task.over:
+            return None
+        if error is None:
+            self.tally.skipped += task.is_skipped
+            self.tally.dead_lettered += not task.is_skipped
+            self._end_started(task)
+            self._finish(task)
+            return None
+        task.letter_error = None if task.is_skipped else error
+        after = self.plan.failures.retry.delay(max(1, task.attempts), chance)
+        self._again(task, now + after)
+        return after
+
+    def unwritten(self) -> list[Task]:
+        """Whose dead letter could not be written so far, by partition and offset; for health."""
+        waiting = [task for _, _, task in self._later if not task.lane.released]
+        for lane in self._lanes.values():
+            waiting += [task for _, task in lane.again]
+            waiting += lane.started.values()
+        found = [task for task in waiting if task.letter_error is not None]
+        return sorted(found, key=lambda task: (task.lane.partition, task.offset))
+
+    def _end_started(self, task: Task, *, jobs: int = 1) -> None:
+        """jobs: 0 for all but one of a batch."""
+        lane = task.lane
+        del lane.started[task.offset]
+        lane.jobs -= jobs
+        self.started -= 1
+        if lane.guard is not None:
+            self._guard_ended(lane, lane.guard, task.offset)
+        if self._trying is not None and not self.started:
+            self._changed(self._trying)
+
+    def _guard_ended(self, lane: Lane, guard: Guard, offset: int) -> None:
+        """The next commit names it no more, also if it tells nothing else; others wait for that if it was accused."""
+        was_accused = guard.is_accused(offset)
+        if guard.ended(offset):
+            self._touch(lane)
+        if was_accused:
+            self._ask(lane)
+
+    def _finish(self, task: Task, *, releases: bool = True) -> None:
+        """releases: whether the next of its key may go on."""
+        lane = task.lane
+        lane.run.mark(task.offset, FINISHED)
+        lane.progress_at = self._now
+        lane.since += 1
+        lane.attempts.pop(task.offset, None)
+        self._count(lane, -1, -task.size)
+        if task.key is not None and releases:
+            lane.release_key(task.key)
+        self.uncommitted += 1
+        self._touch(lane)
+        self._changed(lane)
+
+    def _touch(self, lane: Lane) -> None:
+        """A commit would tell something new."""
+        lane.version += 1
+        self._ahead[lane.partition] = lane
+
+    def _again(self, task: Task, due: float, *, jobs: int = 1) -> None:
+        lane = task.lane
+        self._end_started(task, jobs=jobs)
+        lane.queued += 1
+        lane.later += 1
+        self.queued += 1
+        heappush(self._later, (due, next(self._numbers), task))
+        if task.attempts:
+            lane.attempts[task.offset] = task.attempts
+            self._touch(lane)
+        self._changed(lane)
+
+    def _fail(self, task: Task, error: BaseException, *, jobs: int = 1) -> None:
+        self._end_started(task, jobs=jobs)
+        self._stop_by(task, error)
+
+    def _stop_by(self, task: Task, error: BaseException) -> None:
+        self.tally.failed += 1
+        task.lane.attempts.pop(task.offset, None)  # whoever starts it again has put it right
+        self._touch(task.lane)
+        if self.failure is None:
+            self.failure = error
+            with suppress(Exception):  # a user's class may do anything
+                error.add_note(f"while handling {task.lane.partition} at offset {task.offset}, attempt {task.attempts}")
+
+    # -- commits
+
+    def committable(self) -> CommitSnapshot:
+        """What a commit would tell that the group does not have: offsets, with what is finished beyond (law 4)."""
+        sent = {lane.partition: self._told_of(lane) for lane in self._ahead.values()}
+        entries = {partition: self._entry(each) for partition, each in sent.items()}
+        self.uncommitted = 0
+        return CommitSnapshot(entries, partial(self._settled, sent))
+
+    def _told_of(self, lane: Lane) -> _Sent:
+        offset, is_ending = lane.next_offset(), (lane.held or self._stopping) and not lane.started
+        mark = NO_MARK if lane.guard is None else lane.guard.mark(offset, is_ending=is_ending)
+        return _Sent(lane, lane.version, offset, mark, is_ending)
+
+    def _entry(self, sent: _Sent) -> CommitEntry:
+        lane, offset = sent.lane, sent.offset
+        entry, memory = lane.run.entry(), lane.memory(sent.mark)
+        metadata = encode(offset, memory, topic_id=lane.topic_id, limit=self.plan.metadata_limit)
+        return CommitEntry(
+            offset=offset,
+            epoch=lane.epoch,
+            seek_number=lane.seek_number,
+            leader_epoch=entry.leader_epoch,
+            metadata=metadata,
+        )
+
+    def has_starts(self) -> bool:
+        """Whether records wait for a commit (laws 7 and 11)."""
+        return bool(self._asking) or any(lane.is_ahead for lane in self._unlocated.values())
+
+    def shrink_metadata(self) -> int:
+        """The broker refused it as too large. The new limit; 0: nothing is remembered any more."""
+        limit = self.plan.metadata_limit // 2 if self.plan.metadata_limit > 128 else 0
+        self.plan = replace(self.plan, metadata_limit=limit)
+        self._most_ranges = limit // _BYTES_PER_RANGE // 2 or 1 << 30
+        return limit
+
+    def _settled(
+        self,
+        sent: dict[TopicPartition, _Sent],
+        partition: TopicPartition,
+        _: CommitEntry,
+        outcome: CommitOutcome,
+    ) -> None:
+        """Its owner locks. A stale one is never committed, so it is ahead of nothing any more."""
+        told = sent[partition]
+        lane = told.lane
+        if outcome is CommitOutcome.FAILED or self._lanes.get(partition) is not lane:
+            return
+        lane.committed = lane.version if outcome is CommitOutcome.STALE else max(lane.committed, told.version)
+        if not lane.is_ahead:
+            self._ahead.pop(partition, None)
+        if lane.guard is not None:
+            self._guard_settled(lane, lane.guard, told, is_stale=outcome is CommitOutcome.STALE)
+        if not lane.located and partition in self._unlocated:
+            self._begin(lane)
+
+    def _guard_settled(self, lane: Lane, guard: Guard, told: _Sent, *, is_stale: bool) -> None:
+        """A stale one is to be lost: it starts nothing more, and takes no mark back."""
+        self._asking.pop(lane.partition, None)
+        if is_stale or told.is_ending:
+            self._beginning.pop(lane.partition, None)
+            self._let_others_start(lane)
+        if not told.mark.deaths and guard.accused < 0:
+            self._let_others_start(lane)
+        if guard.accepted(told.mark, told.offset, is_ending=told.is_ending or is_stale):
+            lane.guard = None
+            self._beginning.pop(lane.partition, None)
+        if not is_stale:
+            self._changed(lane)
+
+    # -- hand-overs
+
+    def hold(self, partitions: Iterable[tuple[str, int]]) -> set[TopicPartition]:
+        """Law 6. partitions: all that are to be revoked; what of them is to be delayed. For each poll that returned."""
+        wanted = dict.fromkeys(arguments.partitions("hold", partitions))
+        for lane in [lane for partition, lane in self._held.items() if partition not in wanted]:
+            self._reassigned(lane)
+        for lane in [self._lanes[partition] for partition in wanted if partition in self._lanes]:
+            if not lane.released:
+                self._hold_or_release(lane)
+        return {lane.partition for lane in self._held.values()}
+
+    def _hold_or_release(self, lane: Lane) -> None:
+        lane.held = True
+        if not lane.started:
+            self._let_others_start(lane)
+        self._take_mark_back(lane)
+        if lane.started or lane.is_ahead:
+            self._held[lane.partition] = lane
+        else:
+            self._empty(lane)
+
+    def _take_mark_back(self, lane: Lane) -> None:
+        """Law 11: at a clean end."""
+        if lane.guard is not None and lane.guard.is_told and not (lane.started or lane.is_ahead):
+            self._touch(lane)
+
+    def _reassigned(self, lane: Lane) -> None:
+        del self._held[lane.partition]
+        lane.held = False
+        self._changed(lane)
+
+    def give_up_of(self, partition: tuple[str, int]) -> list[Task]:
+        """What is at work of a held partition, in order: its results are ignored, and its hand-over waits no more."""
+        lane = self._held.get(partition)
+        return [] if lane is None else self._give_up(lane)
+
+    def is_urgent(self) -> bool:
+        """Whether a held partition waits for nothing but a commit."""
+        return any(not lane.started and lane.is_ahead for lane in self._held.values())
+
+    def waits_for(self, partition: tuple[str, int]) -> ConsumerRecord | None:
+        """The oldest record that is at work of it: what its hand-over, or its next commit, waits for."""
+        lane = self._lanes.get(partition)
+        return lane.started[min(lane.started)].record if lane is not None and lane.started else None
+
+    # -- the end
+
+    def stop(self) -> None:
+        """Start nothing more, for good; what is queued stays so, and is another's."""
+        self._stopping = True
+
+    def is_at_rest(self) -> bool:
+        """Whether nothing is started."""
+        return not self.started
+
+    def give_up(self) -> list[Task]:
+        """What is still at work, in order of partition and offset; its results are ignored from here on."""
+        given_up: list[Task] = []
+        for lane in self._lanes.values():
+            given_up += self._give_up(lane)
+            self._take_mark_back(lane)
+        return given_up
+
+    def _give_up(self, lane: Lane) -> list[Task]:
+        given_up = [task for _, task in sorted(lane.started.items())]
+        for task in given_up:
+            task.over = True
+        self.tally.abandoned += len(given_up)
+        self.started -= len(given_up)
+        lane.started.clear()
+        lane.jobs = 0
+        return given_up
+
+    def at_work(self) -> Iterator[Task]:
+        """What is started, by partition; for health and logs."""
+        for lane in list(self._lanes.values()):
+            yield from list(lane.started.values())
+
+    def stalled(self, before: float) -> list[TopicPartition]:
+        """Where records wait, and none was finished since then. A record that waits for its next attempt alone keeps
+        nobody waiting; in an outage, and once nothing is started any more, waiting is no news."""
+        if self._stopping or (self.breaker is not None and self.breaker.open_until is not None):
+            return []
+        waiting = [each for each in self._lanes.values() if each.queued > each.later and not each.held]
+        return sorted(each.partition for each in waiting if each.progress_at <= before)
+
+    # -- back-pressure
+
+    def full(self) -> list[TopicPartition]:
+        """To be paused now: when all together are at the limit, those with a queue."""
+        if self.records < self.plan.max_records and self.bytes < self.plan.max_bytes:
+            return []
+        found = [lane for lane in self._open.values() if lane.queued and not lane.held]
+        self._open.clear()
+        for lane in found:
+            lane.paused = True
+            self._paused[lane.partition] = lane
+        return sorted(lane.partition for lane in found)
+
+    def ready(self) -> list[TopicPartition]:
+        """To be resumed now: those without a queue; when all together are at half of the limit, all paused ones."""
+        if self.is_roomy():
+            found = list(self._paused.values())
+        else:
+            found = [lane for lane in self._drained.values() if not lane.queued]
+        self._drained.clear()
+        found = [lane for lane in found if not lane.held]
+        for lane in found:
+            self._unpause(lane)
+            self._changed(lane)
+        return sorted(lane.partition for lane in found)
+
+    def is_roomy(self) -> bool:
+        return 2 * self.records <= self.plan.max_records and 2 * self.bytes <= self.plan.max_bytes
+
+    def wants_resuming(self) -> bool:
+        """Whether `ready` would name something, as far as that is known cheaply."""
+        return bool(self._paused) and self.is_roomy()
+
+    def _unpause(self, lane: Lane) -> None:
+        lane.paused = False
+        self._paused.pop(lane.partition, None)
+        self._drained.pop(lane.partition, None)
+
+
+class _Within:
+    """Whether offsets that rise lie in ranges that rise. Look each offset up once, in order."""
+
+    __slots__ = ("_left",)
+
+    def __init__(self, ranges: Sequence[tuple[int, int]]) -> None:
+        self._left = deque(ranges)
+
+    def __contains__(self, offset: int) -> bool:
+        left = self._left
+        while left and left[0][1] <= offset:
+            left.popleft()
+        return bool(left) and left[0][0] <= offset

@@ -1,0 +1,92 @@
+"""What a probe and a dashboard ask of a processor that runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from instride._processing.engine import Engine, Task
+from instride.records import TopicPartition
+
+__all__ = ["Health", "StuckRecord", "UnwrittenLetter", "metrics", "stuck_record", "unwritten_letters"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StuckRecord:
+    """A record that has been at work for longer than stuck_after. attempt: 1 for the first."""
+
+    partition: TopicPartition
+    offset: int
+    seconds: float
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnwrittenLetter:
+    """A record whose dead letter could not be written so far. It is tried again; no commit covers it before."""
+
+    partition: TopicPartition
+    offset: int
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """For probes: three booleans, and why.
+
+    ready: it has joined its group, and does not stop. live: it polls (the newest poll began less than max_poll_interval
+    ago) and has not ended. stalled: something stands still while the others go on: stuck has the records that have been
+    at work for longer than stuck_after, stalled_partitions where records wait and none was finished for so long.
+    unwritten_letters: whose dead letters the broker does not take now.
+    outage: by which error its circuit breaker is open. ended: by what it ended, if it failed.
+    """
+
+    ready: bool
+    live: bool
+    stuck: tuple[StuckRecord, ...] = ()
+    stalled_partitions: tuple[TopicPartition, ...] = ()
+    unwritten_letters: tuple[UnwrittenLetter, ...] = ()
+    outage: BaseException | None = None
+    ended: BaseException | None = None
+
+    @property
+    def stalled(self) -> bool:
+        """Whether a record is stuck, or a partition stands still."""
+        return bool(self.stuck or self.stalled_partitions)
+
+
+def stuck_record(task: Task, now: float) -> StuckRecord:
+    return StuckRecord(
+        partition=task.lane.partition, offset=task.offset, seconds=now - task.since, attempt=task.attempts + 1
+    )
+
+
+def unwritten_letters(engine: Engine) -> Iterator[UnwrittenLetter]:
+    """Under the engine's lock."""
+    for task in engine.unwritten():
+        if task.letter_error is not None:
+            yield UnwrittenLetter(partition=task.lane.partition, offset=task.offset, error=task.letter_error)
+
+
+def metrics(engine: Engine, now: float) -> dict[str, float]:
+    """docs/processor.md has them as a table. Under the engine's lock."""
+    tally = engine.tally
+    oldest = min((task.since for task in engine.at_work()), default=now)
+    return {
+        "records-at-work": engine.started,
+        "records-queued": engine.queued,
+        "bytes-buffered": engine.bytes,
+        "records-finished-total": tally.finished,
+        "records-retried-total": tally.retried,
+        "records-skipped-total": tally.skipped,
+        "records-dead-lettered-total": tally.dead_lettered,
+        "dead-letters-unwritten": len(engine.unwritten()),
+        "records-remembered-total": tally.remembered,
+        "records-abandoned-total": tally.abandoned,
+        "attempts-total": tally.attempts,
+        "attempt-time-avg": tally.seconds / tally.attempts if tally.attempts else 0.0,
+        "attempt-time-max": tally.longest,
+        "oldest-at-work-age": now - oldest,
+        "breaker-open": float(engine.breaker is not None and engine.breaker.open_until is not None),
+        "breaker-trips-total": 0 if engine.breaker is None else engine.breaker.trips,
+    }

@@ -1,0 +1,602 @@
+"""`ProcessorKit`: a processor under test, in virtual time, without a broker: the same engine, the same rounds.
+
+Laws
+1. Nothing sleeps and no thread runs: plain handlers are called by `run` and `advance`, one after the other; coroutine
+   handlers run on an event loop whose clock is the kit's.
+2. What the processor asks of a consumer, `_Double` is asked: logs of records, committed offsets, a revoke's two steps.
+3. What ends the processor is raised by the call in which it ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import heapq
+import threading
+import zlib
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Final, Generic, Self, TypeVar
+from uuid import UUID
+
+from instride._processing.async_store import AsyncDatabaseStore
+from instride._processing.attempts import Desk
+from instride._processing.dead_letters import DeadLetter
+from instride._processing.definition import Definition
+from instride._processing.engine import Engine, Job, Tally, Task
+from instride._processing.lifespan import AsyncLifespan, SyncLifespan
+from instride._processing.outputs import OutputRecord
+from instride._processing.rounds import Rounds, Verb
+from instride._processing.workers import LoopWorkers, write_letter
+from instride._wire.decoder import ConsumerRecord
+from instride.commits import CommitEntry, CommitSnapshot
+from instride.consumer_records import Stretch
+from instride.errors import IllegalStateError
+from instride.records import OffsetAndMetadata, TopicPartition
+
+__all__ = ["ProcessorKit"]
+
+K = TypeVar("K")
+T = TypeVar("T")
+V = TypeVar("V")
+
+_TOPIC_ID: Final = UUID(int=1)
+_GROUP: Final = "kit"
+_STILL: Final = 3
+"""Rounds without any news after which nothing more happens by itself."""
+
+
+class _Records:
+    """What a poll of the double returns."""
+
+    def __init__(self, records: list[ConsumerRecord]) -> None:
+        self._records = records
+
+    def __iter__(self) -> Iterator[ConsumerRecord]:
+        return iter(self._records)
+
+    def stretches(self) -> list[Stretch]:
+        return [Stretch(each.offset, each.offset + 1, 1) for each in self._records]
+
+
+class _Double:
+    """A consumer that owns what it is let own. Offsets and logs outlive a restart; the rest is of one run."""
+
+    def __init__(self, partitions: Sequence[TopicPartition]) -> None:
+        self.logs: dict[TopicPartition, list[ConsumerRecord]] = {each: [] for each in partitions}
+        self.group: dict[TopicPartition, OffsetAndMetadata] = {}
+        self._epochs = 0
+        self.begin(partitions)
+
+    def begin(self, partitions: Iterable[TopicPartition]) -> None:
+        """A new membership."""
+        self._positions: dict[TopicPartition, int] = {}
+        self._owned: dict[TopicPartition, int] = {}
+        self._requested: set[TopicPartition] = set()
+        self._next: set[TopicPartition] = set()
+        self._delayed: set[TopicPartition] = set()
+        self._lost: set[TopicPartition] = set()
+        self._to_lose: set[TopicPartition] = set()
+        self._paused: set[TopicPartition] = set()
+        self._to_assign = list(partitions)
+        self._listener: Any = None
+
+    # -- what the test does to it
+
+    def assign(self, partition: TopicPartition) -> None:
+        self._to_assign.append(partition)
+
+    def ask_for(self, partition: TopicPartition) -> None:
+        self._requested.add(self._of_ours(partition))
+
+    def lose(self, partition: TopicPartition) -> None:
+        self._to_lose.add(self._of_ours(partition))
+
+    def _of_ours(self, partition: TopicPartition) -> TopicPartition:
+        if partition not in self._owned and partition not in self._to_assign:
+            raise ValueError(f"{partition} is not assigned to the processor now")
+        return partition
+
+    def append(self, record: ConsumerRecord) -> None:
+        self.logs[record.topic_partition].append(record)
+
+    # -- the verbs
+
+    def subscribe(self, topics: list[str], *, listener: Any) -> None:
+        self._listener = listener
+
+    def poll(self, *, timeout: float) -> _Records:
+        for partition in self._next - self._delayed:
+            self._let_go(partition)
+        self._next, self._delayed = self._delayed | self._requested, set()
+        self._requested = set()
+        self._lost, self._to_lose = self._to_lose & self._owned.keys(), set()
+        for partition in self._lost:
+            self._let_go(partition)
+        self._take_new()
+        return _Records([each for partition in sorted(self._owned) for each in self._read(partition)])
+
+    def _take_new(self) -> None:
+        new, self._to_assign = self._to_assign, []
+        for partition in new:
+            self._epochs += 1
+            self._owned[partition] = self._epochs
+            committed = self.group.get(partition)
+            self._positions[partition] = 0 if committed is None else committed.offset
+        if new:
+            self._listener.on_partitions_assigned(new)
+
+    def _let_go(self, partition: TopicPartition) -> None:
+        self._owned.pop(partition, None)
+        self._paused.discard(partition)
+        self._next.discard(partition)
+
+    def _read(self, partition: TopicPartition) -> list[ConsumerRecord]:
+        if partition in self._paused or partition in self._next:
+            return []
+        found = self.logs[partition][self._positions[partition] :]
+        self._positions[partition] += len(found)
+        return [_stamped(each, self._owned[partition]) for each in found]
+
+    def lost_partitions(self) -> set[TopicPartition]:
+        return self._lost
+
+    def to_be_revoked_partitions(self) -> set[TopicPartition]:
+        return set(self._next)
+
+    def delay_revoke(self, partitions: Iterable[TopicPartition], *, reason: object) -> bool:
+        self._delayed = set(partitions) & self._next
+        return True
+
+    def revoke_deadline(self, partition: TopicPartition) -> float | None:
+        """A hand-over in the kit may last for ever."""
+
+    def assignment(self) -> set[TopicPartition]:
+        return set(self._owned)
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        self._paused.update(partitions)
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        self._paused.difference_update(partitions)
+
+    def committed(self, *partitions: TopicPartition, timeout: float) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        return {each: self.group.get(each) for each in partitions}
+
+    def topic_ids(self, *topics: str) -> dict[str, UUID]:
+        return dict.fromkeys(topics, _TOPIC_ID)
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        self._positions[partition] = offset
+
+    def position(self, partition: TopicPartition, *, timeout: float) -> int:
+        return self._positions[partition]
+
+    def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, timeout: float) -> None:
+        self.commit_async(offsets)
+
+    def commit_async(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        entries: Mapping[TopicPartition, CommitEntry] = offsets.entries if isinstance(offsets, CommitSnapshot) else {}
+        for partition, each in offsets.items():
+            entry = entries.get(partition)
+            current = entry is None or self._owned.get(partition) == entry.epoch
+            if current:
+                self.group[partition] = each
+            if isinstance(offsets, CommitSnapshot) and entry is not None:
+                offsets.settle(partition, entry, committed=current, stale=not current)
+
+    def sleep(self, seconds: float) -> None: ...
+
+    def close(self, *, timeout: float) -> None: ...
+
+
+def _stamped(record: ConsumerRecord, epoch: int) -> ConsumerRecord:
+    return ConsumerRecord(
+        record.topic,
+        record.partition,
+        record.offset,
+        timestamp=record.timestamp,
+        key=record.key,
+        value=record.value,
+        headers=record.headers,
+        epoch=epoch,
+    )
+
+
+class _Loop(asyncio.SelectorEventLoop):
+    """An event loop whose clock is the kit's. scheduled: how many callbacks it was given."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        super().__init__()
+        self._clock = clock
+        self.scheduled = 0
+        self._timers: list[float] = []
+
+    def time(self) -> float:
+        return self._clock()
+
+    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> asyncio.Handle:  # type: ignore[override]
+        self.scheduled += 1
+        return super().call_soon(callback, *args, context=context)
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Any, *args: Any, context: Any = None
+    ) -> asyncio.TimerHandle:
+        heapq.heappush(self._timers, when)
+        return super().call_at(when, callback, *args, context=context)
+
+    def next_timer(self) -> float | None:
+        """Perhaps of one that was cancelled."""
+        while self._timers and self._timers[0] <= self._clock():
+            heapq.heappop(self._timers)
+        return self._timers[0] if self._timers else None
+
+    def settle(self) -> None:
+        """Run until everybody waits for time to pass, or for something outside."""
+        before = -1
+        while self.scheduled != before:
+            self.call_soon(self.stop)
+            before = self.scheduled
+            self.run_forever()
+
+
+class _Inline:
+    """Plain handlers, called by `work`."""
+
+    def __init__(
+        self, desk: Desk, handle: Callable[[Any], Any], produce: Callable[[Any], None], lifespan: SyncLifespan
+    ) -> None:
+        self._desk = desk
+        self._handle = handle
+        self._produce = produce
+        self._lifespan = lifespan
+
+    def wake(self) -> None: ...
+
+    def cancel(self, tasks: Sequence[Task]) -> None: ...
+
+    def work(self) -> None:
+        while (task := self._desk.next_task()) is not None:
+            if not task.writes_dead_letter:
+                error = self._lifespan.context.copy().run(self._error_of, task)
+                self._desk.end(task, error)
+            if isinstance(task, Task) and task.writes_dead_letter:
+                write_letter(self._desk, self._produce, task)
+
+    def _error_of(self, task: Job) -> BaseException | None:
+        try:
+            returned = self._handle(self._desk.read(task))
+            for each in self._desk.outputs(task, returned):
+                self._produce(each)
+        except Exception as error:  # noqa: BLE001 - the engine decides what becomes of it
+            return error
+        return None
+
+
+class _SetUp:
+    """The run's, and that of a thread within it. inner: whose context handlers see."""
+
+    def __init__(self, what: Definition) -> None:
+        self._what = what
+        self._entered = False
+        self.inner = SyncLifespan(contextvars.copy_context())
+
+    def enter(self) -> None:
+        """Once."""
+        if not self._entered:
+            self._entered = True
+            self.inner.enter(self._what.lifespan)
+            self.inner.enter(self._what.worker_lifespan)
+
+    def leave(self) -> None:
+        self.inner.leave()
+
+
+class _AsyncSetUp:
+    """The same for coroutines. pass_time: to the next timer, if there is one."""
+
+    def __init__(
+        self,
+        what: Definition,
+        loop: _Loop,
+        pass_time: Callable[[], bool],
+        fail: Callable[[BaseException], object],
+    ) -> None:
+        self._what = what
+        self._loop = loop
+        self._pass_time = pass_time
+        self._entered = False
+        self.inner = AsyncLifespan(fail, contextvars.copy_context())
+
+    def enter(self) -> None:
+        """Once."""
+        if not self._entered:
+            self._entered = True
+            self._until_done(self.inner.enter(self._what.lifespan))
+
+    def leave(self) -> None:
+        if self._entered:
+            self._until_done(self.inner.leave())
+
+    def _until_done(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(coroutine)
+        self._loop.settle()
+        while not task.done() and self._pass_time():
+            self._loop.settle()
+        if not task.done():
+            task.cancel()
+            self._loop.settle()
+            raise IllegalStateError("the lifespan waits for something outside of the kit, whose time is not real")
+        task.result()
+
+
+class ProcessorKit(Generic[K, V]):
+    """A `Processor` under test: `with billing.testing() as kit`. Not thread-safe; nothing waits for real time.
+
+    handled: the records that handlers finished, as they saw them, in order. dead_letters, outputs: what was written, in
+    order. Set-ups are entered by the first `run` or `advance`, and left at the end, and by `crash`.
+    Each plain handler takes no time; a coroutine's `asyncio.sleep(5)` ends when the kit's time has moved by 5 seconds.
+    """
+
+    def __init__(self, what: Definition, partitions: int) -> None:
+        self.handled: list[ConsumerRecord[K, V]] = []
+        self.dead_letters: list[DeadLetter] = []
+        self.outputs: list[OutputRecord] = []
+        self._what = what
+        self._count = partitions
+        self._now = 0.0
+        self._loop = _Loop(lambda: self._now) if what.is_async else None
+        self._double = _Double([TopicPartition(topic, number) for topic in what.topics for number in range(partitions)])
+        self._ended = False
+        try:
+            self._begin()
+        except BaseException:
+            if self._loop is not None:
+                self._loop.close()
+            raise
+
+    def _begin(self) -> None:
+        what, lock = self._what, threading.RLock()
+        bound = what.bound(_GROUP)
+        self._handler = bound.handler
+        if isinstance(what.store, AsyncDatabaseStore):
+            self._await(what.store.database.prepare())
+        elif what.store is not None:
+            what.store.database.prepare()
+        self._engine = engine = Engine(what.plan, lambda record: len(record.key or b"") + len(record.value or b""))
+        desk = Desk(
+            engine=engine,
+            lock=lock,
+            reader=what.reader,
+            clock=lambda: self._now,
+            chance=lambda: 0.5,
+            attention=lambda: None,
+            wants_attention=lambda: False,
+            dead_letters=what.dead_letters,
+            output=what.output,
+            group=_GROUP,
+            pass_over=bound.pass_over,
+        )
+        self._workers: LoopWorkers | _Inline
+        self._set_up: _SetUp | _AsyncSetUp
+        if self._loop is None:
+            self._set_up = _SetUp(what)
+            self._workers = _Inline(desk, self._handle, self._write, self._set_up.inner)
+        else:
+            self._set_up = _AsyncSetUp(what, self._loop, self._pass_time, desk.fail)
+            self._workers = LoopWorkers(
+                desk, self._handle_async, self._produce, what.concurrency, self._loop, what.timeout, self._set_up.inner
+            )
+        self._rounds = Rounds(
+            engine,
+            self._workers,
+            pace=what.pace,
+            guard=lock,
+            clock=lambda: self._now,
+            has_store=what.store is not None,
+        )
+        self._verbs = self._rounds.run(what.topics)
+        self._verb = next(self._verbs)
+
+    def _await(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        assert self._loop is not None
+        task = self._loop.create_task(coroutine)
+        self._loop.settle()
+        if not task.done():
+            task.cancel()
+            self._loop.settle()
+            raise IllegalStateError("the store's database is outside of the kit, whose time is not real: use running()")
+        return task.result()
+
+    def _handle(self, what: Any) -> Any:
+        returned = self._handler(what)
+        self.handled += what if isinstance(what, list) else [what]
+        return returned
+
+    async def _handle_async(self, what: Any) -> Any:
+        returned = await self._handler(what)
+        self.handled += what if isinstance(what, list) else [what]
+        return returned
+
+    async def _produce(self, record: DeadLetter | OutputRecord) -> None:
+        self._write(record)
+
+    def _write(self, record: DeadLetter | OutputRecord) -> None:
+        if isinstance(record, DeadLetter):
+            self.dead_letters.append(record)
+        else:
+            self.outputs.append(record)
+
+    # -- what a test does
+
+    def give(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Sequence[tuple[str, bytes | None]] = (),
+        partition: int | None = None,
+    ) -> ConsumerRecord[bytes | None, bytes | None]:
+        """Write a record; the next `run` or `advance` handles it. partition: by default the key says which.
+
+        Raises ValueError for a topic or partition that the processor does not read.
+        """
+        number = zlib.crc32(key or b"") % self._count if partition is None else partition
+        where = TopicPartition(topic, number)
+        if where not in self._double.logs:
+            raise ValueError(f"give: the processor reads no {where}; testing(partitions={self._count})")
+        at = len(self._double.logs[where])
+        made: ConsumerRecord[bytes | None, bytes | None] = ConsumerRecord(
+            topic, number, at, timestamp=int(self._now * 1000), key=key, value=value, headers=tuple(headers)
+        )
+        self._double.append(made)
+        return made
+
+    def run(self) -> None:
+        """Let everything happen that needs no time. Raises what ends the processor."""
+        if self._ended:
+            raise IllegalStateError("run: the processor has ended")
+        self._set_up.enter()
+        still, before = 0, None
+        while still < _STILL and not self._ended:
+            self._work()
+            self._round()
+            after = self._state()
+            still = still + 1 if after == before else 0
+            before = after
+        self._work()
+        if self._rounds.is_ended and self._rounds.error is not None:
+            raise self._rounds.error
+
+    def advance(self, seconds: float) -> None:
+        """Let so many seconds pass: retries become due, commits are sent. Raises what ends the processor."""
+        end = self._now + seconds
+        self.run()
+        while self._now < end and not self._ended:
+            self._now = min(end, self._next_event())
+            self.run()
+
+    def revoke(self, topic: str, partition: int) -> None:
+        """The group requests its revocation. The next `run` hands it over, unless records of it are at work."""
+        self._double.ask_for(TopicPartition(topic, partition))
+
+    def lose(self, topic: str, partition: int) -> None:
+        """It is another member's all of a sudden: what is at work is cancelled, nothing of it is committed."""
+        self._double.lose(TopicPartition(topic, partition))
+
+    def assign(self, topic: str, partition: int) -> None:
+        """It comes (back) to this member, from the group's committed offset."""
+        self._double.assign(TopicPartition(topic, partition))
+
+    def crash(self) -> None:
+        """The process dies, and another one begins with what is committed."""
+        self._verbs.close()
+        self._workers.cancel(self._engine.give_up())
+        self._settle()
+        self._set_up.leave()
+        self._double.begin(list(self._double.logs))
+        self._begin()
+
+    def stop(self) -> None:
+        """As a SIGTERM: what is at work is finished (let time pass for it), what is finished committed."""
+        self._rounds.stop()
+
+    # -- what it sees
+
+    @property
+    def now(self) -> float:
+        """Virtual seconds since the kit began."""
+        return self._now
+
+    @property
+    def committed(self) -> dict[TopicPartition, int]:
+        """The group's offsets."""
+        return {partition: each.offset for partition, each in sorted(self._double.group.items())}
+
+    @property
+    def owned(self) -> list[TopicPartition]:
+        """Partitions of the processor."""
+        return sorted(self._double.assignment())
+
+    @property
+    def tally(self) -> Tally:
+        """How many records were handled, tried again, skipped and so on, since the kit began or crashed."""
+        return self._engine.tally
+
+    # -- inside
+
+    def _work(self) -> None:
+        if isinstance(self._workers, _Inline):
+            self._workers.work()
+        else:
+            self._workers.wake()
+        self._settle()
+
+    def _settle(self) -> None:
+        if self._loop is not None:
+            self._loop.settle()
+
+    def _round(self) -> None:
+        """From one poll to before the next."""
+        polled = False
+        while not (polled and self._verb.name == "poll"):
+            polled = polled or self._verb.name == "poll"
+            try:
+                self._verb = self._next_verb()
+            except StopIteration:
+                self._ended = True
+                return
+
+    def _next_verb(self) -> Verb:
+        try:
+            result = self._call(self._verb)
+        except Exception as error:  # noqa: BLE001 - the database's: the rounds decide
+            return self._verbs.throw(error)
+        return self._verbs.send(result)
+
+    def _call(self, verb: Verb) -> Any:
+        if verb.name == "stored":
+            store = self._what.store
+            assert store is not None
+            if isinstance(store, AsyncDatabaseStore):
+                return self._await(store.database.positions(_GROUP, *verb.args))
+            return store.database.positions(_GROUP, *verb.args)
+        return getattr(self._double, verb.name)(*verb.args, **verb.kwargs)
+
+    def _state(self) -> tuple[object, ...]:
+        engine, double = self._engine, self._double
+        logs = sum(map(len, double.logs.values()))
+        return repr(engine.tally), engine.queued, engine.started, logs, repr(double.group), self.owned, self._ended
+
+    def _pass_time(self) -> bool:
+        """To the next timer of the event loop, if there is one."""
+        timer = None if self._loop is None else self._loop.next_timer()
+        if timer is None:
+            return False
+        self._now = timer
+        return True
+
+    def _next_event(self) -> float:
+        timer = None if self._loop is None else self._loop.next_timer()
+        times = [self._engine.next_due(), timer, self._now + self._what.pace.commit_interval]
+        return min(each for each in times if each is not None and each > self._now)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stops, as a SIGTERM does, with all the time that it needs."""
+        try:
+            if not self._ended and error is None:
+                self.stop()
+                self.advance(self._what.pace.drain_timeout + 1)
+        finally:
+            self._verbs.close()
+            self._workers.cancel(self._engine.give_up())
+            self._settle()
+            self._set_up.leave()
+            if self._loop is not None:
+                self._loop.close()

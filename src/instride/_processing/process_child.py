@@ -1,0 +1,177 @@
+"""The other side of `ProcessWorkers`: a process that calls the handler.
+
+Laws
+1. Records come and outputs go as bytes, many jobs in one message (`marshal`, of tuples of plain values). The one thing
+   that is pickled is the handler, once, and the error of an attempt that failed.
+2. Jobs are handled in the order in which they came, and each is answered at once. So the one that a death answers for
+   is the first without a response.
+3. Signals are the parent's: this process ignores SIGINT and SIGTERM, and ends when its pipe is closed.
+4. What a handler forks, and what returns from it as if it were this process, ends without a response.
+"""
+
+from __future__ import annotations
+
+import marshal
+import os
+import pickle
+import signal
+import traceback
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any, Final
+
+from instride._processing.attempts import enter_attempt
+from instride._processing.engine import Batch, Job, Task
+from instride._processing.lifespan import Lifespan, SyncLifespan
+from instride._processing.outputs import OutputRecord, outputs_of, refuse_unrun
+from instride._wire.decoder import ConsumerRecord
+from instride.deserializers import RecordReader
+from instride.errors import DeserializationError
+
+__all__ = ["DONE", "READY", "Spec", "error_of", "outputs_from", "packed", "serve", "tasks_of"]
+
+READY: Final = 0
+DONE: Final = 1
+_FAILED: Final = 2
+_UNREADABLE: Final = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spec:
+    """What a process needs to know; pickled. output: the topic of what the handler returns."""
+
+    handler: Callable[[Any], Any]
+    reader: RecordReader
+    around: Lifespan | None
+    output: str | None
+
+
+def packed(jobs: Iterable[Job]) -> bytes:
+    """Of each job: its attempts so far, whether it is a batch, its records."""
+    return marshal.dumps([(job.attempts, isinstance(job, Batch), list(map(_plain, tasks_of(job)))) for job in jobs])
+
+
+def tasks_of(job: Job) -> list[Task]:
+    return job.tasks if isinstance(job, Batch) else [job]
+
+
+def _plain(task: Task) -> tuple[Any, ...]:
+    each = task.record
+    return (
+        (each.topic, each.partition, each.offset),
+        (each.timestamp, each.timestamp_type, each.key, each.value, each.headers),
+        (each.leader_epoch, each.epoch, each.seek_number),
+    )
+
+
+def _record(plain: tuple[Any, ...]) -> ConsumerRecord[Any, Any]:
+    where, (timestamp, timestamp_type, key, value, headers), (leader_epoch, epoch, seek_number) = plain
+    return ConsumerRecord(
+        *where,
+        timestamp=timestamp,
+        timestamp_type=timestamp_type,
+        key=key,
+        value=value,
+        headers=headers,
+        leader_epoch=leader_epoch,
+        epoch=epoch,
+        seek_number=seek_number,
+    )
+
+
+@dataclass(slots=True)
+class Call:
+    """What `current_attempt` tells here. over: never known, since nothing comes while the handler runs."""
+
+    attempts: int
+    over: bool = False
+    late: bool = False
+
+
+def serve(pipe: Connection, pickled: bytes) -> None:
+    """The main function of the process."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    lifespan = SyncLifespan()
+    try:
+        spec: Spec = pickle.loads(pickled)  # noqa: S301 - of the process that made this one
+        lifespan.enter(spec.around)
+    except BaseException as error:  # noqa: BLE001 - the parent decides
+        pipe.send_bytes(_failed(error))
+        return
+    pipe.send_bytes(marshal.dumps((READY, None)))
+    try:
+        lifespan.context.run(_handle_all, pipe, spec)
+    finally:
+        lifespan.leave()
+
+
+def _handle_all(pipe: Connection, spec: Spec) -> None:
+    me = os.getpid()
+    while True:
+        try:
+            jobs = marshal.loads(pipe.recv_bytes())  # noqa: S302 - of the same
+        except EOFError:
+            return
+        for attempts, is_batch, plain in jobs:
+            result = _result(spec, attempts, is_batch, plain)
+            if os.getpid() != me:
+                os._exit(0)
+            try:
+                pipe.send_bytes(result)
+            except BrokenPipeError:
+                return
+
+
+def _result(spec: Spec, attempts: int, is_batch: bool, plain: list[Any]) -> bytes:  # noqa: FBT001
+    enter_attempt(Call(attempts))
+    records: list[ConsumerRecord[Any, Any]] = []
+    try:
+        for each in plain:
+            record = _record(each)
+            records.append(spec.reader.read(record) if spec.reader else record)
+    except DeserializationError as error:
+        return marshal.dumps((_UNREADABLE, (str(error), error.part, len(records), repr(error.__cause__))))
+    except BaseException as error:  # noqa: BLE001 - the engine decides what becomes of it
+        return _failed(error)
+    try:
+        returned = spec.handler(records if is_batch else records[0])
+        refuse_unrun(returned)
+        outputs = [] if spec.output is None else outputs_of(returned, spec.output)
+        plain = [(each.value, each.key, tuple(each.headers), each.topic, each.partition) for each in outputs]
+        return marshal.dumps((DONE, plain))
+    except BaseException as error:  # noqa: BLE001 - the engine decides what becomes of it
+        return _failed(error)
+
+
+def _failed(error: BaseException) -> bytes:
+    """As it is, where it can be pickled and read again; else in words."""
+    with suppress(Exception):  # a user's class may do anything
+        error.add_note("in a process of the Processor:\n" + "".join(traceback.format_exception(error)))
+    try:
+        pickled = pickle.dumps(error)
+        pickle.loads(pickled)  # noqa: S301 - our own
+    except Exception:  # noqa: BLE001 - a user's class may do anything
+        pickled = pickle.dumps(RuntimeError("".join(traceback.format_exception_only(error)).strip()))
+    return marshal.dumps((_FAILED, pickled))
+
+
+def error_of(kind: int, content: Any, tasks: list[Task]) -> BaseException:
+    """In the parent. tasks: of the job."""
+    if kind == _UNREADABLE:
+        message, part, place, cause = content
+        unreadable = DeserializationError(message, part=part, record=tasks[place].record)
+        unreadable.__cause__ = ValueError(cause)
+        return unreadable
+    error = pickle.loads(content)  # noqa: S301 - of a process that we made
+    return error if isinstance(error, BaseException) else RuntimeError(repr(error))
+
+
+def outputs_from(plain: list[tuple[Any, ...]]) -> list[OutputRecord]:
+    """In the parent."""
+    return [
+        OutputRecord(value=value, key=key, headers=headers, topic=topic, partition=partition)
+        for value, key, headers, topic, partition in plain
+    ]

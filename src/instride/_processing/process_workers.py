@@ -1,0 +1,266 @@
+"""Handlers in processes. What is started when, the engine decides.
+
+Laws
+1. A thread of ours keeps one process: it takes jobs, sends them in one message, and reads a response for each. How many
+   at once, the time of the last ones says: so many as take a moment together.
+2. Processes are spawned, not forked: they import the handler's module, and share nothing with this process.
+3. A process that died answers for the first job without a response: that one has failed, by `HandlerDiedError`. The
+   others were not begun, and are put back. Then comes its successor.
+4. A process that cannot begin ends the run by its error. One that dies before it has begun is replaced, up to a limit.
+5. What is over a time-out, and what is at work when this is closed, is killed with its process.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import marshal
+import multiprocessing
+import pickle
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, Final
+from weakref import WeakSet
+
+from instride._processing.attempts import Desk
+from instride._processing.dead_letters import Produce
+from instride._processing.engine import Job, Task
+from instride._processing.process_child import DONE, READY, Spec, error_of, outputs_from, packed, serve, tasks_of
+from instride._processing.workers import produce_all, write_letter
+from instride.errors import ConfigError, HandlerDiedError
+
+__all__ = ["ProcessWorkers", "pickled"]
+
+_logger = logging.getLogger("instride.processing")
+
+_MOMENT: Final = 0.01
+"""Seconds that the jobs of one message should take together."""
+_LOOK: Final = 1.0
+"""Seconds after which we look whether a process lives, besides waiting for its response."""
+_STILLBORN: Final = 5
+"""So many processes in succession may die before they have begun."""
+
+
+def pickled(spec: Spec) -> bytes:
+    """Raises ConfigError for what another process cannot import."""
+    try:
+        return pickle.dumps(spec)
+    except Exception as error:
+        raise ConfigError(
+            "processes: the handler, its middleware, deserializers and worker_lifespan must be functions of a module, "
+            f"so that another process can import them: {error}"
+        ) from error
+
+
+class _Died(Exception):  # noqa: N818
+    """The pipe is closed, or the time of an attempt was over. why: for the record's error."""
+
+
+class _Process:
+    """One process and its pipe."""
+
+    def __init__(self, spec: bytes, number: int) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(
+            target=serve, args=(theirs, spec), name=f"instride-handler-{number}", daemon=True
+        )
+        self._process.start()
+        _living.add(self)
+        theirs.close()
+
+    def send(self, jobs: list[Job]) -> None:
+        with suppress(BrokenPipeError):  # its responses, or that there are none, tell
+            self._pipe.send_bytes(packed(jobs))
+
+    def result(self, timeout: float | None = None) -> tuple[int, Any]:
+        """Raises _Died, and TimeoutError."""
+        until = None if timeout is None else time.monotonic() + timeout
+        try:
+            while not self._pipe.poll(_LOOK if until is None else max(0.0, min(_LOOK, until - time.monotonic()))):
+                if until is not None and time.monotonic() >= until:
+                    raise TimeoutError(f"the attempt took longer than {timeout:g} s; its process is killed")
+                if not self._process.is_alive() and not self._pipe.poll(0):  # what it forked may hold the pipe
+                    raise EOFError
+            kind, content = marshal.loads(self._pipe.recv_bytes())  # noqa: S302 - of a process that we made
+        except (EOFError, ConnectionResetError):
+            self._process.join(_LOOK)
+            raise _Died(f"its process ended with {self._process.exitcode}") from None
+        return kind, content
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def close(self, patience: float) -> None:
+        """Tears it down."""
+        self._pipe.close()
+        self._process.join(patience)
+        if self._process.is_alive():
+            self._process.kill()
+            self._process.join()
+
+
+_living: Final[WeakSet[_Process]] = WeakSet()
+
+
+@atexit.register
+def _kill_all() -> None:
+    """Before multiprocessing waits for them: a program that ends without closing its processor ends."""
+    for process in list(_living):
+        process.kill()
+
+
+class ProcessWorkers:
+    """Plain functions, in so many processes. at_once: jobs in one message, at most. timeout: seconds of one attempt."""
+
+    def __init__(
+        self, desk: Desk, spec: bytes, produce: Produce | None, processes: int, at_once: int, timeout: float | None
+    ) -> None:
+        self._desk = desk
+        self._spec = spec
+        self._produce = produce
+        self._processes = processes
+        self._at_once = at_once
+        self._timeout = timeout
+        self._work = threading.Condition(desk.lock)
+        self._keepers: dict[threading.Thread, _Process | None] = {}
+        self._busy: set[threading.Thread] = set()
+        self._idle = 0
+        self._patience = 0.0
+        self._closed = False
+
+    def wake(self) -> None:
+        with self._work:
+            engine = self._desk.engine
+            if self._closed or not engine.has_next(self._desk.clock()):
+                return
+            for _ in range(min(engine.queued - self._idle, self._processes - len(self._keepers))):
+                number = len(self._keepers)
+                keeper = threading.Thread(
+                    target=self._keep, args=(number,), name=f"instride-keeper-{number}", daemon=True
+                )
+                self._keepers[keeper] = None
+                keeper.start()
+            self._work.notify_all()
+
+    def cancel(self, tasks: Sequence[Task]) -> None:
+        """A call that runs is not interrupted; its result is ignored. The end kills it."""
+
+    def close(self, patience: float = 0.0) -> None:
+        """Processes without work are torn down, within so many seconds; the others are killed (law 5)."""
+        with self._work:
+            self._closed, self._patience = True, patience
+            self._work.notify_all()
+            for keeper in self._busy:
+                process = self._keepers[keeper]
+                if process is not None:
+                    process.kill()
+        until = time.monotonic() + 2 * patience
+        for keeper in list(self._keepers):
+            keeper.join(max(0.0, until - time.monotonic()))
+
+    def _keep(self, number: int) -> None:
+        me, process, at_once = threading.current_thread(), None, 1
+        while (jobs := self._take(me, at_once)) is not None:
+            process = process or self._begun(me, number)
+            if process is None:
+                self._put_back(jobs)
+                return
+            began = time.monotonic()
+            if not self._handle(process, jobs):
+                process = self._keepers[me] = None
+            seconds = (time.monotonic() - began) / len(jobs)
+            at_once = max(1, min(self._at_once, 2 * at_once, int(_MOMENT / max(seconds, 1e-6))))
+        if process is not None:
+            process.close(self._patience)
+
+    def _take(self, me: threading.Thread, most: int) -> list[Job] | None:
+        """Waits for one, and takes what else may be started. None when this is closed."""
+        desk = self._desk
+        with self._work:
+            self._busy.discard(me)
+            while True:
+                jobs: list[Job] = []
+                while not self._closed and len(jobs) < most and (job := desk.next_task()) is not None:
+                    jobs.append(job)
+                if jobs or self._closed:
+                    break
+                self._idle += 1
+                self._work.wait()
+                self._idle -= 1
+            self._busy.add(me)
+            return jobs or None
+
+    def _put_back(self, jobs: list[Job]) -> None:
+        with self._desk.lock:
+            for job in jobs:
+                self._desk.engine.put_back(job)
+
+    def _begun(self, me: threading.Thread, number: int) -> _Process | None:
+        """A process whose set-up has ended. None where the run ends by it, or is closed (law 4)."""
+        failed: BaseException = HandlerDiedError(f"{_STILLBORN} processes died before they had begun")
+        for _ in range(_STILLBORN):
+            with self._work:
+                if self._closed:
+                    return None
+                process = self._keepers[me] = _Process(self._spec, number)
+            try:
+                kind, content = process.result()
+            except _Died as died:
+                _logger.warning("a process of handlers was not begun: %s", died)
+                process.kill()
+                process.close(0.0)
+                continue
+            if kind == READY:
+                return process
+            failed = error_of(kind, content, [])
+            process.close(self._patience)
+            break
+        self._desk.fail(failed)
+        return None
+
+    def _handle(self, process: _Process, jobs: list[Job]) -> bool:
+        """Whether the process lives."""
+        process.send([job for job in jobs if not job.writes_dead_letter])
+        for place, job in enumerate(jobs):
+            try:
+                if not job.writes_dead_letter:
+                    self._end(job, self._error_of(process, job))
+            except (_Died, TimeoutError) as died:
+                self._has_died(process, job, died)
+                self._put_back(jobs[place + 1 :])
+                return False
+            if isinstance(job, Task) and job.writes_dead_letter and not job.over:
+                write_letter(self._desk, self._produce, job)
+        return True
+
+    def _has_died(self, process: _Process, job: Job, why: Exception) -> None:
+        process.kill()
+        process.close(self._patience)
+        where = f"{job.lane.partition} at offset {job.offset}"
+        _logger.warning("%s: %s", where, why)
+        self._end(job, why if isinstance(why, TimeoutError) else HandlerDiedError(f"{where}: {why}"))
+        if isinstance(job, Task) and job.writes_dead_letter and not job.over:
+            write_letter(self._desk, self._produce, job)
+
+    def _error_of(self, process: _Process, job: Job) -> BaseException | None:
+        """Raises _Died, and TimeoutError of the attempt."""
+        kind, content = process.result(self._timeout)
+        if kind != DONE:
+            return error_of(kind, content, tasks_of(job))
+        try:
+            produce_all(self._produce, [] if job.over else outputs_from(content))
+        except Exception as error:  # noqa: BLE001 - the engine decides what becomes of it
+            return error
+        return None
+
+    def _end(self, job: Job, error: BaseException | None) -> None:
+        with self._desk.lock:
+            verdict, attention = self._desk.end(job, error)
+            self._work.notify()
+        if verdict is not None:
+            self._desk.note(job, verdict)
+        if attention:
+            self._desk.attention()

@@ -1,0 +1,458 @@
+"""The loop of a `Processor`, as a generator of a consumer's verbs: polls, commits, delays, pauses, and the end.
+
+Laws
+1. It does no I/O and reads no clock: a driver calls the verb that it yields, and sends back what that returned or
+   throws what it raised. A thread does so with a `Consumer`, the simulation with its own, a test kit with a double.
+2. A poll that raised is followed by no `hold`: the next one continues it.
+3. An error that ends nothing (a partition's, a broker's) is logged, and the loop goes on; a fatal one, and a record
+   that failed for good, stop it as `stop` does, and are raised at its end by whoever runs it.
+4. The end: nothing more is started, polls go on (with everything paused) until what was started is finished or
+   the drain time-out is over; then the last commit, and the consumer is closed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol, TypeAlias
+from uuid import UUID
+
+from instride._processing.engine import Engine, Task
+from instride.commits import CommitEntry, CommitOutcome, CommitResult, CommitSnapshot
+from instride.consumer_records import ConsumerRecords
+from instride.errors import (
+    ConsumerClosedError,
+    ForkedConsumerError,
+    KafkaError,
+    KafkaTimeoutError,
+    OffsetMetadataTooLargeError,
+    WakeupError,
+)
+from instride.listeners import RebalanceListener
+from instride.records import OffsetAndMetadata, TopicPartition
+
+__all__ = ["Pace", "Rounds", "Verb", "Verbs"]
+
+_logger = logging.getLogger("instride.processing")
+
+_HASTE: Final = 0.02
+"""Seconds of a poll while a hand-over or the end waits for something of ours."""
+_IN_TIME: Final = 1.0
+"""Seconds before the deadline of a hand-over, for the last commit."""
+_PATIENCE: Final = 1.0
+"""Seconds that a question to the coordinator may hold the loop up; and between two to a database that fails."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """A call of the consumer's that the driver is to make. "sleep", "topic_ids" and "stored" are the driver's own."""
+
+    name: str
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+
+Verbs: TypeAlias = Generator[Verb, Any, None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """Seconds, but commit_records: so many finished records are committed before the interval is over.
+
+    stuck_after: a record that is at work for so long is named in the log, and in the health.
+    cancels_in_time: whether what is at work is given up shortly before the deadline of its partition's hand-over.
+    """
+
+    poll_timeout: float = 0.1
+    commit_interval: float = 1.0
+    commit_records: int = 10_000
+    stuck_after: float = 60.0
+    drain_timeout: float = 30.0
+    close_timeout: float = 10.0
+    cancels_in_time: bool = False
+
+
+class Executor(Protocol):
+    """What runs handlers. Called without the lock."""
+
+    def wake(self) -> None:
+        """There may be something to start."""
+
+    def cancel(self, tasks: Sequence[Task]) -> None:
+        """Their results are ignored: let them end early, where that can be."""
+
+
+class Rounds(RebalanceListener):
+    """One run of a processor. `stop` and `cancel` may come from any thread; the rest is the driver's.
+
+    guard: held around every call of the engine. clock: the seconds by which the engine is told the time.
+    has_store: whether a database says where partitions begin, and not the group.
+    error: what ended it (law 3), once it has ended. polled_at: when the newest poll returned.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        executor: Executor,
+        *,
+        pace: Pace,
+        guard: AbstractContextManager[object],
+        clock: Callable[[], float],
+        has_store: bool = False,
+    ) -> None:
+        self.error: BaseException | None = None
+        self.polled_at = clock()
+        self.is_joined = False
+        self.is_ended = False
+        self._engine = engine
+        self._executor = executor
+        self._pace = pace
+        self._guard = guard
+        self._clock = clock
+        self._has_store = has_store
+        self._ask_store_at = clock()
+        self._fresh: set[TopicPartition] = set()
+        self._next_commit = clock() + pace.commit_interval
+        self._in_flight: Any = None
+        self._held = False
+        self._stops = False
+        self._cancels = False
+        self._is_called = False
+        self._drain_until: float | None = None
+        self._next_look = clock() + pace.stuck_after
+        self._told: set[Task] = set()
+        self._outage: BaseException | None = None
+
+    # -- from any thread
+
+    def stop(self) -> None:
+        self._stops = True
+
+    def cancel(self) -> None:
+        """Stop, and wait for nothing that is at work."""
+        self._stops = self._cancels = True
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._stops or self._drain_until is not None
+
+    def wants_attention(self) -> bool:
+        """Whether a poll that waits had better return, since there is something to do. Once for each poll. Under the
+        guard."""
+        if self._is_called:
+            return False
+        engine = self._engine
+        if self._drain_until is not None:
+            self._is_called = engine.is_at_rest()
+        else:
+            self._is_called = self._stops or engine.failure is not None or engine.is_urgent() or engine.wants_resuming()
+        return self._is_called
+
+    # -- the loop
+
+    def run(self, topics: Iterable[str]) -> Verbs:
+        yield Verb("subscribe", (list(topics),), {"listener": self})
+        while not self._is_drained():
+            yield from self._round()
+        yield from self._end()
+        self.is_ended = True
+
+    def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
+        """Listener: on the driver's thread, in a poll."""
+        self.is_joined = True
+        self._fresh.update(partitions)
+        with self._guard:
+            self._engine.assigned(partitions)
+
+    def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        self._fresh.difference_update(partitions)
+
+    def _round(self) -> Verbs:
+        yield from self._poll()
+        yield from self._locate()
+        yield from self._commit()
+        yield from self._pause_and_resume()
+        self._tell_of_deaths()
+        self._tell_of_stuck()
+        self._tell_of_outage()
+        self._begin_to_drain()
+
+    def _poll(self) -> Verbs:
+        try:
+            records: ConsumerRecords = yield Verb("poll", (), {"timeout": self._poll_timeout()})
+        except WakeupError:
+            return
+        except KafkaError as error:
+            yield from self._note(error)
+            return
+        self.polled_at = self._clock()
+        lost = yield Verb("lost_partitions")
+        to_be_revoked = yield Verb("to_be_revoked_partitions")
+        with self._guard:  # in one step: nothing is started of what is to be revoked
+            given_up = self._engine.submit(records, lost, records.stretches(), self.polled_at)
+            delayed = self._engine.hold(to_be_revoked)
+        self._held = bool(delayed)
+        if delayed:
+            yield Verb("delay_revoke", (delayed,), {"reason": self.waits_for})
+            if self._pace.cancels_in_time:
+                yield from self._cancel_in_time(delayed)
+        self._give_up(given_up, "lost")
+        self._executor.wake()
+
+    def _cancel_in_time(self, delayed: Iterable[TopicPartition]) -> Verbs:
+        """What would be lost with its partition soon is given up, so that the rest is committed and handed over."""
+        for partition in sorted(delayed):
+            left = yield Verb("revoke_deadline", (partition,))
+            if left is not None and left <= _IN_TIME:
+                with self._guard:
+                    given_up = self._engine.give_up_of(partition)
+                self._give_up(given_up, "the deadline of its hand-over")
+
+    def _poll_timeout(self) -> float:
+        now, pace = self._clock(), self._pace
+        with self._guard:
+            self._is_called = False
+            if self._held or self._drain_until is not None or self._engine.is_beginning():
+                return _HASTE
+            self._engine.has_next(now)  # what is due is startable from here on, so that `next_due` is to come
+            due = self._engine.next_due()
+        return min(pace.poll_timeout, pace.commit_interval, pace.poll_timeout if due is None else due - now)
+
+    def _note(self, error: KafkaError) -> Verbs:
+        """Law 3."""
+        if error.fatal or isinstance(error, ConsumerClosedError | ForkedConsumerError):
+            self._fail(error)
+        else:
+            _logger.warning("the poll raised %s: %s", type(error).__name__, error)
+        yield Verb("sleep", (_HASTE,))
+
+    def _fail(self, error: BaseException) -> None:
+        with self._guard:
+            if self._engine.failure is None:
+                self._engine.failure = error
+
+    # -- where partitions begin (law 7 of the engine)
+
+    def _locate(self) -> Verbs:
+        with self._guard:
+            wanted = sorted({*self._fresh, *self._engine.unlocated()})
+        if not wanted or self._drain_until is not None or self._clock() < self._ask_store_at:
+            return
+        try:
+            committed = yield Verb("committed", tuple(wanted), {"timeout": _PATIENCE})
+            ids: Mapping[str, UUID | None] = yield Verb("topic_ids", tuple(sorted({each.topic for each in wanted})))
+        except KafkaError as error:  # what was woken, or cannot be told now: the next round asks again
+            if not isinstance(error, WakeupError):
+                _logger.info("committed offsets are not known yet: %s", error)
+            return
+        stored = yield from self._stored(wanted, ids)
+        if stored is None:
+            return
+        for partition in wanted:
+            found: OffsetAndMetadata | None = committed.get(partition)
+            if partition in stored and (found is None or found.offset != stored[partition]):
+                found = OffsetAndMetadata(offset=stored[partition])
+                if partition in self._fresh:
+                    yield from self._seek(partition, found, ids.get(partition.topic))
+                    continue
+            with self._guard:
+                self._engine.locate(partition, found, ids.get(partition.topic))
+                has_lane = self._engine.has_lane(partition)
+            if found is None and not has_lane and partition in self._fresh:
+                yield from self._commit_start(partition)
+            else:
+                self._fresh.discard(partition)
+        self._executor.wake()
+
+    def _stored(
+        self, wanted: Iterable[TopicPartition], ids: Mapping[str, UUID | None]
+    ) -> Generator[Verb, Any, Mapping[TopicPartition, int] | None]:
+        """None: the database does not say now, and is asked again; the records of these partitions wait."""
+        if not self._has_store:
+            return {}
+        try:
+            found: Mapping[TopicPartition, int] = yield Verb(
+                "stored", ({each: ids.get(each.topic) for each in wanted},)
+            )
+        except Exception as error:  # noqa: BLE001 - each driver has errors of its own
+            _logger.warning("the database does not say where partitions begin: %s: %s", type(error).__name__, error)
+            self._ask_store_at = self._clock() + _PATIENCE
+            return None
+        return found
+
+    def _seek(self, partition: TopicPartition, start: OffsetAndMetadata, topic_id: UUID | None) -> Verbs:
+        """To where the database says, from where the group says. Nothing was started. Tools look at the group's."""
+        try:
+            yield Verb("seek", (partition, start.offset))
+            yield Verb("commit_async", ({partition: start},))
+        except (KafkaError, ValueError) as error:  # it was revoked in this moment
+            _logger.debug("%s cannot be read from %d: %s", partition, start.offset, error)
+            return
+        with self._guard:
+            self._engine.relocate(partition, start, topic_id)
+        self._fresh.discard(partition)
+
+    def _commit_start(self, partition: TopicPartition) -> Verbs:
+        """Of one without records so far (rule 18)."""
+        try:
+            start = yield Verb("position", (partition,), {"timeout": _PATIENCE})
+            yield Verb("commit_async", ({partition: OffsetAndMetadata(offset=start)},))
+        except KafkaTimeoutError:
+            return
+        except (KafkaError, ValueError) as error:  # a poll tells of it; or it was revoked in this moment
+            _logger.debug("the start of %s is not committed: %s", partition, error)
+        self._fresh.discard(partition)
+
+    # -- commits
+
+    def _commit(self) -> Verbs:
+        now = self._clock()
+        self._look_at_the_last_commit()
+        with self._guard:
+            due = now >= self._next_commit or self._engine.uncommitted >= self._pace.commit_records
+            due = due or self._engine.has_starts() or self._engine.is_urgent()
+            if self._in_flight is not None or not due:
+                return
+            snapshot = self._committable()
+        self._next_commit = now + self._pace.commit_interval
+        if snapshot:
+            self._in_flight = yield Verb("commit_async", (snapshot,))
+
+    def _committable(self) -> CommitSnapshot:
+        """It is settled on the network thread: under the guard."""
+        snapshot = self._engine.committable()
+
+        def on_settled(partition: TopicPartition, entry: CommitEntry, outcome: CommitOutcome) -> None:
+            committed, stale = outcome is CommitOutcome.COMMITTED, outcome is CommitOutcome.STALE
+            with self._guard:
+                snapshot.settle(partition, entry, committed=committed, stale=stale)
+
+        return CommitSnapshot(snapshot.entries, on_settled)
+
+    def _look_at_the_last_commit(self) -> None:
+        """Before its response no other is sent: it would say the same."""
+        future = self._in_flight
+        if future is None or not future.done():
+            return
+        self._in_flight = None
+        error = future.exception()
+        result: CommitResult = CommitResult() if error is not None else future.result()
+        for each in [error, *result.not_committed.values()]:
+            if isinstance(each, OffsetMetadataTooLargeError):
+                with self._guard:
+                    limit = self._engine.shrink_metadata()
+                _logger.warning("the broker takes less metadata of a commit; from now on %d characters", limit)
+                return
+        if error is not None:
+            _logger.warning("a commit failed, and is sent again: %s: %s", type(error).__name__, error)
+
+    # -- hand-overs and back-pressure
+
+    def waits_for(self, partition: TopicPartition) -> Any:
+        """What holds a hand-over up: a record. For `holdings()`."""
+        with self._guard:
+            return self._engine.waits_for(partition)
+
+    def _pause_and_resume(self) -> Verbs:
+        if self._drain_until is not None:
+            assigned = yield Verb("assignment")
+            yield Verb("pause", tuple(sorted(assigned)))
+            return
+        with self._guard:
+            full, ready = self._engine.full(), self._engine.ready()
+        if full:
+            yield Verb("pause", tuple(full))
+        if ready:
+            yield Verb("resume", tuple(ready))
+
+    def stuck(self) -> list[Task]:
+        """What has been at work for longer than stuck_after, the oldest first. From any thread."""
+        before = self._clock() - self._pace.stuck_after
+        with self._guard:
+            return sorted((task for task in self._engine.at_work() if task.since <= before), key=_since)
+
+    def stalled(self) -> list[TopicPartition]:
+        """Where records wait, and none was finished for longer than stuck_after. From any thread."""
+        before = self._clock() - self._pace.stuck_after - self._engine.plan.max_wait
+        with self._guard:
+            return self._engine.stalled(before)
+
+    def _tell_of_stuck(self) -> None:
+        """Once of each, looked for once a second."""
+        now = self._clock()
+        if now < self._next_look:
+            return
+        self._next_look, found = now + 1.0, self.stuck()
+        for task in found:
+            if task not in self._told:
+                where, seconds = task.lane.partition, now - task.since
+                _logger.warning("%s at offset %d has been at work for %.0f s", where, task.offset, seconds)
+        self._told = set(found)
+
+    def _tell_of_deaths(self) -> None:
+        with self._guard:
+            died, self._engine.died = self._engine.died, []
+        for task, deaths in died:
+            where = f"{task.lane.partition} at offset {task.offset}"
+            if deaths == 1:
+                _logger.warning("%s was at work when a process died: it is handled alone", where)
+            else:
+                _logger.error("%s: %d processes died while it was handled: it has failed", where, deaths)
+
+    def _tell_of_outage(self) -> None:
+        """When it begins, and when it is over."""
+        breaker = self._engine.breaker
+        error = None if breaker is None else breaker.error
+        if error is not None and self._outage is None:
+            _logger.warning("an outage: nothing is started but a probe now and then: %s", type(error).__name__)
+        elif error is None and self._outage is not None:
+            _logger.warning("the outage is over")
+        self._outage = error
+
+    def _give_up(self, tasks: Sequence[Task], why: str) -> None:
+        self._executor.cancel(tasks)
+        for task in tasks:
+            _logger.warning("%s: given up while at work: %s at offset %d", why, task.lane.partition, task.offset)
+
+    # -- the end
+
+    def _begin_to_drain(self) -> None:
+        with self._guard:
+            failure = self._engine.failure
+            if self._drain_until is None and (self._stops or failure is not None):
+                self._engine.stop()
+                self._drain_until = self._clock() + self._pace.drain_timeout
+        self.error = failure
+
+    def _is_drained(self) -> bool:
+        if self._drain_until is None:
+            return False
+        with self._guard:
+            return self._cancels or self._engine.is_at_rest() or self._clock() >= self._drain_until
+
+    def _end(self) -> Verbs:
+        with self._guard:
+            given_up = self._engine.give_up()
+        self._give_up(given_up, "the end")
+        for _ in range(2):  # the first may be woken by a wakeup that came late
+            try:
+                with self._guard:
+                    snapshot = self._committable()
+                if snapshot:
+                    yield Verb("commit", (snapshot,), {"timeout": self._pace.close_timeout})
+                break
+            except WakeupError:
+                continue
+            except KafkaError as error:
+                _logger.warning("the last commit failed: %s: %s", type(error).__name__, error)
+                break
+        try:
+            yield Verb("close", (), {"timeout": self._pace.close_timeout})
+        except WakeupError:  # as above; the second close ends what the first began
+            yield Verb("close", (), {"timeout": self._pace.close_timeout})
+
+
+def _since(task: Task) -> float:
+    return task.since

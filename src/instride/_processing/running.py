@@ -1,0 +1,421 @@
+"""A `Processor` that runs: the thread of its consumer, its workers, signals, and its end.
+
+Laws
+1. The consumer is driven by one thread of ours. Threads of handlers and that one share one lock around the engine.
+2. `run` alone touches signals, and puts back what it found. A second signal cancels.
+3. What ended it is raised once it has ended: by `run`, by `wait`, and at the end of the context.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from types import FrameType, TracebackType
+from typing import Any, Final, Self
+from uuid import UUID
+
+from instride._processing.async_store import AsyncDatabaseStore
+from instride._processing.attempts import Desk
+from instride._processing.dead_letters import ConfluentProduce, Produce
+from instride._processing.definition import Definition
+from instride._processing.engine import Engine, Tally, Task
+from instride._processing.event_loop import new_event_loop
+from instride._processing.health import Health, metrics, stuck_record, unwritten_letters
+from instride._processing.lifespan import AsyncLifespan, SyncLifespan
+from instride._processing.process_child import Spec
+from instride._processing.process_workers import ProcessWorkers, pickled
+from instride._processing.rounds import Rounds, Verb, Verbs
+from instride._processing.store import DatabaseStore
+from instride._processing.workers import LoopWorkers, ThreadWorkers
+from instride._wire.decoder import ConsumerRecord
+from instride.consumer import Consumer
+from instride.errors import ConfigError
+from instride.records import TopicPartition
+
+__all__ = ["RunningProcessor", "run_with_signals"]
+
+_logger = logging.getLogger("instride.processing")
+
+_PULSE: Final = 0.25
+"""Seconds."""
+
+_OURS: Final = {
+    "enable_auto_commit": "the processor commits what is finished",
+    "revoke_mode": "the processor hands over in two steps",
+    "key_deserializer": "give it to the Processor, whose handlers are called with what it returns",
+    "value_deserializer": "give it to the Processor, whose handlers are called with what it returns",
+    "commit_start_offsets": "the processor commits where a partition begins",
+}
+
+
+class RunningProcessor:
+    """One run of a `Processor`, as a context: `with processor.running(...)`, or `async with`.
+
+    It starts when the context is entered, and is stopped when it is left: what is at work is finished, what is finished
+    committed, the group left. In `async with`, coroutine handlers run on the event loop that entered it; in `with`, on
+    one in a thread of its own. Any thread may call its methods.
+    """
+
+    def __init__(self, what: Definition, settings: Mapping[str, Any]) -> None:
+        """Raises ConfigError for a setting that is wrong, or that a processor decides itself."""
+        for name, why in _OURS.items():
+            if name in settings:
+                raise ConfigError(f"{name}: {why}")
+        if not settings.get("group_id"):
+            raise ConfigError('a Processor needs a group: group_id="billing"')
+        self._what = what
+        bound = what.bound(settings["group_id"])
+        self._handler = bound.handler
+        self._spec = _spec(what, self._handler) if what.processes else None
+        self._produce: Produce | None = what.produce
+        if what.produce is None and (what.dead_letters is not None or what.output is not None):
+            self._produce = ConfluentProduce(settings)
+        self._consumer = Consumer(**{**settings, "commit_start_offsets": True})
+        self._max_poll_interval = settings.get("max_poll_interval", 300.0)
+        self._lock = threading.RLock()
+        self._engine = Engine(what.plan, _payload)
+        self._workers = _Workers()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop_thread: threading.Thread | None = None
+        self._rounds = Rounds(
+            self._engine,
+            self._workers,
+            pace=what.pace,
+            guard=self._lock,
+            clock=time.monotonic,
+            has_store=what.store is not None,
+        )
+        self._desk = Desk(
+            engine=self._engine,
+            lock=self._lock,
+            reader=what.reader,
+            clock=time.monotonic,
+            chance=random.random,
+            attention=self._consumer.wakeup,
+            wants_attention=self._rounds.wants_attention,
+            dead_letters=what.dead_letters,
+            output=what.output,
+            group=settings["group_id"],
+            pass_over=bound.pass_over,
+        )
+        self._thread = threading.Thread(target=self._run, name=f"instride-processor-{what.name}", daemon=True)
+        self._ended = threading.Event()
+        self._error: BaseException | None = None
+        self._on_ended: list[Callable[[], object]] = []
+
+    # -- what a user calls
+
+    def stop(self) -> None:
+        """Start nothing more; finish what is at work (for at most drain_timeout), commit, leave. Does not block."""
+        self._rounds.stop()
+        self._consumer.wakeup()
+
+    def cancel(self) -> None:
+        """Stop, and wait for nothing: what is at work is given up, and handled again by whoever comes next."""
+        self._rounds.cancel()
+        self._consumer.wakeup()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Until it has ended, or the time-out (seconds): whether it has. Raises what ended it, if it failed."""
+        ended = self._wait(timeout)
+        if ended and self._error is not None:
+            raise self._error
+        return ended
+
+    def _wait(self, timeout: float | None) -> bool:
+        """In pulses: a signal that comes just before the main thread falls asleep does not wake it (nor does one that
+        another thread was given): its handler is called at the next waking."""
+        until = math.inf if timeout is None else time.monotonic() + timeout
+        while not self._ended.wait(max(0.0, min(_PULSE, until - time.monotonic()))):
+            if time.monotonic() >= until:
+                return False
+        return True
+
+    def health(self) -> Health:
+        """For the probes of a container: ready, live, stalled."""
+        now, rounds, ended = time.monotonic(), self._rounds, self._ended.is_set()
+        with self._lock:
+            unwritten = tuple(unwritten_letters(self._engine))
+        return Health(
+            ready=rounds.is_joined and not ended and not rounds.is_stopping,
+            live=not ended and now - rounds.polled_at < self._max_poll_interval,
+            stuck=tuple(stuck_record(task, now) for task in rounds.stuck()),
+            stalled_partitions=tuple(rounds.stalled()),
+            unwritten_letters=unwritten,
+            outage=None if self._engine.breaker is None else self._engine.breaker.error,
+            ended=self._error,
+        )
+
+    def metrics(self) -> dict[str, float]:
+        """What the processor counts, by name. The consumer's own: `consumer.metrics()`."""
+        with self._lock:
+            return metrics(self._engine, time.monotonic())
+
+    def tally(self) -> Tally:
+        """How many records were handled, tried again, skipped and so on, up to now."""
+        with self._lock:
+            return replace(self._engine.tally)
+
+    @property
+    def consumer(self) -> Consumer:
+        """For what any thread may ask of it: `holdings`, `metrics`."""
+        return self._consumer
+
+    def __enter__(self) -> Self:
+        if self._what.is_async:
+            self._start_loop()
+        self._start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stops. Raises what ended the processing, unless the context ends by an error anyway."""
+        self.stop()
+        try:
+            self._wait(None)
+        except BaseException:
+            self.cancel()
+            raise
+        self._finish_with(error)
+
+    def _finish_with(self, error: BaseException | None) -> None:
+        """error: by which the context ends, and which is raised anyway."""
+        self._finish()
+        if self._error is not None and error is None:
+            raise self._error
+
+    async def __aenter__(self) -> Self:
+        self._loop = asyncio.get_running_loop()
+        self._start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stops, as leaving `with` does, without blocking the event loop. Cancelled, it cancels and still waits."""
+        self.stop()
+        while True:
+            try:
+                await self._until_ended()
+                break
+            except asyncio.CancelledError:
+                self.cancel()
+                await self._until_ended()
+                self._finish()
+                raise
+        self._finish_with(error)
+
+    async def _until_ended(self) -> None:
+        loop, ended = asyncio.get_running_loop(), asyncio.Event()
+        with self._lock:
+            self._on_ended.append(lambda: loop.call_soon_threadsafe(ended.set))
+            if self._ended.is_set():
+                ended.set()
+        await ended.wait()
+
+    # -- threads
+
+    def _start(self) -> None:
+        self._thread.start()
+
+    def _set_up(self) -> Callable[[], None]:
+        """Of the run; then its workers may begin. What tears it down. Raises what the set-up raises."""
+        what, loop = self._what, self._loop
+        if isinstance(what.store, AsyncDatabaseStore):
+            assert loop is not None
+            asyncio.run_coroutine_threadsafe(what.store.database.prepare(), loop).result()
+        elif what.store is not None:
+            what.store.database.prepare()
+        if not what.is_async:
+            lifespan = SyncLifespan()
+            lifespan.enter(what.lifespan)
+            self._workers.made = self._plain_workers(lifespan)
+            return lifespan.leave
+        assert loop is not None
+        around = AsyncLifespan(self._desk.fail)
+        asyncio.run_coroutine_threadsafe(around.enter(what.lifespan), loop).result()
+        self._workers.made = LoopWorkers(
+            self._desk, self._handler, self._produce, what.concurrency, loop, what.timeout, around
+        )
+        return lambda: asyncio.run_coroutine_threadsafe(around.leave(), loop).result(what.pace.close_timeout)
+
+    def _plain_workers(self, lifespan: SyncLifespan) -> ThreadWorkers | ProcessWorkers:
+        what = self._what
+        if self._spec is not None:
+            at_once = what.concurrency // what.processes
+            return ProcessWorkers(self._desk, self._spec, self._produce, what.processes, at_once, what.timeout)
+        return ThreadWorkers(
+            self._desk, self._handler, self._produce, what.concurrency, lifespan, what.worker_lifespan, what.timeout
+        )
+
+    def _tear_down(self, leave: Callable[[], None]) -> None:
+        """Handlers have ended, or were given up. What the tear-down raises ends the run, if nothing else has."""
+        try:
+            self._workers.close(self._what.pace.close_timeout)
+            leave()
+        except BaseException as error:  # noqa: BLE001 - `wait` raises it
+            _logger.error("the tear-down failed: %s: %s", type(error).__name__, error)
+            self._error = self._error or error
+
+    def _start_loop(self) -> None:
+        self._loop = new_event_loop()
+        self._loop_thread = threading.Thread(target=self._run_loop, name="instride-event-loop", daemon=True)
+        self._loop_thread.start()
+
+    def _run_loop(self) -> None:
+        loop = self._loop
+        assert loop is not None
+        asyncio.set_event_loop(loop)
+        try:
+            loop.run_forever()
+            left = asyncio.all_tasks(loop)
+            for task in left:
+                task.cancel()
+            loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+            loop.run_until_complete(loop.shutdown_asyncgens())
+        finally:
+            loop.close()
+
+    def _run(self) -> None:
+        leave: Callable[[], None] | None = None
+        try:
+            leave = self._set_up()
+            _drive(self._rounds.run(self._what.topics), self._call)
+            self._error = self._rounds.error
+        except BaseException as error:  # `wait` raises it
+            _logger.exception("the processor ended by an error of its own")
+            self._error = error
+            self._consumer.close(timeout=1.0)
+        finally:
+            if leave is not None:
+                self._tear_down(leave)
+            with self._lock:
+                self._ended.set()
+                for tell in self._on_ended:
+                    tell()
+
+    def _call(self, verb: Verb) -> Any:
+        if verb.name == "stored":
+            return self._positions(*verb.args)
+        return _call(self._consumer, verb)
+
+    def _positions(self, partitions: Mapping[TopicPartition, UUID | None]) -> Mapping[TopicPartition, int]:
+        store, group = self._what.store, self._desk.group
+        assert store is not None
+        if isinstance(store, DatabaseStore):
+            return store.database.positions(group, partitions)
+        assert self._loop is not None
+        return asyncio.run_coroutine_threadsafe(store.database.positions(group, partitions), self._loop).result()
+
+    def _finish(self) -> None:
+        """After the end: nothing of ours is left."""
+        self._workers.close()
+        if self._loop_thread is not None and self._loop is not None:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._loop_thread.join(self._what.pace.close_timeout)
+        if isinstance(self._produce, ConfluentProduce):
+            self._produce.close()
+
+    def __repr__(self) -> str:
+        with self._lock:
+            engine = self._engine
+            return f"RunningProcessor({self._what.name}: {engine.started} at work, {engine.queued} queued)"
+
+
+class _Workers:
+    """Made when it starts, since only then the event loop is known."""
+
+    __slots__ = ("made",)
+
+    def __init__(self) -> None:
+        self.made: ThreadWorkers | ProcessWorkers | LoopWorkers | None = None
+
+    def wake(self) -> None:
+        assert self.made is not None
+        self.made.wake()
+
+    def cancel(self, tasks: Sequence[Task]) -> None:
+        assert self.made is not None
+        self.made.cancel(tasks)
+
+    def close(self, patience: float = 0.0) -> None:
+        if self.made is not None:
+            self.made.close(patience)
+
+
+def _spec(what: Definition, handler: Callable[[Any], Any]) -> bytes:
+    return pickled(Spec(handler=handler, reader=what.reader, around=what.worker_lifespan, output=what.output))
+
+
+def run_with_signals(running: RunningProcessor) -> None:
+    """Until it ends. SIGTERM and SIGINT stop it, a second one cancels. In the main thread only those are heard."""
+
+    def heard(number: int, _: FrameType | None) -> None:
+        if received:
+            running.cancel()
+        else:
+            running.stop()
+        received.append(number)
+
+    received: list[int] = []
+    with _handling(heard), running:
+        running.wait()
+
+
+@contextmanager
+def _handling(heard: Callable[[int, FrameType | None], object]) -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, heard) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _drive(verbs: Verbs, call: Callable[[Verb], Any]) -> None:
+    """Law 1 of the rounds."""
+    result: Any = None
+    error: Exception | None = None
+    while True:
+        try:
+            verb = verbs.send(result) if error is None else verbs.throw(error)
+        except StopIteration:
+            return
+        result = error = None
+        try:
+            result = call(verb)
+        except Exception as caught:  # noqa: BLE001 - the rounds decide
+            error = caught
+
+
+def _call(consumer: Consumer, verb: Verb) -> Any:
+    if verb.name == "sleep":
+        time.sleep(*verb.args)
+        return None
+    if verb.name == "topic_ids":
+        return {topic: _topic_id(consumer, topic) for topic in verb.args}
+    if verb.name == "poll":
+        return consumer.poll(**verb.kwargs, deserialize=False)
+    return getattr(consumer, verb.name)(*verb.args, **verb.kwargs)
+
+
+def _topic_id(consumer: Consumer, topic: str) -> UUID | None:
+    partitions = consumer.partitions_for(topic, timeout=1.0)
+    return partitions[0].topic_id if partitions else None
+
+
+def _payload(record: ConsumerRecord) -> int:
+    """As fetched, key and value are bytes."""
+    return len(record.key or b"") + len(record.value or b"")

@@ -1,0 +1,465 @@
+"""`DatabaseStore`: what a handler writes, and how far its partition was read, in one transaction of a database.
+
+Laws
+1. One row for each group, topic and partition: the offset from which on nothing was written. What lies below was
+   written exactly once, or was skipped or dead-lettered (that is a transaction without records).
+2. The row moves in the transaction of the records, by compare-and-set: from the offset that this owner left there, or
+   found. If another one is there, another owner has written: all is rolled back, the row is read again, and what lies
+   below it is left out. So whoever writes, and however late (a former owner, a suspended process), no record is
+   written twice.
+3. The database says where a partition begins, before any of its records is handled; the group's offset only where the
+   database has no row. The row of a topic that was deleted and made again counts for nothing.
+4. A row never moves back by itself. If it did while the processor ran, somebody restored the database: the processor
+   stops, since records before the ones that it has are missing there; started again, it begins at the row.
+5. Each thread has a connection of its own, and closes it. One that failed is rolled back, or else closed and replaced.
+6. What the laws want done is said as requests. `perform` does them here, `async_store` awaits them.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import sys
+import threading
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar, cast, get_args
+from uuid import UUID
+
+from instride._processing.attempts import current_job
+from instride._processing.outputs import refuse_unrun
+from instride.errors import ConfigError, IllegalStateError, StorePositionError
+from instride.records import TopicPartition
+
+if TYPE_CHECKING:
+    from instride._processing.engine import Job, Lane, Task
+
+__all__ = [
+    "DatabaseStore",
+    "Offsets",
+    "ParamStyle",
+    "Request",
+    "Rows",
+    "Transactions",
+    "bound",
+    "check_arguments",
+    "style_of",
+]
+
+C = TypeVar("C")
+T = TypeVar("T")
+ParamStyle = Literal["qmark", "numeric", "named", "format", "pyformat"]
+
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)?")
+_OF_ROW: Final = "WHERE group_id = ? AND topic = ? AND part = ?"
+
+
+class DatabaseStore(Generic[C]):
+    """`Processor(..., store=DatabaseStore(connect))`: each batch and its offset are one transaction. Any thread.
+
+        store = DatabaseStore(lambda: sqlite3.connect("billing.db"))
+
+        def bill(records: list[ConsumerRecord[bytes | None, int]]) -> None:
+            store.connection.executemany("INSERT INTO bills VALUES (?)", [(record.value,) for record in records])
+
+    The processor commits, or rolls back when the handler raises; the handler does neither.
+    """
+
+    def __init__(
+        self, connect: Callable[[], C], *, table: str = "instride_offsets", paramstyle: ParamStyle | None = None
+    ) -> None:
+        """connect: opens a connection of the DB-API (PEP 249) such as `psycopg.connect`, or is SQLAlchemy's
+        `engine.connect`. It must not commit each statement by itself (autocommit).
+
+        table: of the offsets, with its schema if need be; it is made where it is not there. paramstyle: of the driver;
+        by default what the driver's module says. Raises ConfigError or TypeError. Does no I/O.
+        """
+        check_arguments("DatabaseStore", connect, table, paramstyle)
+        self.database = Database(connect, table, paramstyle)
+
+    @property
+    def connection(self) -> C:
+        """In a handler: the connection with the transaction of its records. Raises IllegalStateError elsewhere."""
+        return cast("C", self.database.connection())
+
+    @property
+    def schema(self) -> str:
+        """The statement by which the table is made; for those who may not make one in their program."""
+        return self.database.offsets.schema
+
+
+def check_arguments(name: str, connect: object, table: str, paramstyle: str | None) -> None:
+    """Of a store. name: of its class. Raises ConfigError or TypeError."""
+    if not callable(connect):
+        raise TypeError(f"{name}: connect must be a function that opens a connection, not {connect!r}")
+    if not _NAME.fullmatch(table):
+        raise ConfigError(f"{name}: table must be a plain name, such as billing.offsets; it is {table!r}")
+    if paramstyle is not None and paramstyle not in get_args(ParamStyle):
+        raise ConfigError(f"{name}: paramstyle must be one of {', '.join(get_args(ParamStyle))}")
+
+
+def _nothing(_: Any) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A call of the session's (`run`, `rows`, `commit`, `roll_back`), or "handle": of the handler."""
+
+    name: str
+    args: tuple[Any, ...] = ()
+
+
+def perform(requests: Generator[Request, Any, T], session: Session, handler: Callable[[Any], object] = _nothing) -> T:
+    """To their end; what one raises is theirs to judge. handler: where there is one to call."""
+    result: Any = None
+    error: BaseException | None = None
+    while True:
+        try:
+            request = requests.send(result) if error is None else requests.throw(error)
+        except StopIteration as end:
+            return cast("T", end.value)
+        result = error = None
+        try:
+            result = (handler if request.name == "handle" else getattr(session, request.name))(*request.args)
+        except BaseException as caught:  # noqa: BLE001 - it goes back to who requested it
+            error = caught
+
+
+class Offsets:
+    """The table of offsets: what is requested of a session."""
+
+    def __init__(self, table: str) -> None:
+        self.schema = (
+            f"CREATE TABLE {table} (group_id VARCHAR(255) NOT NULL, topic VARCHAR(255) NOT NULL, "
+            "part INTEGER NOT NULL, topic_id VARCHAR(36) NOT NULL, next_offset BIGINT NOT NULL, "
+            "PRIMARY KEY (group_id, topic, part))"
+        )
+        self._table = table
+
+    def prepare(self) -> Generator[Request, Any, None]:
+        if (yield from self._is_there()):
+            return
+        try:
+            yield Request("run", (self.schema,))
+            yield Request("commit")
+        except Exception:
+            yield Request("roll_back")
+            if not (yield from self._is_there()):  # else another process made it in this moment
+                raise
+
+    def _is_there(self) -> Generator[Request, Any, bool]:
+        try:
+            yield Request("rows", (f"SELECT next_offset FROM {self._table} WHERE 1 = 0",))  # noqa: S608 - a checked name
+        except Exception:  # noqa: BLE001 - each driver has errors of its own
+            found = False
+        else:
+            found = True
+        yield Request("roll_back")
+        return found
+
+    def positions(
+        self, group: str, partitions: Mapping[TopicPartition, UUID | None]
+    ) -> Generator[Request, Any, dict[TopicPartition, int]]:
+        found: dict[TopicPartition, int] = {}
+        for partition, topic_id in partitions.items():
+            row = yield from self.row(group, partition)
+            if row is not None and row.is_of(topic_id):
+                found[partition] = row.next_offset
+        yield Request("roll_back")
+        return found
+
+    def row(self, group: str, partition: TopicPartition) -> Generator[Request, Any, Row | None]:
+        statement = f"SELECT next_offset, topic_id FROM {self._table} {_OF_ROW}"  # noqa: S608
+        found = yield Request("rows", (statement, group, *partition))
+        return Row(int(found[0][0]), str(found[0][1])) if found else None
+
+    def move(
+        self, group: str, partition: TopicPartition, before: Row | None, after: Row
+    ) -> Generator[Request, Any, bool]:
+        """Law 2: whether the row was `before`. May raise what the driver raises where it was not."""
+        if before is None:
+            columns = "(group_id, topic, part, topic_id, next_offset)"
+            statement = f"INSERT INTO {self._table} {columns} VALUES (?, ?, ?, ?, ?)"  # noqa: S608
+            yield Request("run", (statement, group, *partition, after.topic_id, after.next_offset))
+            return True
+        statement = (
+            f"UPDATE {self._table} SET next_offset = ?, topic_id = ? {_OF_ROW} AND next_offset = ? AND topic_id = ?"  # noqa: S608
+        )
+        moved = yield Request(
+            "run",
+            (statement, after.next_offset, after.topic_id, group, *partition, before.next_offset, before.topic_id),
+        )
+        return bool(moved == 1)
+
+
+class Database:
+    """What the processor does with it. See the laws."""
+
+    def __init__(self, connect: Callable[[], Any], table: str, paramstyle: ParamStyle | None) -> None:
+        self.offsets = Offsets(table)
+        self._connect = connect
+        self._paramstyle = paramstyle
+        self._mine: _Mine = _Mine()
+
+    def connection(self) -> Any:
+        """Of the handler that this thread is in."""
+        if self._mine.session is None or not self._mine.is_in_transaction:
+            raise IllegalStateError("connection is for a handler, while a Processor with this store calls it")
+        return self._mine.session.connection
+
+    def prepare(self) -> None:
+        """Make the table, if it is not there. Raises what the database raises, and ConfigError for autocommit."""
+        with self._session() as session:
+            perform(self.offsets.prepare(), session)
+
+    def positions(self, group: str, partitions: Mapping[TopicPartition, UUID | None]) -> dict[TopicPartition, int]:
+        """Where each of them goes on, of those that it has (law 3). partitions: with their topics' ids."""
+        with self._session() as session:
+            return perform(self.offsets.positions(group, partitions), session)
+
+    @contextmanager
+    def _session(self) -> Iterator[Session]:
+        session = Session(self._connect(), self._paramstyle)
+        try:
+            yield session
+        finally:
+            session.close()
+
+    @contextmanager
+    def thread(self) -> Iterator[None]:
+        """Around all that a thread of handlers does (law 5)."""
+        try:
+            yield
+        finally:
+            self._drop()
+
+    def transactions(self, handler: Callable[[Any], object], group: str) -> Transactions:
+        """For one run."""
+        return Transactions(self, handler, group)
+
+    @contextmanager
+    def transaction(self) -> Iterator[Session]:
+        """On this thread's connection. Rolled back unless `commit` was called."""
+        mine = self._mine
+        if mine.session is None:
+            mine.session = Session(self._connect(), self._paramstyle)
+        session = mine.session
+        try:
+            session.begin()
+            mine.is_in_transaction = True
+            yield session
+        except BaseException:
+            self._roll_back_or_drop(session)
+            raise
+        finally:
+            mine.is_in_transaction = False
+
+    def _roll_back_or_drop(self, session: Session) -> None:
+        try:
+            session.roll_back()
+        except Exception:  # noqa: BLE001 - it is broken; what broke it is raised already
+            self._drop()
+
+    def _drop(self) -> None:
+        session, self._mine.session = self._mine.session, None
+        if session is not None:
+            with suppress(Exception):
+                session.close()
+
+
+class _Mine(threading.local):
+    """A thread's."""
+
+    def __init__(self) -> None:
+        self.session: Session | None = None
+        self.is_in_transaction = False
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """topic_id: "" where the broker has none."""
+
+    next_offset: int
+    topic_id: str
+
+    def is_of(self, topic_id: UUID | None) -> bool:
+        """Whether it may be of this topic; of one that was deleted it is not."""
+        return topic_id is None or self.topic_id in ("", str(topic_id))
+
+
+@dataclass(slots=True)
+class _Known:
+    """Of a partition in one assignment (a lane). is_sure: whether the row is as it was, for all that is known here."""
+
+    lane: Lane
+    row: Row | None
+    is_sure: bool = True
+
+
+class Transactions:
+    """The innermost call around a handler: in a transaction. A partition has one call at a time; one that was lost
+    meanwhile is `over`."""
+
+    def __init__(self, database: Database, handler: Callable[[Any], object], group: str) -> None:
+        self._database = database
+        self._handler = handler
+        self._rows = Rows(database.offsets, group)
+
+    def __call__(self, what: Any) -> None:
+        self._repeat(current_job(), what, self._handler)
+
+    def pass_over(self, task: Task) -> None:
+        """It was skipped, or its dead letter is acknowledged: the row moves behind it."""
+        self._repeat(task, task.record, _nothing)
+
+    def _repeat(self, job: Job, what: Any, handler: Callable[[Any], object]) -> None:
+        while not self._try(job, what, handler):
+            pass  # another owner has written meanwhile, and each time that is something
+
+    def _try(self, job: Job, what: Any, handler: Callable[[Any], object]) -> bool:
+        with self._database.transaction() as session:
+            return perform(self._rows.attempt(job, what), session, handler)
+
+
+class Rows:
+    """What one run knows of its partitions' rows, and what it requests of a transaction (laws 2 to 4)."""
+
+    def __init__(self, offsets: Offsets, group: str) -> None:
+        self._offsets = offsets
+        self._group = group
+        self._known: dict[TopicPartition, _Known] = {}
+
+    def attempt(self, job: Job, what: Any) -> Generator[Request, Any, bool]:
+        """False: the row was not where it was thought to be."""
+        known = yield from self._know(job.lane)
+        known.is_sure = False
+        after = yield from _handle(known, what)
+        if job.over:
+            raise IllegalStateError(f"{job.lane.partition} is another's: what was handled is rolled back")
+        if after is not None and not (yield from self._moves(known, after)):
+            yield Request("roll_back")
+            return False
+        yield Request("commit")
+        known.row, known.is_sure = after or known.row, True
+        return True
+
+    def _know(self, lane: Lane) -> Generator[Request, Any, _Known]:
+        known = self._known.get(lane.partition)
+        if known is None or known.lane is not lane:
+            row = yield from self._read(lane)
+            known = self._known[lane.partition] = _Known(lane, row)
+        elif not known.is_sure:
+            found = yield from self._read(lane)
+            _refuse_set_back(lane.partition, found, known.row)
+            known.row = found
+        return known
+
+    def _read(self, lane: Lane) -> Generator[Request, Any, Row | None]:
+        return (yield from self._offsets.row(self._group, lane.partition))
+
+    def _moves(self, known: _Known, after: Row) -> Generator[Request, Any, bool]:
+        try:
+            return (yield from self._offsets.move(self._group, known.lane.partition, known.row, after))
+        except Exception:
+            yield Request("roll_back")
+            if (yield from self._read(known.lane)) == known.row:
+                raise  # it is no other owner that kept it from moving
+            return False
+
+
+def _handle(known: _Known, what: Any) -> Generator[Request, Any, Row | None]:
+    """The row as it is to be. None: nothing of this is to be written any more."""
+    records = what if isinstance(what, list) else [what]
+    topic_id, before = known.lane.topic_id, known.row
+    start = before.next_offset if before is not None and before.is_of(topic_id) else 0
+    new = [record for record in records if record.offset >= start]
+    if not new:
+        return None
+    returned = yield Request("handle", (new if isinstance(what, list) else new[0],))
+    refuse_unrun(returned)
+    named = "" if before is None else before.topic_id
+    return Row(new[-1].offset + 1, named if topic_id is None else str(topic_id))
+
+
+def _refuse_set_back(partition: TopicPartition, found: Row | None, before: Row | None) -> None:
+    """Law 4."""
+    if before is None or (found is not None and found.next_offset >= before.next_offset):
+        return
+    at = "is gone" if found is None else f"is at {found.next_offset}"
+    raise StorePositionError(
+        f"{partition}: its row in the database {at}, and this processor had written up to {before.next_offset}. "
+        "Was the database restored? Start the processor again: it goes on from the row"
+    )
+
+
+class Session:
+    """A connection and how it is spoken to: that of a driver (PEP 249), or SQLAlchemy's. A thread's."""
+
+    def __init__(self, connection: Any, paramstyle: ParamStyle | None) -> None:
+        self.connection = connection
+        pooled = getattr(connection, "connection", None)
+        self._driven: Any = getattr(pooled, "dbapi_connection", None) or connection
+        self._alchemy = getattr(connection, "exec_driver_sql", None)
+        self._style = paramstyle or style_of(self._driven)
+        if getattr(self._driven, "autocommit", None) is True:
+            self.close()
+            raise ConfigError(
+                "DatabaseStore: the connection commits each statement by itself: open it without autocommit"
+            )
+
+    def begin(self) -> None:
+        """Others begin by themselves."""
+        if isinstance(self._driven, sqlite3.Connection) and not self._driven.in_transaction:
+            self._driven.execute("BEGIN IMMEDIATE")
+
+    def run(self, statement: str, *values: object) -> int:
+        """How many rows it wrote."""
+        cursor = self._execute(statement, values)
+        count = int(cursor.rowcount)
+        cursor.close()
+        return count
+
+    def rows(self, statement: str, *values: object) -> list[Any]:
+        cursor = self._execute(statement, values)
+        found = list(cursor.fetchall())
+        cursor.close()
+        return found
+
+    def _execute(self, statement: str, values: Sequence[object]) -> Any:
+        """statement: with a question mark for each value."""
+        text, given = bound(statement, values, self._style)
+        if self._alchemy is not None:
+            return self._alchemy(text, given)
+        cursor = self.connection.cursor()
+        cursor.execute(text, given)
+        return cursor
+
+    def commit(self) -> None:
+        self.connection.commit()
+
+    def roll_back(self) -> None:
+        self.connection.rollback()
+
+    def close(self) -> None:
+        self.connection.close()
+
+
+def style_of(connection: Any) -> ParamStyle:
+    """What its driver's module says; of a connection of a subclass, what that of its base says."""
+    for kind in type(connection).__mro__:
+        found = getattr(sys.modules.get(kind.__module__.partition(".")[0]), "paramstyle", None)
+        if found in get_args(ParamStyle):
+            return cast("ParamStyle", found)
+    raise ConfigError(f"DatabaseStore: no paramstyle is known of {type(connection).__name__}: give one")
+
+
+def bound(statement: str, values: Sequence[object], style: ParamStyle) -> tuple[str, Any]:
+    if style == "qmark":
+        return statement, tuple(values)
+    marks = {"numeric": ":{}", "named": ":v{}", "format": "%s", "pyformat": "%(v{})s"}[style]
+    parts = statement.split("?")
+    text = parts[0] + "".join(marks.format(number) + part for number, part in enumerate(parts[1:], 1))
+    if style in ("numeric", "format"):
+        return text, tuple(values)
+    return text, {f"v{number}": value for number, value in enumerate(values, 1)}

@@ -1,0 +1,418 @@
+"""Handlers in threads, and coroutine handlers on an event loop. What is started when, the engine decides.
+
+Laws
+1. At most `concurrency` handlers at a time, for all partitions together. Threads are started when there is work.
+2. Each attempt in asyncio has a context of its own; in threads a context variable tells which. An asyncio task makes
+   one attempt after the other, since a task for each is felt by all: until one was cancelled in it.
+3. Threads are daemons: a handler that never ends keeps no program alive. One whose time is out cannot be stopped: its
+   attempt has failed, also if it returns, but only when it ends, since until then its key is at work. Another thread
+   takes its place meanwhile.
+4. An attempt that returned outputs has ended when these are acknowledged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import threading
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from contextvars import Context
+from functools import partial
+from typing import Any
+
+from instride._processing.attempts import Desk
+from instride._processing.dead_letters import DeadLetter, Produce
+from instride._processing.engine import Job, Task, Verdict
+from instride._processing.lifespan import AsyncLifespan, Lifespan, SyncLifespan
+from instride._processing.outputs import OutputRecord
+from instride.errors import ConfigError, KafkaTimeoutError, RecordTooLargeError
+
+__all__ = ["LoopWorkers", "ThreadWorkers", "produce_all", "write_letter"]
+
+_logger = logging.getLogger("instride.processing")
+
+_ACKNOWLEDGED = 30.0
+"""Seconds in which a dead letter must be acknowledged; then it is tried again."""
+_OUTPUT_ACKNOWLEDGED = 120.0
+"""Seconds in which an output must be; then the attempt has failed. The producer tries again for so long by itself."""
+
+
+def produce_all(
+    produce: Produce | None, records: Sequence[OutputRecord | DeadLetter], patience: float = _OUTPUT_ACKNOWLEDGED
+) -> None:
+    """In their order, for plain handlers. Raises what kept one from being acknowledged."""
+    if not records:
+        return
+    assert produce is not None
+    for found in [produce(each) for each in records]:
+        if isinstance(found, Future):
+            found.result(patience)
+        elif found is not None:
+            raise ConfigError("produce returned an awaitable to a plain handler; return None or a concurrent Future")
+
+
+def write_letter(desk: Desk, produce: Produce | None, task: Task) -> None:
+    """For plain handlers. Of a record that is skipped, only a database is told. What fails is tried again."""
+    error: BaseException | None = None
+    try:
+        if not task.is_skipped:
+            _produce_letter(produce, desk.letter(task))
+        desk.pass_over(task)
+    except Exception as caught:  # noqa: BLE001 - it is tried again
+        error = caught
+    if desk.wrote(task, error):
+        desk.attention()
+
+
+def _produce_letter(produce: Produce | None, letter: DeadLetter) -> None:
+    while True:
+        try:
+            produce_all(produce, [letter], _ACKNOWLEDGED)
+        except RecordTooLargeError as error:
+            letter = _smaller(letter, error)
+        else:
+            return
+
+
+def _smaller(letter: DeadLetter, error: RecordTooLargeError) -> DeadLetter:
+    """Raises the error where there is no smaller form."""
+    found = letter.reduced()
+    if found is None:
+        raise error
+    where, offset, what = letter.record.topic_partition, letter.record.offset, found.left_out
+    _logger.warning("%s at offset %d: too large for %s, dead letter without its %s", where, offset, letter.topic, what)
+    return found
+
+
+class ThreadWorkers:
+    """Plain functions, each call in one of so many threads.
+
+    lifespan: of the run, entered. around: the set-up of a thread. timeout: seconds of one attempt, or None.
+    """
+
+    def __init__(
+        self,
+        desk: Desk,
+        handle: Callable[[Any], object],
+        produce: Produce | None,
+        concurrency: int,
+        lifespan: SyncLifespan,
+        around: Lifespan | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        self._desk = desk
+        self._timeout = timeout
+        self._timed: dict[Job, float] = {}
+        self._late = 0
+        self._lifespan = lifespan
+        self._around = around
+        self._busy: set[threading.Thread] = set()
+        self._handle = handle
+        self._produce = produce
+        self._concurrency = concurrency
+        self._work = threading.Condition(desk.lock)
+        self._threads: list[threading.Thread] = []
+        self._idle = 0
+        self._closed = False
+
+    def wake(self) -> None:
+        with self._work:
+            engine = self._desk.engine
+            for job in self._find_late():
+                _logger.warning("%s at offset %d: its time is out", job.lane.partition, job.offset)
+            if not engine.has_next(self._desk.clock()):
+                return
+            queued = engine.queued
+            for _ in range(min(queued - self._idle, self._concurrency + self._late - len(self._threads))):
+                name = f"instride-handler-{len(self._threads)}"
+                thread = threading.Thread(target=self._run, name=name, daemon=True)
+                thread.start()
+                self._threads.append(thread)
+            self._work.notify(queued)
+
+    def _find_late(self) -> list[Job]:
+        """Under the lock. Whose time is out since the last look; the oldest is first."""
+        found: list[Job] = []
+        while self._timed and self._desk.clock() >= next(iter(self._timed.values())):
+            job = next(iter(self._timed))
+            del self._timed[job]
+            job.late = True
+            self._late = min(self._late + 1, self._concurrency)
+            found.append(job)
+        return found
+
+    def cancel(self, tasks: Sequence[Task]) -> None:
+        """A thread cannot be stopped: its handler sees `current_attempt().cancelled`."""
+
+    def close(self, patience: float = 0.0) -> None:
+        """Threads without work end, within so many seconds; others when their handler does."""
+        with self._work:
+            self._closed = True
+            self._work.notify_all()
+            idle = [thread for thread in self._threads if thread not in self._busy]
+        until = time.monotonic() + patience
+        for thread in idle:
+            thread.join(max(0.0, until - time.monotonic()))
+
+    def _run(self) -> None:
+        mine = SyncLifespan(self._lifespan.context)
+        try:
+            mine.enter(self._around)
+        except BaseException as error:  # noqa: BLE001 - it ends the run
+            self._desk.fail(error)
+            return
+        mine.context.run(self._serve)
+        try:
+            mine.leave()
+        except BaseException:
+            _logger.exception("the tear-down of a handler's thread failed")
+
+    def _serve(self) -> None:
+        desk, work, me = self._desk, self._work, threading.current_thread()
+        task: Job | None = None
+        error: BaseException | None = None
+        verdict: Verdict | None
+        while True:
+            verdict, attention, before = None, False, task
+            with work:
+                self._busy.discard(me)
+                if before is not None:
+                    verdict, attention = desk.end(before, self._in_time(before, error))
+                told = attention or verdict is not None  # then there is more to do before it may wait
+                writes = before is not None and before.writes_dead_letter
+                ends = not writes and self._is_one_too_many(me)
+                task = before if writes else None if ends else desk.next_task() if told else self._next()
+                if task is not None:
+                    self._busy.add(me)
+                    if self._timeout is not None and not task.writes_dead_letter:
+                        self._timed[task] = desk.clock() + self._timeout
+            if verdict is not None and before is not None:
+                desk.note(before, verdict)
+            if attention:
+                desk.attention()
+            if task is None:
+                if ends or not told:
+                    return
+            elif isinstance(task, Task) and task.writes_dead_letter:
+                write_letter(self._desk, self._produce, task)
+                task = None
+            else:
+                error = self._error_of(task)
+
+    def _is_one_too_many(self, me: threading.Thread) -> bool:
+        """Under the lock. It took the place of one that was late, and is back: then it is no thread of ours."""
+        if len(self._threads) <= self._concurrency + self._late:
+            return False
+        self._threads.remove(me)
+        self._work.notify()
+        return True
+
+    def _in_time(self, job: Job, error: BaseException | None) -> BaseException | None:
+        """Under the lock. What its attempt ended by: of a late one by that, whatever it returned or raised."""
+        self._timed.pop(job, None)
+        if not job.late:
+            return error
+        self._late -= 1
+        late = TimeoutError(f"the attempt took longer than {self._timeout:g} s")
+        late.__cause__ = error
+        return late
+
+    def _next(self) -> Job | None:
+        """Waits for one; None when this is closed."""
+        while (task := self._desk.next_task()) is None:
+            if self._closed:
+                return None
+            self._idle += 1
+            self._work.wait()
+            self._idle -= 1
+        return task
+
+    def _error_of(self, task: Job) -> BaseException | None:
+        try:
+            returned = self._handle(self._desk.read(task))
+            produce_all(self._produce, self._desk.outputs(task, returned))
+        except BaseException as error:  # noqa: BLE001 - the engine decides what becomes of it
+            return error
+        return None
+
+
+class LoopWorkers:
+    """Coroutine functions, so many calls at a time on an event loop. `wake` and `cancel` may come from any thread.
+
+    timeout: seconds of one attempt, or None.
+    """
+
+    def __init__(
+        self,
+        desk: Desk,
+        handle: Callable[[Any], Awaitable[Any]],
+        produce: Produce | None,
+        concurrency: int,
+        loop: asyncio.AbstractEventLoop,
+        timeout: float | None,
+        lifespan: AsyncLifespan,
+    ) -> None:
+        self._desk = desk
+        self._handle = handle
+        self._produce = produce
+        self._concurrency = concurrency
+        self._loop = loop
+        self._timeout = timeout
+        self._lifespan = lifespan
+        self._attempts: dict[Job, asyncio.Task[None]] = {}
+        self._waking = False
+        self._closed = False
+
+    def wake(self) -> None:
+        if not (self._waking or self._closed):
+            self._waking = True
+            self._loop.call_soon_threadsafe(self._fill)
+
+    def cancel(self, tasks: Sequence[Task]) -> None:
+        for task in tasks:
+            if task.canceller is not None and not self._loop.is_closed():
+                self._loop.call_soon_threadsafe(task.canceller)
+
+    def close(self, patience: float = 0.0) -> None:
+        """Nothing more is started. What was cancelled has so many seconds to end."""
+        self._closed = True
+        if patience and not self._loop.is_closed():
+            ended = asyncio.run_coroutine_threadsafe(self._until_ended(patience), self._loop)
+            with suppress(TimeoutError):
+                ended.result(patience)
+
+    async def _until_ended(self, patience: float) -> None:
+        if self._attempts:
+            await asyncio.wait(list(self._attempts.values()), timeout=patience)
+
+    def _fill(self) -> None:
+        self._waking = False
+        while len(self._attempts) < self._concurrency:
+            with self._desk.lock:
+                task = self._next()
+            if task is None:
+                return
+            self._start(task)
+
+    def _next(self) -> Job | None:
+        """Under the lock."""
+        return None if self._closed else self._desk.next_task()
+
+    def _start(self, job: Job) -> None:
+        self._note_start(job, self._loop.create_task(self._serve(job)))
+
+    def _note_start(self, job: Job, server: asyncio.Task[None]) -> None:
+        self._attempts[job] = server
+        job.canceller = partial(self._cancel, job)
+
+    def _cancel(self, job: Job) -> None:
+        """On the event loop. Its task may be at another's attempt by now."""
+        if (server := self._attempts.get(job)) is not None:
+            server.cancel()
+
+    async def _serve(self, job: Job | None) -> None:
+        """One attempt after the other, as long as there is a next. In one coroutine, since each object more is felt:
+        whatever this does, all handlers of the loop wait for."""
+        desk, server = self._desk, asyncio.current_task()
+        assert server is not None
+        while job is not None:
+            following, task = None, job
+            if not task.writes_dead_letter:
+                error: BaseException | None = None
+                try:
+                    await _InContext(self._attempt(task), self._lifespan.context.copy())
+                except BaseException as caught:  # noqa: BLE001 - the engine decides what becomes of it
+                    error = caught
+                with desk.lock:
+                    verdict, attention = desk.end(task, error)
+                    following = self._next() if verdict is None else None
+                if verdict is not None:
+                    desk.note(task, verdict)
+                if attention:
+                    desk.attention()
+            if task.writes_dead_letter and isinstance(task, Task) and not task.over:
+                await self._write(task)
+            del self._attempts[task]
+            job = None
+            if following is not None and server.cancelling():
+                self._start(following)
+            elif following is not None:
+                job = following
+                self._note_start(job, server)
+        self._fill()
+
+    async def _attempt(self, job: Job) -> None:
+        desk = self._desk
+        record = desk.read(job)
+        if self._timeout is None:
+            returned = await self._handle(record)
+        else:
+            async with asyncio.timeout(self._timeout):
+                returned = await self._handle(record)
+        if outputs := desk.outputs(job, returned):
+            await self._produce_all(outputs, _OUTPUT_ACKNOWLEDGED)
+
+    async def _write(self, task: Task) -> None:
+        error: BaseException | None = None
+        try:
+            if not task.is_skipped:
+                await self._produce_letter(self._desk.letter(task))
+            if (passed := self._desk.pass_over(task)) is not None:
+                await passed
+        except Exception as caught:  # noqa: BLE001 - it is tried again
+            error = caught
+        except asyncio.CancelledError:
+            error = KafkaTimeoutError("it was cancelled")
+        if self._desk.wrote(task, error):
+            self._desk.attention()
+
+    async def _produce_letter(self, letter: DeadLetter) -> None:
+        while True:
+            try:
+                await self._produce_all([letter], _ACKNOWLEDGED)
+            except RecordTooLargeError as error:
+                letter = _smaller(letter, error)
+            else:
+                return
+
+    async def _produce_all(self, records: Sequence[OutputRecord | DeadLetter], patience: float) -> None:
+        """In their order. Raises what kept one from being acknowledged."""
+        produce: Any = self._produce
+        async with asyncio.timeout(patience):
+            if inspect.iscoroutinefunction(produce):
+                for each in records:
+                    await produce(each)
+                return
+            for found in await asyncio.to_thread(lambda: [produce(each) for each in records]):  # it may block
+                if isinstance(found, Future):
+                    await asyncio.wrap_future(found)
+                elif found is not None:
+                    await found
+
+
+class _InContext:
+    """Awaited, it runs a coroutine to its end, each of its steps in this context."""
+
+    __slots__ = ("_context", "_coroutine")
+
+    def __init__(self, coroutine: Coroutine[Any, None, None], context: Context) -> None:
+        self._coroutine = coroutine
+        self._context = context
+
+    def __await__(self) -> Generator[Any, None, None]:
+        run, send = self._context.run, self._coroutine.send
+        error: BaseException | None = None
+        while True:
+            try:
+                awaited = run(send, None) if error is None else run(self._coroutine.throw, error)
+            except StopIteration:
+                return
+            error = None
+            try:
+                yield awaited
+            except BaseException as caught:  # noqa: BLE001 - it is the coroutine's: a cancellation, say
+                error = caught

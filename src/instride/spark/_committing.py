@@ -1,0 +1,103 @@
+"""What is asked of the sink while the pipeline runs, on threads of its own: a slow sink holds up no poll.
+
+Laws
+1. The sink is told of a range only while it is still ours; right before, that is looked at once more.
+2. A commit that raises is tried again with the same job, which the sink's contract makes safe. What fails then, fails
+   the range.
+3. Where work on a range failed, the sink is asked first how far it is: if another has gone on, the failure is no
+   failure but a conflict.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final
+
+from instride.errors import KafkaError
+from instride.spark._report import RangeProblem, RangeReport
+from instride.spark._running_jobs import RunningJob
+from instride.spark.sink import CommitOutcome, CommitStatus, JobResult, Sink, WrittenRange
+
+__all__ = ["Committed", "Committer", "Failed"]
+
+_log = logging.getLogger(__name__)
+_THREADS: Final = 16
+_TRIES: Final = 3
+_PAUSE: Final = 0.3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Committed:
+    """The sink's response. report: what the task told, or None where the driver wanted only its position."""
+
+    running_job: RunningJob
+    outcome: CommitOutcome
+    report: RangeReport | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed:
+    running_job: RunningJob
+    problem: RangeProblem
+
+
+class Committer:
+    """tell: hears `Committed` or `Failed`, on one of the committer's threads."""
+
+    def __init__(self, sink: Sink, tell: Callable[[Committed | Failed], None]) -> None:
+        self._sink = sink
+        self._tell = tell
+        self._closing = threading.Event()
+        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="instride-commit")
+
+    def commit(self, running_job: RunningJob, report: RangeReport, written: WrittenRange) -> None:
+        """Bring a range's output into the sink."""
+        self._pool.submit(self._guarded, running_job, lambda: self._commit(running_job, report, written))
+
+    def look(self, running_job: RunningJob, problem: RangeProblem) -> None:
+        """The range failed: find out whether that matters."""
+        self._pool.submit(self._guarded, running_job, lambda: self._look(running_job, problem))
+
+    def close(self) -> None:
+        """Begin nothing more. What is being committed goes on to its end."""
+        self._closing.set()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _guarded(self, running_job: RunningJob, work: Callable[[], Committed | Failed]) -> None:
+        try:
+            response = work()
+        except Exception as error:  # noqa: BLE001 - a sink may be anybody's; the range fails with what it raised
+            _log.warning("the sink: %s: %s", running_job.range, error)
+            fatal = isinstance(error, KafkaError) and error.fatal
+            problem = RangeProblem(kind=type(error).__name__, message=str(error), fatal=fatal)
+            response = Failed(running_job=running_job, problem=problem)
+        self._tell(response)
+
+    def _commit(self, running_job: RunningJob, report: RangeReport, written: WrittenRange) -> Committed | Failed:
+        result = JobResult(job=report.job, written=(written,))
+        for tries in range(_TRIES):
+            if running_job.cancelled:
+                return Failed(
+                    running_job=running_job, problem=RangeProblem(kind="Cancelled", message="not ours any more")
+                )
+            try:
+                outcome = self._sink.commit(result)[running_job.partition]
+                return Committed(running_job=running_job, outcome=outcome, report=report)
+            except Exception as error:
+                if tries == _TRIES - 1 or (isinstance(error, KafkaError) and error.fatal):
+                    raise
+                _log.info("committing %s once more: %s", running_job.range, error)
+                self._closing.wait(_PAUSE * 2**tries)
+        raise AssertionError("the loop above returns or raises")
+
+    def _look(self, running_job: RunningJob, problem: RangeProblem) -> Committed | Failed:
+        position = self._sink.positions([running_job.partition])[running_job.partition]
+        if position is None or position == running_job.range.start:
+            return Failed(running_job=running_job, problem=problem)
+        return Committed(
+            running_job=running_job, outcome=CommitOutcome(status=CommitStatus.CONFLICT, position=position)
+        )

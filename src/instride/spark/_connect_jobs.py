@@ -1,0 +1,150 @@
+"""Runs a pipeline's jobs over Spark Connect, where there are no accumulators and no jobs of the driver's own.
+
+Laws
+1. Each task of a job is an operation of its own, `range(1).mapInArrow(task)`, on a thread of its own. Connect gives an
+   operation's rows in the order of its tasks: in one operation a slow task would hold up what others have to tell.
+2. `tell` is called on those threads.
+3. The operations of a job bear a tag, by which they are interrupted; one that is not yet begun is not begun then.
+4. How many tasks Spark runs at a time is known from `prepare` on: a client is told of it by nothing but a job.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from instride.errors import PipelineError
+from instride.spark._report import JobEnded, JobMessage, RangePart, RangeReport, Reported, problem_of, reason_of
+from instride.spark._task import RangeTask
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from instride.spark._frames import Frames
+
+__all__ = ["ConnectJobRunner", "over_connect"]
+
+_log = logging.getLogger(__name__)
+_MANY: Final = 1 << 16
+"""Rows of the first job: Spark makes as many tasks of them as it runs at a time."""
+
+
+def over_connect(spark: object) -> bool:
+    """Whether the session is one of Spark Connect."""
+    return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+class ConnectJobRunner:
+    """As `JobRunner`; see the laws above. spark: a session of Connect. frames: where the function is of DataFrames."""
+
+    reports = None
+
+    def __init__(self, spark: Any, tell: Callable[[JobMessage], None], frames: Frames | None = None) -> None:
+        self._spark = spark
+        self._frames = frames
+        self._tell = tell
+        self._cancelled: set[str] = set()
+        self.cores = 1
+
+    def prepare(self, task: RangeTask) -> None:
+        """Start the workers, and see that they have what the tasks need. Raises PipelineError with what they lack."""
+        try:
+            rows = self._spark.range(_MANY).mapInArrow(_Prepare(task), "problem string").collect()
+        except Exception as error:
+            raise PipelineError(f"Spark cannot run the pipeline's tasks: {reason_of(error)}") from error
+        problems = [row["problem"] for row in rows if row["problem"]]
+        if problems:
+            raise PipelineError(f"Spark's workers cannot run the pipeline's tasks:\n{problems[0]}")
+        self.cores = max(1, len(rows))
+
+    def start(self, task: RangeTask, tasks: Sequence[list[RangePart]]) -> None:
+        """Submit a job; `JobEnded` comes for it in any case. tasks: what each works on."""
+        threading.Thread(target=self._run, args=(task, list(tasks)), name=f"instride-{task.job}", daemon=True).start()
+
+    def cancel(self, job: str) -> None:
+        """Cancel a job that runs. Again is harmless, and reaches an operation that was just being submitted."""
+        self._cancelled.add(job)
+        self._spark.interruptTag(_tag(job))
+
+    def close(self) -> None:
+        """Nothing is to be given up: operations end by themselves."""
+
+    def _run(self, task: RangeTask, tasks: list[list[RangePart]]) -> None:
+        reasons: list[str] = []
+        threads = [
+            threading.Thread(target=self._run_one, args=(task, parts, reasons), name=f"instride-{task.job}-{number}")
+            for number, parts in enumerate(tasks)
+        ]
+        for thread in threads:
+            thread.daemon = True
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self._cancelled.discard(task.job)
+        self._tell(JobEnded(job=task.job, reason=reasons[0] if reasons else None))
+
+    def _run_one(self, task: RangeTask, parts: list[RangePart], reasons: list[str]) -> None:
+        try:
+            self._spark.addTag(_tag(task.job))
+            work = self._worked if self._frames is None else self._framed
+            for report in work(task, parts):
+                self._tell(Reported(report=report))
+        except Exception as error:  # noqa: BLE001 - told as the job's end
+            _log.debug("job %s", task.job, exc_info=True)
+            reasons.append(reason_of(error))
+
+    def _worked(self, task: RangeTask, parts: list[RangePart]) -> Iterator[RangeReport]:
+        frame = self._spark.range(0, 1, 1, 1).mapInArrow(_Work(task, tuple(parts)), "report string")
+        self._check(task.job)
+        for row in frame.collect():
+            yield RangeReport.from_json(row["report"])
+
+    def _framed(self, task: RangeTask, parts: list[RangePart]) -> Iterator[RangeReport]:
+        assert self._frames is not None
+        for part in parts:
+            self._check(task.job)
+            try:
+                yield self._frames.run(task, part.range, self.cores)
+            except Exception as error:  # noqa: BLE001 - the user's function may raise anything; the run decides
+                yield RangeReport(job=task.job, range=part.range, problem=problem_of(error))
+
+    def _check(self, job: str) -> None:
+        if job in self._cancelled:
+            raise PipelineError("cancelled")
+
+
+def _tag(job: str) -> str:
+    return f"instride-{job}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """On an executor: one task's ranges to their reports."""
+
+    task: RangeTask
+    parts: tuple[RangePart, ...]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa  # noqa: PLC0415 - an extra
+
+        for _ in batches:
+            for report in self.task([list(self.parts)]):
+                yield pa.record_batch({"report": [report]})
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepare:
+    """On an executor: one row of each task, "" where all is there."""
+
+    task: RangeTask
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa  # noqa: PLC0415 - an extra
+
+        for _ in batches:
+            pass
+        problems = list(self.task.prepare(()))
+        yield pa.record_batch({"problem": [problems[0] if problems else ""]})

@@ -1,0 +1,200 @@
+"""The streaming reader in group mode: the query is a member of a group, and reads the partitions that it is assigned.
+
+    new query      initialOffset -> latestOffset -> partitions -> read (executors) -> latestOffset -> ...
+    restart        partitions of the batch that was logged and not committed -> read -> latestOffset ...
+
+Laws
+1. The decisions are those of `group_table`; this passes on what Spark asks.
+2. Each run plans a batch at once, if need be an empty one: its end offset has the run's token, by which `stop` finds
+   this process (`leaving`).
+3. A checkpoint of another group or subscription is refused. The group has the offsets: a new checkpoint loses nothing.
+4. SIGTERM and the end of Spark's connection (the driver was killed) leave the group at once. The batch in flight is not
+   committed to it then.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import FrameType
+from typing import Any, Final
+
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit
+
+from instride.consumer import RangeConsumer
+from instride.errors import ConfigError, IllegalStateError, KafkaTimeoutError
+from instride.records import TopicPartition
+from instride.spark._data_source.fused import Transform
+from instride.spark._data_source.group_member import GroupMember
+from instride.spark._data_source.group_table import GroupTable
+from instride.spark._data_source.leaving import Door, new_token
+from instride.spark._data_source.offsets import BatchPlan, GroupMark, Span
+from instride.spark._data_source.options import EARLIEST, Options
+from instride.spark._data_source.reading import input_partitions
+from instride.spark._data_source.stream import StreamReader
+
+__all__ = ["GroupStreamReader"]
+
+_WAIT: Final = 0.5
+"""Seconds for which a question of Spark's waits for records. A question that waits holds up no stop."""
+_JOIN: Final = 600.0
+"""Seconds for the first assignment, which waits for the session time-out of a member that was killed."""
+
+
+class GroupStreamReader(StreamReader):
+    """Picklable until the first question."""
+
+    def __init__(self, options: Options, transform: Transform | None = None) -> None:
+        super().__init__(options, transform)
+        topics = options.topics
+        self._mark = GroupMark(
+            group=options.group or "",
+            subscribed=f"pattern {topics.pattern}" if topics.pattern is not None else ",".join(topics.subscribe),
+            run="",
+        )
+        self._table = GroupTable()
+        self._member: GroupMember | None = None
+        self._door: Door | None = None
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - PySpark's names, here and below
+        """What is there now, of all partitions, is the target: one that is assigned later is read up to it, too."""
+        self._joined()
+        self._target = self._cluster.latest(self._cluster.partitions(self._options.topics))
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """Raises ConfigError, OffsetsGoneError for data loss, and errors of the brokers and the group."""
+        last = self._checked(start)
+        member = self._opened()
+        try:
+            wait = _WAIT if self._target is None and not self._unheard(last) else _JOIN
+            plan = member.ask(lambda: self._next(last, limit, member), timeout=wait)
+        except IllegalStateError:
+            if member.leaves:
+                time.sleep(_WAIT)
+                return start
+            raise
+        if plan is None and self._target is not None:
+            raise KafkaTimeoutError(f"what the group assigned could not be read within {_JOIN:.0f} s")
+        return start if plan is None or plan == last else plan.to_json()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        if start == end:
+            return []
+        follows, wanted = self._checked(start), self._checked(end)
+        if self._member is None:
+            self._table.pending(wanted)
+            self._joined()
+        reads = self._opened().ask(lambda: self._table.replay(follows, wanted), timeout=_JOIN)
+        assert reads is not None
+        return input_partitions(reads.ranges(), self._options)
+
+    def stop(self) -> None:
+        if self._door is not None:
+            self._door.close()
+        if self._member is not None:
+            self._member.close()
+        super().stop()
+
+    # -- the member
+
+    def _opened(self) -> GroupMember:
+        if self._member is None:
+            options = self._options
+            consumer = RangeConsumer(
+                **dict(options.consumer),
+                **dict(options.member),
+                group_id=options.group,
+                auto_offset_reset="earliest" if options.starting.every == EARLIEST else "latest",
+            )
+            earliest = options.starting.every == EARLIEST
+            self._member = GroupMember(consumer, self._table, options.topics, earliest=earliest)
+            self._mark = replace(self._mark, run=new_token())
+            if threading.current_thread() is threading.main_thread():
+                signal.signal(signal.SIGTERM, _exit)
+            self._door = Door(self._mark.run, self._member.leave)
+            self._member.start()
+        return self._member
+
+    def _joined(self) -> None:
+        member = self._opened()
+        if member.ask(lambda: member.joined or None, timeout=_JOIN) is None:
+            raise KafkaTimeoutError(
+                f"the group {self._options.group!r} assigned nothing within {_JOIN:.0f} s; look at its members with "
+                "kafka-consumer-groups --describe --members"
+            )
+
+    # -- on the member's thread
+
+    def _next(self, last: BatchPlan, limit: ReadLimit, member: GroupMember) -> BatchPlan | None:
+        """None: nothing yet. last: nothing more (available-now)."""
+        self._table.confirm(last)
+        self._check_topics(last, member.topic_ids)
+        return self._table.plan(last, lambda free: self._made(last, free, limit, member)) or self._end(last, member)
+
+    def _made(
+        self, last: BatchPlan, free: Mapping[TopicPartition, Span], limit: ReadLimit, member: GroupMember
+    ) -> BatchPlan | None:
+        if member.leaves:
+            return None
+        everything = BatchPlan(self._up_to_target(free), member.topic_ids)
+        self._newest = everything
+        unheard = self._unheard(last)
+        chosen = self._admitted(everything, limit) if everything.records or unheard else None
+        if chosen is None or (not chosen.records and not unheard):
+            return None
+        spans = {partition: span for partition, span in chosen.spans.items() if span.start < span.end}
+        ids = {partition.topic: member.topic_ids.get(partition.topic, "") for partition in spans}
+        return BatchPlan(spans, ids, self._mark)
+
+    def _unheard(self, last: BatchPlan) -> bool:
+        """Law 2: Spark has no batch of this run yet."""
+        return last.mark is None or last.mark.run != self._mark.run
+
+    def _up_to_target(self, free: Mapping[TopicPartition, Span]) -> dict[TopicPartition, Span]:
+        if self._target is None:
+            return dict(free)
+        limits = self._target
+        return {each: Span(s.start, max(s.start, min(s.end, limits.get(each, s.start)))) for each, s in free.items()}
+
+    def _end(self, last: BatchPlan, member: GroupMember) -> BatchPlan | None:
+        """Available-now is over when each partition that is ours has reached the target."""
+        if self._target is None or self._table.owed or not member.joined:
+            return None
+        free = self._table.free()
+        return last if all(span.start >= self._target.get(each, 0) for each, span in free.items()) else None
+
+    def _check_topics(self, last: BatchPlan, found: Mapping[str, str]) -> None:
+        for topic, known in last.topic_ids.items():
+            now = found.get(topic)
+            if known and now and known != now:
+                self._loss.tell(f"topic {topic} was deleted and made again (its id was {known}, and is {now})")
+
+    # -- the checkpoint
+
+    def _checked(self, data: dict[str, Any]) -> BatchPlan:
+        """Law 3."""
+        plan, ours = BatchPlan.from_json(data), self._mark
+        theirs = plan.mark
+        if theirs is None and plan.spans:
+            raise ConfigError("the checkpoint is of a query without consumerGroup: give this query a new checkpoint")
+        if theirs is not None and theirs.group != ours.group:
+            raise ConfigError(
+                f"the checkpoint is of the group {theirs.group!r}, and consumerGroup is {ours.group!r}: give the "
+                "query a new checkpoint; where to go on the group knows"
+            )
+        if theirs is not None and theirs.subscribed != ours.subscribed:
+            raise ConfigError(
+                f"the checkpoint is of a query that reads {theirs.subscribed}, and this one reads {ours.subscribed}: "
+                "give the query a new checkpoint; where to go on the group knows"
+            )
+        return plan
+
+
+def _exit(number: int, frame: FrameType | None) -> None:
+    """Law 4: PySpark calls `stop` on the way out."""
+    sys.exit(128 + number)

@@ -1,0 +1,70 @@
+"""What the next micro-batch reads: from where the last one ended, to where the logs end now. Decisions only.
+
+Laws
+1. A partition goes on where the batch before it ended. One that is new since begins at its earliest record.
+2. What cannot be read any more is data loss: a topic or partition that is gone, a topic that was made again, a log that
+   ends before the position, a new partition whose first records are gone. It is an error that names it, or with
+   failOnDataLoss=false a warning; then what is left is read, and nothing twice.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from instride.errors import OffsetsGoneError
+from instride.records import TopicPartition
+from instride.spark._data_source.offsets import BatchPlan, Found, Span
+
+__all__ = ["LossReport", "goes_on", "next_plan"]
+
+_log = logging.getLogger(__name__)
+
+
+class LossReport:
+    """Law 2."""
+
+    def __init__(self, *, fail: bool) -> None:
+        self._fail = fail
+        self._told: set[str] = set()
+
+    def tell(self, what: str) -> None:
+        """Raises OffsetsGoneError, or warns once."""
+        if self._fail:
+            raise OffsetsGoneError(
+                f"{what}: some data may be lost. Nothing was skipped; failOnDataLoss=false goes on with what there is"
+            )
+        if what not in self._told:
+            self._told.add(what)
+            _log.warning("%s: some data may be lost", what)
+
+
+def goes_on(last: BatchPlan, found: Found, loss: LossReport) -> dict[TopicPartition, int]:
+    """Where the partitions of the last batch go on; those that are gone, or of another topic, are not in it."""
+    positions = {}
+    for partition, end in last.ends.items():
+        known, now = last.topic_ids.get(partition.topic, ""), found.get(partition)
+        if now is None:
+            loss.tell(f"partition {partition} is not there any more")
+        elif known and now and known != now:
+            loss.tell(f"topic {partition.topic} was deleted and made again (its id was {known}, and is {now})")
+        else:
+            positions[partition] = end
+    return positions
+
+
+def next_plan(
+    positions: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+    topic_ids: Mapping[str, str],
+    loss: LossReport,
+) -> BatchPlan:
+    """Everything that there is to read now."""
+    spans = {}
+    for partition, start in positions.items():
+        end = ends[partition]
+        if end < start:
+            loss.tell(f"the log of {partition} ends at {end}, before the offset {start} that is to be read next")
+        # Where records are written again up to that offset, they were read already.
+        spans[partition] = Span(start, max(start, end))
+    return BatchPlan(spans, topic_ids)

@@ -1,0 +1,176 @@
+"""The streaming reader. Spark keeps one in a process of its own beside the driver, and calls it from one thread:
+
+    new query      initialOffset -> latestOffset -> partitions -> read (executors) -> latestOffset -> ...
+    restart        partitions of the batch that was logged and not committed -> read -> latestOffset ...
+
+Laws
+1. `initialOffset` is constant and means "nothing yet": Spark asks for it again after a crash. Where the query really
+   began is in the end offset of the first batch, which Spark logs before it reads; so that batch is made even where it
+   reads nothing.
+2. `partitions` goes by the end offset alone, and asks nobody.
+3. Nothing new is told as the start offset itself, unchanged.
+4. That `latestOffset` is called with a batch's end says that the batch is committed. Then, with
+   commitOffsetsToGroup, the group hears of it. A group that cannot be told stops no query.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+
+from instride.errors import ConfigError, KafkaError
+from instride.records import TopicPartition
+from instride.spark._data_source.admission import Pace, admitted
+from instride.spark._data_source.cluster import Cluster
+from instride.spark._data_source.fused import Transform
+from instride.spark._data_source.offsets import BatchPlan, Found, Span
+from instride.spark._data_source.options import Options
+from instride.spark._data_source.planning import LossReport, goes_on, next_plan
+from instride.spark._data_source.reading import RangesPartition, TaskReader, input_partitions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["StreamReader"]
+
+_log = logging.getLogger(__name__)
+
+_IDLE_SECONDS: Final = 0.02
+"""Spark asks every 10 ms whether there is something new; each time brokers would be asked."""
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Picklable until the first question to a broker; Spark pickles one that is never asked."""
+
+    def __init__(self, options: Options, transform: Transform | None = None) -> None:
+        self._options = options
+        self._task = TaskReader.of(options, transform)
+        self._cluster = Cluster(options)
+        self._loss = LossReport(fail=options.fail_on_data_loss)
+        self._pace = Pace(options.min_offsets, options.max_delay)
+        self._target: dict[TopicPartition, int] | None = None
+        self._told: dict[TopicPartition, int] = {}
+        self._newest: BatchPlan | None = None
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - PySpark's names, here and below
+        return BatchPlan().to_json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        options = self._options
+        if options.max_offsets is not None:
+            return ReadMaxRows(options.max_offsets)
+        return ReadAllAvailable() if options.min_offsets is None else ReadMinRows(options.min_offsets)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """What is there now is the target."""
+        found = self._cluster.require(self._options.topics)
+        self._target = self._cluster.latest(found)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """Raises OffsetsGoneError for data loss, ConfigError, and errors of the brokers."""
+        last = _plain(start)
+        self._confirm(last)
+        plan = self._everything(last)
+        self._newest = plan
+        taken = self._admitted(plan, limit)
+        if last.spans and (taken is None or taken.records == 0):
+            time.sleep(_IDLE_SECONDS)
+            return start
+        return (taken or plan).to_json()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        """For the query's progress: where the logs end."""
+        return self._newest.to_json() if self._newest is not None else None
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        if start == end:
+            return []
+        return input_partitions(_plain(end).ranges(), self._options)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, RangesPartition)
+        return self._task.read(partition)
+
+    def stop(self) -> None:
+        self._cluster.close()
+
+    # -- parts of latestOffset
+
+    def _everything(self, last: BatchPlan) -> BatchPlan:
+        """What there is to read now, or up to the target of "available now"."""
+        topics = self._options.topics
+        if last.spans:
+            found = self._cluster.partitions(topics)
+            positions = goes_on(last, found, self._loss)
+            positions |= self._new_ones(last, found, positions)
+        else:
+            found = self._cluster.require(topics)
+            positions = self._cluster.resolve(self._options.starting, found, name="startingOffsets")
+        ends = self._ends(positions, found)
+        return next_plan(positions, ends, {partition.topic: found[partition] for partition in positions}, self._loss)
+
+    def _new_ones(
+        self, last: BatchPlan, found: Found, positions: dict[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        new = [partition for partition in found if partition not in positions]
+        first = self._cluster.earliest(new)
+        for partition, offset in first.items():
+            if offset > 0 and partition not in last.spans:
+                self._loss.tell(f"partition {partition} is new, and its log begins at {offset} already")
+        return first
+
+    def _ends(self, positions: dict[TopicPartition, int], found: Found) -> dict[TopicPartition, int]:
+        ends = self._cluster.latest(positions)
+        if self._target is None:
+            return ends
+        for partition, target in self._target.items():
+            if partition not in found:
+                self._loss.tell(f"partition {partition}, which is to be read up to {target}, is not there any more")
+            elif ends.get(partition, target) < target:
+                self._loss.tell(f"the log of {partition} ends at {ends[partition]}, before the target {target}")
+        # A partition that is new since then is left for the next run.
+        return {each: min(end, self._target.get(each, positions[each])) for each, end in ends.items()}
+
+    def _admitted(self, plan: BatchPlan, limit: ReadLimit) -> BatchPlan | None:
+        """None: too little for a batch yet."""
+        paced = self._target is None and not isinstance(limit, ReadAllAvailable)
+        if paced and not self._pace.may_start(plan.records, time.monotonic()):
+            return None
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        lag = {partition: span.end - span.start for partition, span in plan.spans.items()}
+        sizes = admitted(lag, most)
+        spans = {tp: Span(span.start, span.start + sizes[tp]) for tp, span in plan.spans.items()}
+        return BatchPlan(spans, plan.topic_ids)
+
+    def _confirm(self, last: BatchPlan) -> None:
+        """Law 4."""
+        group, ends = self._options.commit_group, last.ends
+        new = {partition: end for partition, end in ends.items() if self._told.get(partition) != end}
+        if group is None or not new:
+            return
+        try:
+            self._cluster.commit(group, new)
+            self._told.update(new)
+        except KafkaError as error:
+            _log.warning("the group %s was not told of the query's offsets: %s", group, error)
+
+
+def _plain(data: dict[str, Any]) -> BatchPlan:
+    plan = BatchPlan.from_json(data)
+    if plan.mark is not None:
+        raise ConfigError(
+            f"the checkpoint is of a query of the group {plan.mark.group!r}, and this one has no consumerGroup: give "
+            "the option, or a new checkpoint"
+        )
+    return plan

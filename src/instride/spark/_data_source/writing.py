@@ -1,0 +1,221 @@
+"""The sink: rows of a DataFrame as records of Kafka, by confluent-kafka. `df.write` and `writeStream`.
+
+Laws
+1. Columns are those of Spark's own connector: value, and where they are there key, topic, partition and headers. Others
+   are passed over. The option "topic" comes before the column.
+2. At least once: a task succeeds when all of its records are acknowledged by all replicas. One that runs again writes
+   its records again, and nothing is taken back that a task wrote before it failed.
+3. A worker process keeps its producer from task to task. After an error it is given up.
+4. A setting is translated, or refused by its name (`security`). No message holds a value.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from instride._processing.dead_letters import confluent_settings
+from instride.errors import ConfigError, SinkError
+from instride.spark._data_source.security import consumer_settings
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+__all__ = ["BatchWriter", "StreamWriter", "WriteTask", "close_producers", "write_task"]
+
+_OPTIONS: Final = frozenset(("topic", "checkpointlocation", "path", "queryname"))
+_PRODUCERS: Final[dict[str, str]] = {
+    "acks": "acks",
+    "batch.size": "batch.size",
+    "compression.type": "compression.type",
+    "delivery.timeout.ms": "delivery.timeout.ms",
+    "enable.idempotence": "enable.idempotence",
+    "linger.ms": "linger.ms",
+    "max.in.flight.requests.per.connection": "max.in.flight.requests.per.connection",
+    "max.request.size": "message.max.bytes",
+    "retries": "retries",
+}
+"""Java's names, and librdkafka's."""
+_DEFAULTS: Final[dict[str, Any]] = {
+    "enable.idempotence": True,
+    "linger.ms": 5,
+    "partitioner": "murmur2_random",  # Java's, for equal keys
+}
+_REFUSED: Final[dict[str, str]] = {
+    "key.serializer": "keys are bytes or text; convert them with DataFrame operations",
+    "value.serializer": "values are bytes or text; convert them with DataFrame operations",
+    "transactional.id": "the sink is at-least-once",
+}
+_KINDS: Final[dict[str, tuple[str, ...]]] = {
+    "value": ("binary", "string"),
+    "key": ("binary", "string"),
+    "topic": ("string",),
+    "partition": ("int",),
+    "headers": ("array<struct<key:string,value:binary>>",),
+}
+_SERVED: Final = 1_000
+"""Records between two looks at the acknowledgements."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteTask:
+    """Picklable. topic: of all records; None: the column says it. settings: of the producer; may hold secrets."""
+
+    topic: str | None
+    columns: tuple[str, ...]
+    settings: tuple[tuple[str, Any], ...] = field(repr=False)
+
+    def write(self, batches: Iterable[pa.RecordBatch]) -> None:
+        """Law 2. Raises SinkError for what the brokers did not take, ConfigError for a row without a topic."""
+        failures: list[Any] = []
+
+        def delivered(error: Any, _: Any) -> None:
+            if error is not None:
+                failures.append(error)
+
+        producer = _producer(self.settings)
+        try:
+            for number, record in enumerate(each for batch in batches for each in self._records(batch)):
+                _produce(producer, {**record, "on_delivery": delivered})
+                if number % _SERVED == 0:
+                    producer.poll(0)
+                if failures:
+                    break
+            # It ends: the producer gives up each record after delivery.timeout.ms.
+            producer.flush()
+        except BaseException:
+            close_producers()
+            raise
+        if failures:
+            close_producers()
+            raise SinkError(f"the brokers did not take {len(failures)} records or more of this task: {failures[0]}")
+
+    def _records(self, batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
+        names = [name for name in self.columns if name != "topic" or self.topic is None]
+        columns = [batch.column(name).to_pylist() for name in names]
+        fixed = {} if self.topic is None else {"topic": self.topic}
+        for values in zip(*columns, strict=True) if columns else repeat((), batch.num_rows):
+            record = fixed | dict(zip(names, values, strict=True))
+            if record["topic"] is None:
+                raise ConfigError('a row has no topic: give the option "topic", or a topic in each row')
+            if record.get("partition", 0) is None:
+                del record["partition"]
+            headers = record.get("headers")
+            record["headers"] = [(each["key"], each["value"]) for each in headers] if headers else []
+            yield record
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """Picklable."""
+
+    def __init__(self, task: WriteTask) -> None:
+        self._task = task
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        self._task.write(iterator)
+        return WriterCommitMessage()
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """All is written."""
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Nothing is taken back (law 2)."""
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """Picklable."""
+
+    def __init__(self, task: WriteTask) -> None:
+        self._task = task
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        self._task.write(iterator)
+        return WriterCommitMessage()
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - PySpark's
+        """All is written."""
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - PySpark's
+        """Nothing is taken back (law 2)."""
+
+
+def write_task(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> WriteTask:
+    """Of a writer's options and its rows. Raises ConfigError."""
+    if overwrite:
+        raise ConfigError('a topic cannot be overwritten: use mode("append"), or the output mode append or update')
+    plain = {name.lower(): str(value) for name, value in given.items()}
+    for name in sorted(plain):
+        if not name.startswith("kafka.") and name not in _OPTIONS:
+            raise ConfigError(f"the sink has no option {name!r}; docs/spark-sink.md lists its options")
+    columns = _columns(schema)
+    topic = plain.get("topic")
+    if topic is None and "topic" not in columns:
+        raise ConfigError('where to write to is missing: give the option "topic", or a column of that name')
+    kafka = {name.removeprefix("kafka."): value for name, value in plain.items() if name.startswith("kafka.")}
+    return WriteTask(topic=topic, columns=columns, settings=tuple(sorted(_settings(kafka).items())))
+
+
+def _columns(schema: StructType) -> tuple[str, ...]:
+    found = {name: schema[name].dataType.simpleString() for name in _KINDS if name in schema.names}
+    if "value" not in found:
+        raise ConfigError(f'the rows have no column "value"; they have {", ".join(schema.names)}')
+    for name, kind in found.items():
+        if kind not in _KINDS[name]:
+            raise ConfigError(f"the column {name!r} is of type {kind}; it must be {' or '.join(_KINDS[name])}")
+    return tuple(found)
+
+
+def _settings(kafka: Mapping[str, str]) -> dict[str, Any]:
+    if not kafka.get("bootstrap.servers"):
+        raise ConfigError('the option "kafka.bootstrap.servers" is missing')
+    for name, reason in _REFUSED.items():
+        if name in kafka:
+            raise ConfigError(f"kafka.{name} is not supported: {reason}")
+    own = {_PRODUCERS[name]: value for name, value in kafka.items() if name in _PRODUCERS}
+    shared = consumer_settings({name: value for name, value in kafka.items() if name not in _PRODUCERS})
+    return {**_DEFAULTS, **confluent_settings(shared), **own}
+
+
+_producers: dict[tuple[int, tuple[tuple[str, Any], ...]], Any] = {}
+
+
+def _producer(settings: tuple[tuple[str, Any], ...]) -> Any:
+    """This process's (law 3). For one thread, as a Spark worker process has. Raises ConfigError."""
+    key = (os.getpid(), settings)
+    if key not in _producers:
+        try:
+            from confluent_kafka import KafkaException, Producer  # noqa: PLC0415 - an extra
+        except ImportError as error:
+            raise ConfigError("to write needs the extra instride[produce], also on the executors") from error
+        try:
+            made = Producer(dict(settings))
+        except KafkaException as error:
+            raise ConfigError(f"confluent-kafka refuses the settings: {error}") from None
+        close_producers()
+        _producers[key] = made
+    return _producers[key]
+
+
+def close_producers() -> None:
+    """Give this process's up. What it has not written yet is not written any more."""
+    _producers.clear()
+
+
+def _produce(producer: Any, record: dict[str, Any]) -> None:
+    while True:
+        try:
+            producer.produce(**record)
+        except BufferError:
+            producer.poll(0.1)
+        else:
+            return

@@ -1,0 +1,491 @@
+"""A table of a database as the pipeline's sink, by Python's DB-API: PostgreSQL, and SQLite.
+
+Laws
+1. Executors put rows into a staging table beside the table: no reader looks there. A commit is one transaction for each
+   range, which sets the offset reached and moves the range's rows from the staging table into the table.
+2. The first statement of a commit compares and sets, and locks the partition's row until the transaction ends: of two
+   drivers one waits, and then finds the offset moved. So a driver that was stopped cannot write when it goes on.
+3. A driver that stops within a transaction holds its lock no longer than `transaction_timeout`: then the server ends
+   that transaction (PostgreSQL; SQLite cannot).
+4. A commit counts the staged rows, and needs as many as the tasks reported. So the staging table may be one that does
+   not outlive a crash of the server: the range is then worked on again.
+5. Staged rows that no commit can take any more (the partition's offset has passed their start) are deleted by the next
+   commit of their partition.
+"""
+
+# ruff: noqa: S608 - names are checked and quoted, and values go apart from their statements
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import os
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Final
+
+from instride.errors import ConfigError, MissingDataError, NotASinkError, SinkError, SinkWriteError, WrongTopicError
+from instride.errors.quoting import one_line
+from instride.records import TopicPartition
+from instride.spark._functions import pickle_function, unpickled
+from instride.spark.sink import CommitOutcome, CommitStatus, FileInfo, JobResult, OutputRange, WrittenRange
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["DatabaseSink", "DatabaseWriter"]
+
+_log = logging.getLogger(__name__)
+
+_KEPT: Final = 4
+"""Idle connections of a process."""
+_LONGEST_NAME: Final = 63
+"""Of PostgreSQL, which cuts longer ones off."""
+_REFUSED: Final = frozenset({"ProgrammingError", "IntegrityError", "DataError", "NotSupportedError"})
+"""DB-API's classes of errors that come again when the same is tried again."""
+
+
+class DatabaseSink:
+    """A table to which any number of drivers commit, each offset exactly once: rows and offsets in one transaction.
+
+    connect: gives a new connection of a DB-API driver, for PostgreSQL (psycopg) or SQLite (with
+        `check_same_thread=False`): `functools.partial(psycopg.connect, "dbname=made")`. It is called in the driver and
+        on the executors, which are sent it, with what secrets it holds.
+    table: its name, as it is in the database's catalogue, with or without the schema: "made.sizes". It must be there,
+        and drivers that share it must name it alike: offsets are kept by that name.
+    columns: those that the function's results are written to; what a result lacks is null.
+    on_conflict: for rows that are there already: "(flight) DO UPDATE SET delay = excluded.delay", or "DO NOTHING".
+    offsets_table: where the offsets reached are; it and the staging table (`staging_table`) are made where they are not
+        there, in the table's schema.
+    transaction_timeout: seconds after which PostgreSQL ends the transaction of a driver that stopped within it.
+
+    Implements `instride.spark.sink.Sink`; thread-safe. Raises ConfigError, and what pickling `connect` raises. Methods
+    raise NotASinkError where the tables do not fit, SinkWriteError where the database cannot be reached.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], Any],
+        table: str,
+        *,
+        columns: Sequence[str],
+        on_conflict: str = "",
+        offsets_table: str = "instride_offsets",
+        transaction_timeout: float = 30.0,
+    ) -> None:
+        if not callable(connect):
+            raise ConfigError("connect must be a function that gives a new connection of a DB-API driver")
+        if isinstance(columns, str) or not columns:
+            raise ConfigError('columns must be a list of the table\'s columns, such as ["offset", "size"]')
+        if "?" in on_conflict:
+            raise ConfigError("on_conflict must hold no question mark")
+        if transaction_timeout <= 0:
+            raise ConfigError(f"transaction_timeout must be above 0 seconds; it is {transaction_timeout!r}")
+        _quoted(table)
+        self.table = table
+        self.staging_table = _beside(table, _staging(table))
+        self._columns = tuple(map(_checked, columns))
+        self._on_conflict = on_conflict
+        self._offsets = _quoted(_beside(table, offsets_table))
+        self._database = _Database(pickle_function(connect), round(transaction_timeout * 1000))
+        self._lock = threading.Lock()
+        self._ready = False
+
+    def positions(
+        self, partitions: Iterable[TopicPartition], *, topic_ids: Mapping[str, str] | None = None
+    ) -> dict[TopicPartition, int | None]:
+        """The offset reached in each partition, or None where the database holds nothing of it."""
+        found: dict[TopicPartition, int | None] = {}
+        with self._transaction() as transaction:
+            for partition in partitions:
+                row = self._reached(transaction, partition, (topic_ids or {}).get(partition.topic, ""))
+                found[partition] = None if row is None else row.end
+        return found
+
+    def begin(self, partition: TopicPartition, offset: int, *, topic_id: str = "") -> int:
+        """Where the database holds nothing of the partition, its output begins at this offset."""
+        with self._transaction() as transaction:
+            self._insert(transaction, partition, offset, "", topic_id)
+            row = self._reached(transaction, partition, topic_id)
+        return row.end if row is not None else offset
+
+    def writer(self) -> DatabaseWriter:
+        """The executors' half, picklable. The tables are there from here on."""
+        self._prepare()
+        return DatabaseWriter(self._database, self.staging_table, self._columns)
+
+    def commit(self, job: JobResult) -> dict[TopicPartition, CommitOutcome]:
+        """Compare and set, for each range of the job, each in a transaction of its own.
+
+        Raises MissingDataError where staged rows are not there, SinkWriteError where it is not known what became of a
+        transaction (then call again), SinkError where the table refuses a row.
+        """
+        outcomes: dict[TopicPartition, CommitOutcome] = {}
+        errors: list[SinkError] = []
+        for written in job.written:
+            try:
+                outcomes[written.range.topic_partition] = self._commit(job.job, written)
+            except SinkError as error:
+                error.add_note(f"while job {job.job} committed {written.range}")
+                errors.append(error)
+        if errors:
+            raise errors[0]
+        return outcomes
+
+    def __repr__(self) -> str:
+        return f"DatabaseSink({self.table!r})"
+
+    # -- one range
+
+    def _commit(self, job: str, written: WrittenRange) -> CommitOutcome:
+        wanted = written.range
+        with self._transaction() as transaction:
+            if self._moved(transaction, job, wanted):
+                self._take(transaction, written)
+                return CommitOutcome(status=CommitStatus.COMMITTED, position=wanted.end)
+            row = self._reached(transaction, wanted.topic_partition, wanted.topic_id)
+        if row is None:
+            raise SinkWriteError(f"{self!r}: the offset of {wanted.topic_partition} was deleted meanwhile")
+        if (row.job, row.end) == (job, wanted.end):
+            return CommitOutcome(status=CommitStatus.ALREADY, position=row.end)
+        _log.warning("the sink is at offset %d, so job %s drops %s", row.end, job, wanted)
+        return CommitOutcome(status=CommitStatus.CONFLICT, position=row.end)
+
+    def _moved(self, transaction: _Transaction, job: str, wanted: OutputRange) -> bool:
+        """Compare and set (law 2). Where there is nothing yet, any start is right."""
+        known = (wanted.topic_id,) if wanted.topic_id else ()
+        moved = transaction.run(
+            f"UPDATE {self._offsets} SET reached = ?, job = ?{', topic_id = ?' if known else ''} "
+            'WHERE sink = ? AND topic = ? AND "partition" = ? AND reached = ?'
+            + (" AND topic_id IN ('', ?)" if known else ""),
+            (wanted.end, job, *known, self.table, wanted.topic, wanted.partition, wanted.start, *known),
+        )
+        return bool(moved) or self._insert(transaction, wanted.topic_partition, wanted.end, job, wanted.topic_id)
+
+    def _take(self, transaction: _Transaction, written: WrittenRange) -> None:
+        wanted, staged = written.range, _quoted(self.staging_table)
+        place = (wanted.topic, wanted.partition)
+        columns = ", ".join(map(_quoted_part, self._columns))
+        of_range = "instride_topic = ? AND instride_partition = ? AND instride_start = ?"
+        for file in written.files:
+            mine = (*place, wanted.start, file.path)
+            where = f"WHERE {of_range} AND instride_stage = ?"
+            transaction.run(f"SELECT count(*) FROM {staged} {where}", mine)
+            count = transaction.fetch()[0]
+            if count != file.rows:
+                raise MissingDataError(
+                    f"a task staged {file.rows} rows of {wanted} in {self.staging_table}, but {count} are there. "
+                    "Did the server crash meanwhile? Do driver and executors connect to the same database?"
+                )
+            conflict = f" ON CONFLICT {transaction.literal(self._on_conflict)}" if self._on_conflict else ""
+            transaction.run(
+                f"INSERT INTO {_quoted(self.table)} ({columns}) SELECT {columns} FROM {staged} {where}{conflict}", mine
+            )
+        transaction.run(
+            f"DELETE FROM {staged} WHERE instride_topic = ? AND instride_partition = ? AND instride_start < ?",
+            (*place, wanted.end),
+        )
+
+    def _insert(
+        self, transaction: _Transaction, partition: TopicPartition, reached: int, job: str, topic_id: str
+    ) -> bool:
+        """The first offset of a partition; False where there is one."""
+        return bool(
+            transaction.run(
+                f'INSERT INTO {self._offsets} (sink, topic, "partition", reached, job, topic_id) '
+                "VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+                (self.table, partition.topic, partition.partition, reached, job, topic_id),
+            )
+        )
+
+    def _reached(self, transaction: _Transaction, partition: TopicPartition, topic_id: str) -> _Reached | None:
+        transaction.run(
+            f'SELECT reached, job, topic_id FROM {self._offsets} WHERE sink = ? AND topic = ? AND "partition" = ?',
+            (self.table, partition.topic, partition.partition),
+        )
+        row = transaction.fetch()
+        if row is None:
+            return None
+        if row[2] and topic_id and row[2] != topic_id:
+            raise WrongTopicError(
+                f"the sink's {partition} is of a topic with id {row[2]}, but the id is now {topic_id}: the topic was "
+                "deleted and made again, so its offsets mean other records. Write to another table."
+            )
+        return _Reached(row[0], row[1])
+
+    # -- the tables
+
+    @contextmanager
+    def _transaction(self) -> Iterator[_Transaction]:
+        self._prepare()
+        with self._database.transaction() as transaction:
+            yield transaction
+
+    def _prepare(self) -> None:
+        with self._lock:
+            if self._ready:
+                return
+            staged, columns = _quoted(self.staging_table), ", ".join(map(_quoted_part, self._columns))
+            keys = ("instride_topic", "instride_partition", "instride_start")
+            self._ensure(_quoted(self.table), self._columns)
+            self._ensure(
+                self._offsets,
+                ("sink", "topic", "partition", "reached", "job", "topic_id"),
+                f"CREATE TABLE IF NOT EXISTS {self._offsets} (sink text, topic text, "
+                '"partition" integer, reached bigint NOT NULL, job text NOT NULL, topic_id text NOT NULL, '
+                'PRIMARY KEY (sink, topic, "partition"))',
+            )
+            self._ensure(
+                staged,
+                (*keys, "instride_stage", *self._columns),
+                f"CREATE {{unlogged}}TABLE IF NOT EXISTS {staged} AS SELECT CAST('' AS text) AS instride_topic, "
+                "CAST(0 AS integer) AS instride_partition, CAST(0 AS bigint) AS instride_start, "
+                f"CAST('' AS text) AS instride_stage, {columns} FROM {_quoted(self.table)} WHERE 1 = 0",
+                f"CREATE INDEX IF NOT EXISTS {_quoted_part(_index(self.table))} ON {staged} ({', '.join(keys)})",
+            )
+            self._ready = True
+
+    def _ensure(self, table: str, columns: Sequence[str], *make: str) -> None:
+        """Whoever may not make tables is content with those that are there. Another may make them meanwhile."""
+        wrong = self._lacks(table, columns)
+        problem = self._make(make) if wrong is not None and make else None
+        wrong = self._lacks(table, columns) if wrong is not None else None
+        cause = problem or wrong
+        if wrong is not None and cause is not None:
+            if cause.retriable:
+                raise cause
+            raise NotASinkError(f"{self!r}: {table} does not fit, or is not there: {cause}") from cause
+
+    def _lacks(self, table: str, columns: Sequence[str]) -> SinkError | None:
+        """By what the database tells of it: SQLite takes the name of a column that is not there for a text."""
+        try:
+            with self._database.transaction() as transaction:
+                there = transaction.columns(table)
+        except SinkError as error:
+            return error
+        lacking = [name for name in columns if name not in there]
+        return SinkError(f"it has no columns {', '.join(lacking)}") if lacking else None
+
+    def _make(self, statements: Sequence[str]) -> SinkError | None:
+        try:
+            with self._database.transaction() as transaction:
+                for each in statements:
+                    transaction.run(each.format(unlogged="" if transaction.is_sqlite else "UNLOGGED "))
+        except SinkError as error:
+            return error
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseWriter:
+    """The executors' half: puts rows into the staging table. Picklable; a process keeps its connections."""
+
+    database: _Database = field(repr=False)
+    staging_table: str
+    columns: tuple[str, ...]
+
+    def write(self, output: OutputRange, *, job: str, attempt: int, batches: Iterator[pa.RecordBatch]) -> WrittenRange:
+        """Stage one range's rows, each batch in a transaction of its own. Raises SinkError for other columns than the
+        table's and for values that it does not take, SinkWriteError.
+        """
+        stage, rows, nbytes = f"{job}-{attempt}-{uuid.uuid4().hex[:12]}", 0, 0
+        place = (output.topic, output.partition, output.start, stage)
+        for batch in batches:
+            unknown = sorted(set(batch.schema.names) - set(self.columns))
+            if unknown:
+                raise SinkError(f"the sink has no columns {', '.join(unknown)}: it has {', '.join(self.columns)}")
+            values = [
+                batch.column(name).to_pylist() if name in batch.schema.names else [None] * batch.num_rows
+                for name in self.columns
+            ]
+            with self.database.transaction() as transaction:
+                names = ("instride_topic", "instride_partition", "instride_start", "instride_stage", *self.columns)
+                transaction.put(
+                    _quoted(self.staging_table), names, [(*place, *row) for row in zip(*values, strict=True)]
+                )
+            rows, nbytes = rows + batch.num_rows, nbytes + batch.nbytes
+        file = FileInfo(path=stage, rows=rows, bytes=nbytes, attempt=attempt)
+        return WrittenRange(range=output, files=(file,) if rows else ())
+
+
+@dataclass(frozen=True, slots=True)
+class _Reached:
+    end: int
+    job: str
+
+
+class _Transaction:
+    """Statements with "?" for what is to be put in."""
+
+    def __init__(self, cursor: Any, *, is_sqlite: bool) -> None:
+        self.is_sqlite = is_sqlite
+        self._cursor = cursor
+        if self.is_sqlite:
+            # Else two that began by reading would each wait for the other.
+            self._cursor.execute("BEGIN IMMEDIATE")
+
+    def run(self, statement: str, values: Sequence[Any] = ()) -> int:
+        """How many rows it changed."""
+        self._cursor.execute(self._marked(statement), tuple(values))
+        return int(self._cursor.rowcount)
+
+    def columns(self, table: str) -> list[str]:
+        self._cursor.execute(f"SELECT * FROM {table} WHERE 1 = 0")
+        return [each[0] for each in self._cursor.description]
+
+    def fetch(self) -> Any:
+        return self._cursor.fetchone()
+
+    def put(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        names = ", ".join(map(_quoted_part, columns))
+        if hasattr(self._cursor, "copy"):  # psycopg's
+            with self._cursor.copy(f"COPY {table} ({names}) FROM STDIN") as copy:
+                for row in rows:
+                    copy.write_row(row)
+        elif rows:
+            marks = ", ".join("?" * len(columns))
+            self._cursor.executemany(self._marked(f"INSERT INTO {table} ({names}) VALUES ({marks})"), rows)
+
+    def literal(self, text: str) -> str:
+        """A user's piece of a statement."""
+        return text if self.is_sqlite else text.replace("%", "%%")
+
+    def _marked(self, statement: str) -> str:
+        return statement if self.is_sqlite else statement.replace("?", "%s")
+
+
+@dataclass(frozen=True, slots=True)
+class _Database:
+    """Picklable. connect: the user's, pickled. timeout: milliseconds, law 3."""
+
+    connect: bytes = field(repr=False)
+    timeout: int
+
+    @contextmanager
+    def transaction(self) -> Iterator[_Transaction]:
+        """Committed at its end; nothing of it is, where an error leaves it. Raises SinkError for the database's own."""
+        try:
+            connection = _take_connection(self)
+            try:
+                with closing(connection.cursor()) as cursor:  # SQLite's holds a lock while it is open
+                    yield _Transaction(cursor, is_sqlite=_is_sqlite(connection))
+                connection.commit()
+            except BaseException:
+                _end(connection)
+                raise
+        except Exception as error:
+            problem = _translated(error)
+            if problem is None:
+                raise
+            raise problem from error
+        _keep_connection(self, connection)
+
+    def open(self) -> Any:
+        connection = unpickled(self.connect)()
+        if getattr(connection, "autocommit", False) is True:
+            connection.autocommit = False
+        if not _is_sqlite(connection):
+            with closing(connection.cursor()) as cursor:
+                cursor.execute(f"SET idle_in_transaction_session_timeout = {self.timeout}")
+            connection.commit()
+        return connection
+
+
+_idle: dict[tuple[int, _Database], list[Any]] = {}
+"""By process: a child of a fork has none of its parent's."""
+_idle_lock = threading.Lock()
+
+
+def _take_connection(database: _Database) -> Any:
+    """An idle one that still answers, or a new one."""
+    while True:
+        with _idle_lock:
+            known = _idle.get((os.getpid(), database))
+            connection = known.pop() if known else None
+        if connection is None:
+            return database.open()
+        try:
+            with closing(connection.cursor()) as cursor:
+                cursor.execute("SELECT 1")
+            connection.rollback()
+        except Exception:  # noqa: BLE001 - whatever its driver raises: the next one is tried
+            _end(connection)
+        else:
+            return connection
+
+
+def _keep_connection(database: _Database, connection: Any) -> None:
+    with _idle_lock:
+        known = _idle.setdefault((os.getpid(), database), [])
+        if len(known) < _KEPT:
+            known.append(connection)
+            return
+    _end(connection)
+
+
+def _end(connection: Any) -> None:
+    with contextlib.suppress(Exception):
+        connection.rollback()
+    with contextlib.suppress(Exception):
+        connection.close()
+
+
+@atexit.register
+def _end_all() -> None:
+    for (pid, _), known in _idle.items():
+        while pid == os.getpid() and known:
+            _end(known.pop())
+
+
+def _is_sqlite(connection: Any) -> bool:
+    return any(kind.__module__.partition(".")[0] == "sqlite3" for kind in type(connection).__mro__)
+
+
+def _translated(error: Exception) -> SinkError | None:
+    """What a driver raised, by the names of DB-API's classes; None for other errors, which pass."""
+    kinds = {kind.__name__ for kind in type(error).__mro__}
+    if isinstance(error, SinkError) or not (isinstance(error, OSError) or "Error" in kinds):
+        return None
+    told = one_line(f"{type(error).__name__}: {error}")
+    return (
+        SinkError(f"the database refuses it: {told}") if kinds & _REFUSED else SinkWriteError(f"the database: {told}")
+    )
+
+
+def _checked(name: str) -> str:
+    """Part of a name that can be quoted in any statement."""
+    if not isinstance(name, str) or not name or set(name) & set('"%?{}') or len(name.encode()) > _LONGEST_NAME:
+        raise ConfigError(f'{name!r} is no name of a table or column: 1 to {_LONGEST_NAME} bytes, without "%?{{}}')
+    return name
+
+
+def _quoted_part(name: str) -> str:
+    return f'"{_checked(name)}"'
+
+
+def _quoted(name: str) -> str:
+    """With its schema."""
+    return ".".join(map(_quoted_part, name.split(".")))
+
+
+def _beside(table: str, name: str) -> str:
+    """The name in the schema of the table."""
+    schema, dot, _ = table.rpartition(".")
+    return f"{schema}{dot}{name}"
+
+
+def _staging(table: str) -> str:
+    return _shortened(f"instride_staged_{table.rpartition('.')[2]}")
+
+
+def _index(table: str) -> str:
+    return _shortened(f"instride_ranges_{table.rpartition('.')[2]}")
+
+
+def _shortened(name: str) -> str:
+    return name if len(name.encode()) <= _LONGEST_NAME else f"{name[:16]}{sha256(name.encode()).hexdigest()[:32]}"

@@ -1,0 +1,108 @@
+"""Records that a pipeline's function cannot take: found one by one, and written to a topic before their range's commit.
+
+Laws
+1. It is done in a range's last try alone: what may pass has had its tries.
+2. A batch at which the function raises is halved, until single records are left at which it raises.
+3. The range is reported as written when every letter of it is acknowledged; so its commit comes after them. A range
+   that runs again writes its letters again: they are there at least once.
+4. More than `most` of a range are no bad records but an outage of what the function needs: the range fails, and nothing
+   of it is committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from instride._processing.dead_letters import ConfluentProduce, dead_letter
+from instride.errors import KafkaTimeoutError, PipelineError
+from instride.records import ConsumerRecord
+from instride.spark._functions import unpickled
+from instride.spark.sink import OutputRange
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["DeadLetters", "Sieve"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetters:
+    """Picklable. topic: to which they go. group, attempts: told in their headers. most: of one range.
+
+    produce: the user's, pickled, or None for confluent-kafka, with `settings`, which may hold secrets. timeout: seconds
+    in which all of a range must be acknowledged.
+    """
+
+    topic: str
+    group: str
+    attempts: int
+    most: int
+    timeout: float
+    produce: bytes | None = None
+    settings: tuple[tuple[str, Any], ...] = field(default=(), repr=False)
+
+    def producer(self) -> Callable[[Any], Any]:
+        """Raises ConfigError where confluent-kafka is missing or cannot be told of the settings."""
+        return ConfluentProduce(dict(self.settings)) if self.produce is None else unpickled(self.produce)
+
+
+class Sieve:
+    """Of one try of one range. count: how many letters were written."""
+
+    def __init__(self, letters: DeadLetters, wanted: OutputRange) -> None:
+        self.count = 0
+        self._letters = letters
+        self._wanted = wanted
+        self._produce: Callable[[Any], Any] | None = None
+        self._acknowledged: list[Future[Any]] = []
+
+    def passed(self, batch: pa.RecordBatch, work: Callable[[pa.RecordBatch], list[Any]]) -> list[Any]:
+        """What `work` gives for the records at which it does not raise. batch: with all columns."""
+        try:
+            return work(batch)
+        except Exception as error:  # noqa: BLE001 - the user's function may raise anything
+            if batch.num_rows == 1:
+                self._write(_record(batch), error)
+                return []
+        half = batch.num_rows // 2
+        return self.passed(batch.slice(0, half), work) + self.passed(batch.slice(half), work)
+
+    def finish(self) -> None:
+        """Law 3. Raises what producing raised, KafkaTimeoutError."""
+        try:
+            for each in self._acknowledged:
+                each.result(self._letters.timeout)
+        except TimeoutError as error:
+            raise KafkaTimeoutError(
+                f"dead letters of {self._wanted} were not acknowledged within {self._letters.timeout:g} s"
+            ) from error
+
+    def close(self) -> None:
+        if isinstance(self._produce, ConfluentProduce):
+            self._produce.close()
+
+    def _write(self, record: ConsumerRecord[Any, Any], error: Exception) -> None:
+        letters = self._letters
+        self.count += 1
+        if self.count > letters.most:
+            raise PipelineError(
+                f"more than {letters.most} records of {self._wanted} cannot be worked on (max_dead_letters): that is "
+                f"taken for an outage, not for bad records. The last one: {type(error).__name__}: {error}"
+            )
+        if self._produce is None:
+            self._produce = letters.producer()
+        result = self._produce(dead_letter(letters.topic, record, error, letters.attempts, letters.group))
+        if isinstance(result, Future):
+            self._acknowledged.append(result)
+
+
+def _record(batch: pa.RecordBatch) -> ConsumerRecord[Any, Any]:
+    import pyarrow as pa  # noqa: PLC0415 - an extra
+
+    row = {name: batch.column(name)[0].as_py() for name in ("topic", "partition", "offset", "key", "value", "headers")}
+    timestamp = batch.column("timestamp").cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64())[0].as_py()
+    headers = tuple((each["key"], each["value"]) for each in row.pop("headers") or ())
+    return ConsumerRecord(**row, timestamp=-1 if timestamp is None else timestamp, headers=headers)

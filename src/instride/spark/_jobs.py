@@ -1,0 +1,142 @@
+"""Runs Spark jobs beside each other, each on a thread of its own, and hears of their ranges as their tasks end.
+
+Laws
+1. A task's reports come through an accumulator as soon as the task has succeeded, and once more as the job's result:
+   the first is quick, the second is certain. Whoever is told takes the first of the two.
+2. `tell` is called on other threads than the driver's own, one of which holds up all of Spark's scheduling: it must
+   return at once.
+3. A job bears a tag, by which it is cancelled; one that is not yet submitted is not submitted then.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.accumulators import Accumulator, AccumulatorParam
+from pyspark.util import InheritableThread
+
+from instride.errors import PipelineError
+from instride.spark._report import JobEnded, JobMessage, RangePart, RangeReport, Reported, problem_of, reason_of
+from instride.spark._task import RangeTask
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+    from instride.spark._frames import Frames
+
+__all__ = ["JobRunner"]
+
+_log = logging.getLogger(__name__)
+_NAMED: Final = 8
+
+
+class _Reports(AccumulatorParam[list[str]]):
+    """Law 1. On the driver what is added is told and forgotten; on executors it is gathered."""
+
+    def __init__(self, tell: Callable[[JobMessage], None] | None) -> None:
+        self._tell = tell
+
+    def zero(self, value: list[str]) -> list[str]:
+        return []
+
+    def addInPlace(self, value1: list[str], value2: list[str]) -> list[str]:  # noqa: N802 - Spark's name
+        if self._tell is None:
+            return value1 + value2
+        for text in value2:
+            self._tell(Reported(report=RangeReport.from_json(text)))
+        return []
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_Reports, (None,))
+
+
+class JobRunner:
+    """See the laws above. frames: where the function is one of DataFrames."""
+
+    def __init__(self, context: SparkContext, tell: Callable[[JobMessage], None], frames: Frames | None = None) -> None:
+        self._context = context
+        self._frames = frames
+        self._tell = tell
+        self._cancelled: set[str] = set()
+        self.reports: Accumulator[list[str]] = context.accumulator([], _Reports(tell))
+
+    @property
+    def cores(self) -> int:
+        """How many tasks Spark runs at a time, now."""
+        return int(self._context.defaultParallelism)
+
+    def prepare(self, task: RangeTask) -> None:
+        """Start the workers, and see that they have what the tasks need. Raises PipelineError with what they lack."""
+        cores = max(1, self.cores)
+        job = self._context.parallelize(range(cores), cores).mapPartitions(task.prepare)
+        try:
+            failures = job.collect()
+        except Exception as error:
+            raise PipelineError(f"Spark cannot run the pipeline's tasks: {reason_of(error)}") from error
+        if failures:
+            raise PipelineError(f"Spark's workers cannot run the pipeline's tasks:\n{failures[0]}")
+
+    def start(self, task: RangeTask, tasks: Sequence[list[RangePart]]) -> None:
+        """Submit a job; `JobEnded` comes for it in any case. It inherits this thread's local properties.
+
+        tasks: what each works on.
+        """
+        InheritableThread(target=self._run, args=(task, list(tasks)), name=f"instride-{task.job}", daemon=True).start()
+
+    def _run(self, task: RangeTask, tasks: list[list[RangePart]]) -> None:
+        try:
+            reason = self._submit(task, tasks)
+        except Exception as error:  # noqa: BLE001 - told as the job's end
+            _log.debug("job %s", task.job, exc_info=True)
+            reason = reason_of(error)
+        self._cancelled.discard(task.job)
+        self._tell(JobEnded(job=task.job, reason=reason))
+
+    def _submit(self, task: RangeTask, tasks: list[list[RangePart]]) -> str | None:
+        context = self._context
+        context.setLocalProperty("callSite.short", _described(tasks))
+        context.setJobDescription(_described(tasks))
+        context.addJobTag(_tag(task.job))
+        if self._frames is not None:
+            return self._submit_frames(self._frames, task, tasks)
+        job = context.parallelize(tasks, len(tasks)).mapPartitions(task)
+        if task.job in self._cancelled:
+            return "cancelled"
+        for text in job.collect():
+            self._tell(Reported(report=RangeReport.from_json(text)))
+        return None
+
+    def _submit_frames(self, frames: Frames, task: RangeTask, tasks: list[list[RangePart]]) -> str | None:
+        for wanted in (each.range for parts in tasks for each in parts):
+            if task.job in self._cancelled:
+                return "cancelled"
+            try:
+                report = frames.run(task, wanted, self.cores)
+            except Exception as error:  # noqa: BLE001 - the user's function may raise anything; the run decides
+                report = RangeReport(job=task.job, range=wanted, problem=problem_of(error))
+            self._tell(Reported(report=report))
+        return None
+
+    def cancel(self, job: str) -> None:
+        """Cancel a job that runs. Again is harmless, and reaches a job that was just being submitted."""
+        self._cancelled.add(job)
+        self._context.cancelJobsWithTag(_tag(job))
+
+    def close(self) -> None:
+        """Nothing is told any more."""
+        from pyspark.accumulators import _accumulatorRegistry  # noqa: PLC0415 - Spark has no public way to end one
+
+        _accumulatorRegistry.pop(self.reports.aid, None)
+
+
+def _tag(job: str) -> str:
+    return f"instride-{job}"
+
+
+def _described(tasks: Sequence[Sequence[RangePart]]) -> str:
+    """For Spark's pages: the partitions and their offsets."""
+    ranges = list(dict.fromkeys(each.range for parts in tasks for each in parts))
+    more = f" and {len(ranges) - _NAMED} more" if len(ranges) > _NAMED else ""
+    return "instride: " + ", ".join(map(str, ranges[:_NAMED])) + more

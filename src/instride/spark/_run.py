@@ -1,0 +1,432 @@
+"""One run of a pipeline: KIP-983's loop, in which the records are ranges and to process one is to run a Spark job.
+
+    poll -> note the lists -> take in what jobs and sink told -> commit -> delay -> plan and start
+
+Laws
+1. All state is this loop's and changes on its thread only. Other threads put messages into a queue and wake the poll.
+2. A range goes: planned and tracked -> in a job -> reported -> in the sink (compare-and-set) -> done in the ledger ->
+   committed to the group. Only success takes a step; the sink always comes before the group.
+3. The first failure that cannot be mended stops the run. From then on nothing new is begun; what is under way ends and
+   is committed, within the stop's time-out. Then the failure is raised.
+4. With targets (available-now) a partition gets no new offsets once it has reached its own, and the run stops when each
+   partition that is ours has, and the sink has what was read of it.
+5. Polls go on until the group is left, so that partitions are handed over and kept also while the run stops.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from instride.commits import CommitResult
+from instride.consumer import RangeConsumer
+from instride.errors import KafkaError, NetworkThreadDiedError, RangeFailedError, WakeupError
+from instride.ledger import OffsetLedger
+from instride.records import OffsetAndMetadata, OffsetRange, TopicPartition
+from instride.spark._committing import Committed, Committer, Failed
+from instride.spark._events import JobFinished, JobStarted, PipelineEvent, RangeCommitted, RangeDropped, RangeFailed
+from instride.spark._membership import Membership, OwnershipObserver
+from instride.spark._planning import Limits, Planner
+from instride.spark._report import JobEnded, JobMessage, RangePart, RangeProblem, Reported
+from instride.spark._running_jobs import Job, RunningJob, output_range
+from instride.spark._starting import Started, Starts
+from instride.spark._task import RangeTask
+from instride.spark.sink import CommitStatus, Sink, new_job_id
+
+if TYPE_CHECKING:
+    from instride.spark._connect_jobs import ConnectJobRunner
+    from instride.spark._jobs import JobRunner
+
+__all__ = ["PipelineRun", "RunSettings"]
+
+_log = logging.getLogger(__name__)
+
+_POLL_SECONDS: Final = 0.1
+_CANCEL_AGAIN_SECONDS: Final = 1.0
+_LEAVE_SECONDS: Final = 10.0
+
+Message = JobMessage | Committed | Failed | Started
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSettings:
+    """stop_timeout: seconds that work under way has to end in once the run stops."""
+
+    topics: Sequence[str]
+    limits: Limits
+    stop_timeout: float
+
+
+class PipelineRun:
+    """task: a template, to be given each job's name. inbox: what the runner tells comes through it. topic_id: gives
+    Kafka's id of a topic; it is called on other threads. targets: see law 4; None: it goes on until it is stopped.
+    """
+
+    def __init__(
+        self,
+        settings: RunSettings,
+        *,
+        consumer: RangeConsumer,
+        sink: Sink,
+        runner: JobRunner | ConnectJobRunner,
+        inbox: queue.SimpleQueue[Message],
+        task: RangeTask,
+        topic_id: Callable[[str], str],
+        on_event: Callable[[PipelineEvent], None],
+        targets: Mapping[TopicPartition, int] | None = None,
+    ) -> None:
+        self._settings = settings
+        self._consumer = consumer
+        self._runner = runner
+        self._inbox = inbox
+        self._task = task
+        self._emit = on_event
+        self._targets = targets
+        self._reached: dict[TopicPartition, int] = {}
+        self._ledger = OffsetLedger()
+        self._planner = Planner(settings.limits)
+        tell = inbox_dispatcher(inbox, consumer)
+        self._committer = Committer(sink, tell)
+        self._starts = Starts(consumer, sink, topic_id=topic_id, tell=tell, fail=self._fail)
+        self._membership = Membership(consumer, self._starts, forget=self._forget)
+        self._ownership = OwnershipObserver(on_event)
+        consumer.observe(self._ownership)
+        self._jobs: dict[str, Job] = {}
+        self._running_jobs: dict[TopicPartition, RunningJob] = {}
+        self._tracked: dict[TopicPartition, OffsetRange] = {}
+        self._commit_call: Future[CommitResult] | None = None
+        self._handed_over: dict[TopicPartition, OffsetAndMetadata] = {}
+        self._failure: BaseException | None = None
+        self._stop_at: float | None = None
+
+    # -- the loop
+
+    def run(self, stopping: Callable[[], bool]) -> None:
+        """Until `stopping` says so, or a failure, which is raised."""
+        try:
+            self._consumer.subscribe(self._settings.topics, listener=self._membership)
+            while not self._is_over(stopping() or self._have_all()):
+                self._step()
+        except BaseException as error:  # noqa: BLE001 - raised below, once the run has ended
+            self._fail(error)
+        finally:
+            self._end()
+        if self._failure is not None:
+            raise self._failure
+
+    def _is_over(self, stopping: bool) -> bool:  # noqa: FBT001
+        now = time.monotonic()
+        if self._stop_at is None and (stopping or self._failure is not None):
+            self._stop_at = now + self._settings.stop_timeout
+        if self._stop_at is None:
+            return False
+        if now >= self._stop_at:
+            _log.warning(
+                "the pipeline stops with %d ranges still under way; they are cancelled", len(self._running_jobs)
+            )
+        return now >= self._stop_at or not self._running_jobs
+
+    def _have_all(self) -> bool:
+        """Law 4. Where nothing was there to be read, nobody's assignment is awaited."""
+        if not self._targets:
+            return self._targets is not None
+        owned = self._consumer.assignment()
+        return bool(owned) and all(self._reached.get(each, -1) >= self._targets.get(each, 0) for each in owned)
+
+    def _step(self) -> None:
+        ranges = self._poll()
+        self._ownership.check()
+        self._planner.offer(ranges, time.monotonic())
+        if self._targets is not None:
+            self._consumer.pause([each.topic_partition for each in ranges if each.end >= self._target(each)])
+        self._membership.look()
+        self._starts.look()
+        self._take_messages()
+        self._commit()
+        self._give_up_retries()
+        self._membership.delay(self._ledger.uncommitted, self._waits_for)
+        self._cancel_again(time.monotonic())
+        if self._stop_at is None and self._failure is None:
+            self._plan(time.monotonic())
+
+    def _target(self, of: OffsetRange) -> int:
+        return (self._targets or {}).get(of.topic_partition, 0)
+
+    def _waits_for(self, partition: TopicPartition) -> str:
+        """Why a partition that is to be revoked is kept."""
+        running_job = self._running_jobs.get(partition)
+        if running_job is None:
+            return "the commit of what its last job finished"
+        return f"job {running_job.job.name} on offsets {running_job.range.start} to {running_job.range.end - 1}"
+
+    def _poll(self) -> list[OffsetRange]:
+        try:
+            return self._consumer.poll(timeout=_POLL_SECONDS)
+        except WakeupError:
+            return []
+        except NetworkThreadDiedError:
+            raise
+        except KafkaError as error:
+            # The loop goes on, to finish what is under way.
+            self._fail(error)
+            return []
+
+    def _fail(self, error: BaseException) -> None:
+        if self._failure is None:
+            self._failure = error
+            _log.error("the pipeline stops: %s", error)
+
+    def _commit(self) -> None:
+        """Hand over what is in the sink, unless that very thing is on its way."""
+        snapshot = self._ledger.committable()
+        on_its_way = self._commit_call is not None and not self._commit_call.done()
+        if snapshot and not (on_its_way and dict(snapshot) == self._handed_over):
+            self._handed_over = dict(snapshot)
+            self._commit_call = self._consumer.commit_async(snapshot)
+
+    def _take_messages(self) -> None:
+        while True:
+            try:
+                message = self._inbox.get_nowait()
+            except queue.Empty:
+                return
+            match message:
+                case Reported():
+                    self._reported(message)
+                case JobEnded():
+                    self._job_ended(message)
+                case Committed():
+                    self._committed(message)
+                case Failed():
+                    self._failed(message.running_job, message.problem)
+                case Started():
+                    self._starts.take(message)
+                    if message.position is not None and not message.start.forgotten:
+                        self._reached[message.start.partition] = message.position
+
+    # -- starting work
+
+    def _plan(self, now: float) -> None:
+        tasks = self._planner.plan(
+            now, jobs=len(self._jobs), cores=self._runner.cores, blocked=self._membership.blocked
+        )
+        if not tasks:
+            return
+        job = Job(name=new_job_id())
+        ranges = tuple(each for ranges in tasks for each in ranges)
+        for each in ranges:
+            partition = each.topic_partition
+            if self._tracked.get(partition) != each:
+                self._ledger.track([each])
+                self._tracked[partition] = each
+            parts = self._planner.parts(partition)
+            self._running_jobs[partition] = job.running_jobs[partition] = RunningJob(job=job, range=each, parts=parts)
+        self._jobs[job.name] = job
+        self._emit(JobStarted(job=job.name, ranges=ranges))
+        last_try = all(self._planner.is_last_try(each.topic_partition) for each in ranges)
+        task = replace(self._task, job=job.name, last_try=last_try)
+        self._runner.start(task, [work for ranges in tasks for work in self._work(job, ranges)])
+
+    def _work(self, job: Job, ranges: Sequence[OffsetRange]) -> list[list[RangePart]]:
+        """Of one task of the plan: as it is, or, where a range is shared, a task for each part."""
+        topic_ids = self._starts.topic_ids
+        work = [job.running_jobs[each.topic_partition].work(topic_ids.get(each.topic, "")) for each in ranges]
+        if len(work) == 1:
+            return [[part] for part in work[0]]
+        return [[part for parts in work for part in parts]]
+
+    # -- what came of it
+
+    def _reported(self, message: Reported) -> None:
+        job = self._jobs.get(message.report.job)
+        running_job = job.running_jobs.get(message.report.range.topic_partition) if job is not None else None
+        report = running_job.take(message.report) if running_job is not None and not running_job.reported else None
+        if running_job is None or report is None:
+            return
+        running_job.reported = True
+        self._cancel_if_lost(running_job.job, time.monotonic())
+        if running_job.cancelled:
+            self._settle(running_job, None)
+            return
+        self._planner.told(running_job.range, seconds=report.seconds)
+        if report.written is not None:
+            self._committer.commit(running_job, report, report.written)
+        else:
+            self._committer.look(
+                running_job, report.problem or RangeProblem(kind="Unknown", message="nothing was reported")
+            )
+
+    def _job_ended(self, message: JobEnded) -> None:
+        job = self._jobs[message.job]
+        job.ended = True
+        problem = RangeProblem(kind="SparkJobFailed", message=message.reason or "the job told nothing of the range")
+        for running_job in [each for each in job.running_jobs.values() if not each.reported]:
+            running_job.reported = True
+            if running_job.cancelled:
+                self._settle(running_job, None)
+            else:
+                self._planner.told(running_job.range)
+                self._committer.look(running_job, problem)
+        self._drop_if_finished(job)
+
+    def _committed(self, message: Committed) -> None:
+        running_job, outcome = message.running_job, message.outcome
+        if running_job.settled:
+            return
+        if outcome.status is CommitStatus.CONFLICT:
+            self._conflict(running_job, outcome.position)
+            return
+        report = message.report
+        rows = report.written.rows if report is not None and report.written is not None else 0
+        letters = report.dead_letters if report is not None else 0
+        delay = 0.0
+        if letters:
+            _log.warning("%d records of %s are dead letters", letters, output_range(running_job.range))
+        if not running_job.cancelled:
+            delay = self._planner.delay(running_job.range, time.monotonic())
+            self._ledger.done(running_job.range)
+            self._reached[running_job.partition] = running_job.range.end
+            self._tracked.pop(running_job.partition, None)
+            self._planner.succeeded(
+                running_job.range, records=report.records if report else 0, nbytes=report.nbytes if report else 0
+            )
+        behind = self._planner.behind(running_job.partition)
+        event = RangeCommitted(
+            job=running_job.job.name,
+            range=running_job.range,
+            rows=rows,
+            behind=behind,
+            delay=delay,
+            dead_letters=letters,
+        )
+        self._settle(running_job, event)
+
+    def _conflict(self, running_job: RunningJob, position: int) -> None:
+        """Another has moved the sink: go on from where it is."""
+        _log.info("%s is dropped: the sink is at %d", running_job.range, position)
+        if not running_job.cancelled:
+            self._forget_partition(running_job.partition)
+            if running_job.partition in self._consumer.assignment():
+                self._consumer.seek(running_job.partition, position)
+                self._reached[running_job.partition] = position
+                if position < self._target(running_job.range):
+                    self._consumer.resume(running_job.partition)
+        self._settle(running_job, RangeDropped(job=running_job.job.name, range=running_job.range, position=position))
+
+    def _failed(self, running_job: RunningJob, problem: RangeProblem) -> None:
+        if running_job.settled:
+            return
+        if running_job.cancelled:
+            self._settle(running_job, RangeDropped(job=running_job.job.name, range=running_job.range))
+            return
+        again = self._planner.failed(running_job.range, time.monotonic()) and not problem.fatal
+        _log.warning("work on %s failed: %s", output_range(running_job.range), problem)
+        # What fails for good is raised with it; before that it would only be the same lines again and again.
+        _log.debug("in the task:\n%s", problem.traceback)
+        self._settle(
+            running_job,
+            RangeFailed(job=running_job.job.name, range=running_job.range, reason=str(problem), again=again),
+        )
+        if not again:
+            error = RangeFailedError(
+                f"work on {output_range(running_job.range)} failed for good. It and what follows it are not committed: "
+                f"the next start begins there. {problem}"
+            )
+            if problem.traceback:
+                error.add_note(f"in the task:\n{problem.traceback}")
+            self._fail(error)
+
+    def _settle(self, running_job: RunningJob, event: PipelineEvent | None) -> None:
+        running_job.settled = True
+        if self._running_jobs.get(running_job.partition) is running_job:
+            del self._running_jobs[running_job.partition]
+        if event is not None:
+            self._emit(event)
+        self._drop_if_finished(running_job.job)
+
+    def _drop_if_finished(self, job: Job) -> None:
+        if job.finished and self._jobs.pop(job.name, None) is not None:
+            self._emit(JobFinished(job=job.name))
+
+    # -- letting go
+
+    def _give_up_retries(self) -> None:
+        """What failed is not kept for another try while its revocation is requested: the next owner tries it."""
+        for partition in self._membership.blocked:
+            if self._planner.is_waiting_to_retry(partition):
+                self._planner.withdraw(partition)
+                self._ledger.forget([partition])
+                self._tracked.pop(partition, None)
+
+    def _forget(self, partitions: Sequence[TopicPartition], lost: bool) -> None:  # noqa: FBT001
+        """They are not ours any more."""
+        for partition in partitions:
+            self._forget_partition(partition)
+            self._reached.pop(partition, None)
+            running_job = self._running_jobs.pop(partition, None)
+            if running_job is None:
+                continue
+            running_job.cancelled = True
+            if not running_job.reported:
+                self._emit(RangeDropped(job=running_job.job.name, range=running_job.range))
+                if lost:
+                    self._cancel_if_lost(running_job.job, time.monotonic())
+
+    def _forget_partition(self, partition: TopicPartition) -> None:
+        self._planner.reset(partition)
+        self._ledger.forget([partition])
+        self._tracked.pop(partition, None)
+
+    def _cancel_if_lost(self, job: Job, now: float) -> None:
+        """Others' work in the job goes on to its end: it is cancelled when nothing is left in it but what was lost."""
+        left = [each for each in job.running_jobs.values() if not each.reported]
+        if left and not job.ended and job.cancel_again_at is None and all(each.cancelled for each in left):
+            self._cancel(job, now)
+
+    def _cancel(self, job: Job, now: float) -> None:
+        job.cancel_again_at = now + _CANCEL_AGAIN_SECONDS
+        self._runner.cancel(job.name)
+
+    def _cancel_again(self, now: float) -> None:
+        for job in self._jobs.values():
+            if not job.ended and job.cancel_again_at is not None and job.cancel_again_at <= now:
+                self._cancel(job, now)
+
+    # -- the end
+
+    def _end(self) -> None:
+        """Commit what is finished, cancel what is not, leave the group. Never raises but for interrupts."""
+        for running_job in self._running_jobs.values():
+            running_job.cancelled = True
+        self._committer.close()
+        self._starts.close()
+        for job in [each for each in self._jobs.values() if not each.ended]:
+            self._quietly(lambda job=job: self._runner.cancel(job.name))  # type: ignore[misc]
+        self._quietly(lambda: self._consumer.commit(self._ledger.committable(), timeout=_LEAVE_SECONDS))
+        self._quietly(lambda: self._consumer.close(timeout=_LEAVE_SECONDS))
+        self._quietly(self._ownership.check)
+        self._quietly(self._runner.close)
+
+    def _quietly(self, work: Callable[[], object]) -> None:
+        try:
+            try:
+                work()
+            except WakeupError:
+                work()
+        except Exception as error:  # noqa: BLE001 - the run has its outcome already; the sink has the truth
+            _log.warning("while the pipeline stopped: %s", error)
+
+
+def inbox_dispatcher(inbox: queue.SimpleQueue[Message], consumer: RangeConsumer) -> Callable[[Message], None]:
+    """Puts a message into the queue and wakes the poll. From any thread; never waits."""
+
+    def tell(message: Message) -> None:
+        inbox.put(message)
+        consumer.wakeup()
+
+    return tell

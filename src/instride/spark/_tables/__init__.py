@@ -1,0 +1,11 @@
+"""Sinks that are tables of a format with transactions of its own: Delta Lake and Apache Iceberg.
+
+Executors write Parquet files beside the table's own, as the Parquet sink does; the driver brings many ranges into the
+table by one commit, which also holds the offsets reached. `table_sink` has what they share, `delta` and `iceberg`
+the rest.
+"""
+
+from instride.spark._tables.delta import DeltaSink
+from instride.spark._tables.iceberg import IcebergSink
+
+__all__ = ["DeltaSink", "IcebergSink"]

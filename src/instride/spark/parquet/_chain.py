@@ -1,0 +1,267 @@
+"""The chain of one partition: find its last manifest, add the next, look one up, shorten what readers read.
+
+Laws
+1. Only `append` adds, and only by create-if-absent: of two writers of the same sequence one wins, whole.
+2. A manifest that was seen is a place to start looking for the last, as long as it is there: manifests expire in order,
+   the oldest first. So while it is there, none after it has expired, and one that is absent was never made. Where it
+   is gone, the chain is listed anew. For the same reason `append` counts only if the manifest before it is still
+   there afterwards: a writer that was stopped for long cannot make anew what has expired.
+3. A chain with a gap, or whose ranges do not meet, is an error for readers and writers alike. Writing on
+   would hide the damage. Up to the newest checkpoint that stands for the manifests.
+4. A manifest or checkpoint that was listed and is gone has expired if the checkpoints are others by now: then the chain
+   is listed anew. For that checkpoints expire before manifests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from instride.errors import CorruptManifestError
+from instride.spark.parquet._checkpoint import (
+    Checkpoint,
+    Piece,
+    checkpoint_key,
+    decode_checkpoint,
+    encode_checkpoint,
+    number_of,
+)
+from instride.spark.parquet._manifest import Manifest, chain_folder, decode, encode, key_of
+from instride.spark.parquet._store import ManifestStore
+from instride.spark.sink import FileInfo
+
+__all__ = ["Chain", "ChainState", "Kept"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChainState:
+    """One snapshot of a chain: its newest checkpoint, if any, and the manifests since, in order."""
+
+    checkpoint: Checkpoint | None
+    manifests: tuple[Manifest, ...]
+
+    @property
+    def last(self) -> Manifest | None:
+        if self.manifests:
+            return self.manifests[-1]
+        return self.checkpoint.last if self.checkpoint else None
+
+    @property
+    def pieces(self) -> tuple[Piece, ...]:
+        """All that is in the sink, in order."""
+        since = tuple(Piece(start=each.start, end=each.end, files=each.files) for each in self.manifests)
+        return (self.checkpoint.pieces if self.checkpoint else ()) + since
+
+    @property
+    def files(self) -> list[FileInfo]:
+        return [file for piece in self.pieces for file in piece.files]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """What readers may need. oldest: the checkpoint that the oldest of them took, or None where they took none."""
+
+    state: ChainState
+    oldest: Checkpoint | None
+    checkpoints: tuple[Checkpoint, ...]
+    manifests: tuple[Manifest, ...]
+
+    @property
+    def files(self) -> list[FileInfo]:
+        pieces = [piece.files for checkpoint in self.checkpoints for piece in checkpoint.pieces]
+        since = [manifest.files for manifest in (*self.manifests, *self.state.manifests)]
+        return [file for files in pieces + since for file in files]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Listing:
+    """What a listing showed. checkpoints: their numbers, the oldest first. sequences: of the manifests."""
+
+    checkpoints: list[int]
+    sequences: set[int]
+
+    @property
+    def newest(self) -> int:
+        return self.checkpoints[-1] if self.checkpoints else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """The manifests of one partition in a store."""
+
+    store: ManifestStore
+    topic: str
+    partition: int
+
+    @property
+    def folder(self) -> str:
+        """The key of the folder that holds it."""
+        return chain_folder(self.topic, self.partition)
+
+    def read(self, sequence: int) -> Manifest | None:
+        """The manifest of a sequence, or None where the chain is shorter, or it has expired."""
+        key = key_of(self.topic, self.partition, sequence)
+        content = self.store.read(key)
+        return None if content is None else decode(content, key)
+
+    def last(self, seen: Manifest | None = None) -> Manifest | None:
+        """The last manifest, or None. seen: one that was read before, to start from."""
+        found = seen or self._snapshot(self._listed_last)
+        while found is not None:
+            last = self._followed(found)
+            if last is not None:
+                return last
+            again = self._snapshot(self._listed_last)
+            if again == found:
+                raise self._missing(found.sequence)
+            found = again
+        return None
+
+    def append(self, manifest: Manifest, *, after: Manifest | None) -> bool:
+        """Create the manifest, atomically; False where its sequence is taken, or the chain has long passed it.
+
+        after: the one before it, as it was read. After False ask `last` again, from a listing.
+        """
+        key = key_of(self.topic, self.partition, manifest.sequence)
+        if not self.store.create_if_absent(key, encode(manifest)):
+            return False
+        return not self._listed().checkpoints if after is None else self.read(after.sequence) == after
+
+    def state(self) -> ChainState:
+        """What is in the sink, as one snapshot. Raises CorruptManifestError where it is not one chain."""
+        return self._snapshot(self._listed_state)
+
+    def reaching(self, offset: int, last: Manifest) -> Manifest | None:
+        """The first manifest since the newest checkpoint that ends beyond an offset, of those up to `last`."""
+
+        def look(listing: _Listing) -> Manifest | None:
+            # Up to the newest checkpoint no manifest need be there, or be the one that it was.
+            newest = listing.newest
+            low, high = self._must_read_checkpoint(newest).sequence if newest else 1, last.sequence
+            while low < high:
+                middle = (low + high) // 2
+                # By the end: an empty first manifest starts where the second one does.
+                if self._must_read(middle).end <= offset:
+                    low = middle + 1
+                else:
+                    high = middle
+            found = self._must_read(low)
+            return found if found.end > offset else None
+
+        return self._snapshot(look)
+
+    def kept(self, since: float) -> Kept:
+        """What readers may need that took their snapshots at a time, in seconds since 1970, or later."""
+
+        def look(listing: _Listing) -> Kept:
+            checkpoints = [self._must_read_checkpoint(number) for number in listing.checkpoints]
+            oldest = next((each for each in reversed(checkpoints) if each.created <= since), None)
+            manifests = self._listed_after(oldest.sequence if oldest else 0, listing)
+            needed = tuple(each for each in checkpoints if oldest is None or each.number >= oldest.number)
+            return Kept(state=self._listed_state(listing), oldest=oldest, checkpoints=needed, manifests=manifests)
+
+        return self._snapshot(look)
+
+    def add_checkpoint(self, checkpoint: Checkpoint) -> bool:
+        """Create it, atomically; False where its number is taken."""
+        key = checkpoint_key(self.topic, self.partition, checkpoint.number)
+        return self.store.create_if_absent(key, encode_checkpoint(checkpoint))
+
+    def expire(self, oldest: Checkpoint) -> None:
+        """Remove what only readers need that began before this checkpoint was there. Laws 2 and 4: in order."""
+        listing = self._listed()
+        for number in listing.checkpoints:
+            if number < oldest.number:
+                self.store.remove(checkpoint_key(self.topic, self.partition, number))
+        for sequence in sorted(listing.sequences):
+            if sequence < oldest.sequence:
+                self.store.remove(key_of(self.topic, self.partition, sequence))
+
+    # -- one look at the chain
+
+    def _snapshot(self, look: Callable[[_Listing], T]) -> T:
+        """What a look at a listing gives. Law 4."""
+        listing = self._listed()
+        while True:
+            try:
+                return look(listing)
+            except CorruptManifestError:
+                now = self._listed()
+                if now.checkpoints == listing.checkpoints:
+                    raise
+                listing = now
+
+    def _listed(self) -> _Listing:
+        names = self.store.names(self.folder)
+        return _Listing(
+            checkpoints=sorted(number for name in names if (number := number_of(name)) is not None),
+            sequences={int(name[:-5]) for name in names if name.endswith(".json") and name[:-5].isdecimal()},
+        )
+
+    def _listed_last(self, listing: _Listing) -> Manifest | None:
+        """A listing may miss a name that is created meanwhile: each one missed is looked up."""
+        checkpoint = self._must_read_checkpoint(listing.newest) if listing.newest else None
+        floor = checkpoint.sequence if checkpoint else 0
+        top = max(listing.sequences, default=0)
+        if top <= floor:
+            return checkpoint.last if checkpoint else None
+        for sequence in set(range(floor + 1, top + 1)) - listing.sequences:
+            self._must_read(sequence)
+        return self._must_read(top)
+
+    def _listed_state(self, listing: _Listing) -> ChainState:
+        checkpoint = self._must_read_checkpoint(listing.newest) if listing.newest else None
+        last = checkpoint.last if checkpoint else None
+        found: list[Manifest] = []
+        for sequence in range(last.sequence + 1 if last else 1, max(listing.sequences, default=0) + 1):
+            manifest = self._must_read(sequence)
+            if last is not None:
+                self._check_meet(last, manifest)
+            found.append(manifest)
+            last = manifest
+        return ChainState(checkpoint=checkpoint, manifests=tuple(found))
+
+    def _listed_after(self, floor: int, listing: _Listing) -> tuple[Manifest, ...]:
+        """Those with higher sequences. One that is gone has expired, by law 4 or an earlier vacuum."""
+        found = [self.read(sequence) for sequence in sorted(listing.sequences) if sequence > floor]
+        there = tuple(each for each in found if each is not None)
+        if len(there) < len(found) and self._listed().checkpoints != listing.checkpoints:
+            raise CorruptManifestError("checkpoints came or went meanwhile")
+        return there
+
+    def _followed(self, seen: Manifest) -> Manifest | None:
+        """The last, from one that was seen; None where that has expired. Law 2."""
+        last = seen
+        while (following := self.read(last.sequence + 1)) is not None:
+            if following.start != last.end and self.read(seen.sequence) != seen:
+                return None
+            self._check_meet(last, following)
+            last = following
+        return last if self.read(seen.sequence) == seen else None
+
+    def _must_read(self, sequence: int) -> Manifest:
+        manifest = self.read(sequence)
+        if manifest is None:
+            raise self._missing(sequence)
+        return manifest
+
+    def _must_read_checkpoint(self, number: int) -> Checkpoint:
+        key = checkpoint_key(self.topic, self.partition, number)
+        content = self.store.read(key)
+        if content is None:
+            raise CorruptManifestError(f"the checkpoint {key} was listed, but is missing")
+        return decode_checkpoint(content, key)
+
+    def _missing(self, sequence: int) -> CorruptManifestError:
+        key = key_of(self.topic, self.partition, sequence)
+        return CorruptManifestError(f"the manifest {key} is missing, though later ones are there")
+
+    def _check_meet(self, one: Manifest, following: Manifest) -> None:
+        if following.start != one.end:
+            raise CorruptManifestError(
+                f"the manifest {key_of(self.topic, self.partition, following.sequence)} starts at offset "
+                f"{following.start}, but the one before it ends at {one.end}"
+            )

@@ -1,0 +1,135 @@
+"""Fewer, larger files for the same rows, and one text in place of a chain's manifests.
+
+Laws
+1. What is in the sink does not change: a checkpoint lists the same rows in the same order as the chain up to its
+   manifest, and its files are whole and durable before it is created.
+2. Neither a writer nor a reader waits for it. Nothing is deleted here: `vacuum` does that, once no reader can need it.
+3. Of two compactions of a partition that began from the same checkpoint one wins. What the other made, or one that
+   failed, is `vacuum`'s: here nobody knows whether the checkpoint came to be.
+4. Only neighbours with one schema are put together.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from instride.errors import CorruptManifestError, MissingDataError, SinkError
+from instride.spark.parquet._chain import Chain, ChainState
+from instride.spark.parquet._checkpoint import Checkpoint, Piece
+from instride.spark.parquet._data import write_data_file
+from instride.spark.parquet._layout import COMPACTED, local_folder, open_sink
+from instride.spark.parquet._read import chains_in
+from instride.spark.parquet._store import ManifestStore
+from instride.spark.sink import FileInfo, OutputRange, new_job_id
+
+__all__ = ["compact"]
+
+
+def compact(
+    path: str | Path, *, store: ManifestStore | None = None, target_bytes: int = 128 << 20, compression: str = "zstd"
+) -> list[Path]:
+    """Put small files together, and write a checkpoint of each partition's chain; the files that were made.
+
+    It runs in the calling process, a partition at a time, beside writers, readers and others of its kind. What it
+    replaces stays until `vacuum`. target_bytes: files are put together up to this size, as they are on the disk.
+    Raises NotASinkError, CorruptManifestError, MissingDataError, SinkWriteError; what was done before stays.
+    """
+    root = local_folder(path)
+    made: list[Path] = []
+    for chain in chains_in(open_sink(root, store)):
+        made += _Compaction(root=root, chain=chain, target=target_bytes, compression=compression).run()
+    return made
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Compaction:
+    """That of one partition."""
+
+    root: Path
+    chain: Chain
+    target: int
+    compression: str
+
+    def run(self) -> list[Path]:
+        state = self.chain.state()
+        number = state.checkpoint.number + 1 if state.checkpoint else 1
+        made: list[FileInfo] = []
+        try:
+            added = self._is_added(state, number, made)
+        except SinkError:
+            # Another that came first may have let a vacuum delete what this one reads and writes.
+            newest = self.chain.state().checkpoint
+            if newest is None or newest.number < number:
+                raise
+            added = False
+        return [self.root / file.path for file in made] if added else []
+
+    def _is_added(self, state: ChainState, number: int, made: list[FileInfo]) -> bool:
+        last, groups = state.last, self._groups(state.pieces)
+        if last is None or (not state.manifests and all(len(group) == 1 for group in groups)):
+            return False
+        pieces = tuple(self._together(group, number, made) for group in groups)
+        checkpoint = Checkpoint(number=number, created=time.time(), last=last, pieces=pieces)
+        return self.chain.add_checkpoint(checkpoint)
+
+    def _groups(self, pieces: Sequence[Piece]) -> list[list[Piece]]:
+        """Neighbours that are to be one piece. Law 4."""
+        groups: list[list[Piece]] = []
+        size, schema = 0, None
+        for piece in pieces:
+            more = sum(file.bytes for file in piece.files)
+            its = self._schema(piece)
+            if groups and size + more <= self.target and (its is None or schema is None or its.equals(schema)):
+                groups[-1].append(piece)
+                size, schema = size + more, schema or its
+            else:
+                groups.append([piece])
+                size, schema = more, its
+        return groups
+
+    def _schema(self, piece: Piece) -> pa.Schema | None:
+        """None where there are no rows."""
+        return pq.read_schema(self._place(piece.files[0])) if piece.files else None
+
+    def _together(self, group: Sequence[Piece], number: int, made: list[FileInfo]) -> Piece:
+        listed = tuple(file for piece in group for file in piece.files)
+        if len(listed) > 1:
+            listed = (self._merged(group, listed, number),)
+            made += listed
+        return Piece(start=group[0].start, end=group[-1].end, files=listed)
+
+    def _merged(self, group: Sequence[Piece], listed: Sequence[FileInfo], number: int) -> FileInfo:
+        output = OutputRange(
+            topic=self.chain.topic, partition=self.chain.partition, start=group[0].start, end=group[-1].end
+        )
+        file = write_data_file(
+            self.root,
+            output,
+            job=new_job_id(),
+            attempt=number,
+            batches=self._rows(listed),
+            compression=self.compression,
+            below=COMPACTED,
+        )
+        rows = sum(each.rows for each in listed)
+        if file is None or file.rows != rows:
+            raise CorruptManifestError(f"the manifests of {output} say {rows} rows, but its files have others")
+        return file
+
+    def _rows(self, listed: Sequence[FileInfo]) -> Iterator[pa.RecordBatch]:
+        for file in listed:
+            with pq.ParquetFile(self._place(file)) as opened:
+                for batch in opened.iter_batches():
+                    yield batch.replace_schema_metadata(None)
+
+    def _place(self, file: FileInfo) -> Path:
+        place = self.root / file.path
+        if not place.exists():
+            raise MissingDataError(f"a manifest lists {place}, but it is not there: it was deleted or moved")
+        return place

@@ -1,0 +1,156 @@
+"""The executors' half: rows into data files that nobody sees until a manifest lists them.
+
+Laws
+1. A data file holds rows of one range of one Kafka partition, written by one attempt; its name says which.
+2. It is written under a hidden temporary name, synced and renamed: what is reported is whole, and durable.
+3. No rows, no file. The range is reported all the same, for the chain must advance over it.
+4. After an error the attempt leaves at most a hidden temporary file, which `vacuum` deletes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from instride.errors import SinkError
+from instride.spark.parquet import _files as files
+from instride.spark.parquet._layout import DATA, check_job_id, check_topic, file_name
+from instride.spark.parquet._manifest import chain_folder
+from instride.spark.sink import FileInfo, OutputRange, WrittenRange
+
+__all__ = ["ParquetWriter", "write_data_file"]
+
+# Small batches are gathered into row groups of about this size: a row group a batch would make files large
+# and slow.
+_GROUP_ROWS = 1 << 17
+_GROUP_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ParquetWriter:
+    """Writes the ranges of a `ParquetSink`; picklable. Every executor must see the same folder as the
+    driver.
+    """
+
+    folder: str
+    compression: str = "zstd"
+
+    def write(self, output: OutputRange, *, job: str, attempt: int, batches: Iterator[pa.RecordBatch]) -> WrittenRange:
+        """Write one range; see `write_data_file` for the errors."""
+        file = write_data_file(
+            self.folder, output, job=job, attempt=attempt, batches=batches, compression=self.compression
+        )
+        return WrittenRange(range=output, files=(file,) if file else ())
+
+
+def write_data_file(
+    folder: str | Path,
+    output: OutputRange,
+    *,
+    job: str,
+    attempt: int,
+    batches: Iterator[pa.RecordBatch],
+    compression: str = "zstd",
+    below: str = DATA,
+) -> FileInfo | None:
+    """Write a range's rows into one new data file, or none where there are no rows.
+
+    folder: the sink's. below: the folder in it that holds all data files. job, attempt: as for `RangeWriter.write`.
+    Memory: one row group (64 MiB or 131,072 rows, whichever is reached first, and one batch more).
+
+    Raises SinkWriteError (a full disk, say), SinkError where the batches' schemas differ, and whatever
+    `batches` raises.
+    """
+    root = Path(folder)
+    name = file_name(output, check_job_id(job), attempt)
+    path = f"{below}/{chain_folder(check_topic(output.topic), output.partition)}/{name}"
+    target = root / path
+    temp = files.temporary(target)
+    try:
+        rows = _write_groups(temp, _groups(batches), compression)
+        if rows == 0:
+            return None
+        size = _finish(temp, target)
+    except BaseException:
+        files.remove(temp)
+        raise
+    return FileInfo(path=path, rows=rows, bytes=size, attempt=attempt)
+
+
+def _groups(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Tables of about the size of a row group, of the batches that have rows."""
+    gathered: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        if batch.num_rows == 0:
+            continue
+        if gathered and batch.schema != gathered[0].schema:
+            raise SinkError(f"batches of one range differ in schema: {gathered[0].schema} and {batch.schema}")
+        gathered.append(batch)
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+        if rows >= _GROUP_ROWS or size >= _GROUP_BYTES:
+            yield pa.Table.from_batches(gathered)
+            gathered, rows, size = [], 0, 0
+    if gathered:
+        yield pa.Table.from_batches(gathered)
+
+
+def _write_groups(temp: Path, groups: Iterator[pa.Table], compression: str) -> int:
+    """Write all groups; the number of rows. The file exists only if that is not 0."""
+    first = next(groups, None)
+    if first is None:
+        return 0
+    writer = _open(temp, first.schema, compression)
+    try:
+        rows = _write_group(writer, temp, first)
+        for group in groups:
+            if group.schema != first.schema:
+                raise SinkError(f"batches of one range differ in schema: {first.schema} and {group.schema}")
+            rows += _write_group(writer, temp, group)
+    except BaseException:
+        with contextlib.suppress(OSError, pa.ArrowException):
+            writer.close()
+        raise
+    _close(writer, temp)
+    return rows
+
+
+# Arrow's own errors for a full disk are OSErrors too; each call is wrapped by itself, so that an OSError
+# that the batches' source raises (a broken connection to Kafka) is never taken for the disk's.
+
+
+def _open(temp: Path, schema: pa.Schema, compression: str) -> Any:
+    try:
+        files.make_folders(temp.parent)
+        return pq.ParquetWriter(str(temp), schema, compression=compression)
+    except OSError as error:
+        raise files.write_error(temp, error) from error
+
+
+def _write_group(writer: Any, temp: Path, group: pa.Table) -> int:
+    try:
+        writer.write_table(group)
+    except OSError as error:
+        raise files.write_error(temp, error) from error
+    return int(group.num_rows)
+
+
+def _close(writer: Any, temp: Path) -> None:
+    try:
+        writer.close()
+    except OSError as error:
+        raise files.write_error(temp, error) from error
+
+
+def _finish(temp: Path, target: Path) -> int:
+    try:
+        files.publish(temp, target)
+        return target.stat().st_size
+    except OSError as error:
+        raise files.write_error(target, error) from error

@@ -1,0 +1,130 @@
+"""A sink's folder as a DataFrame: `spark.read.format("instride-parquet").load(folder)`.
+
+Laws
+1. What is read is one snapshot of what is committed, of each partition's chain, taken when Spark plans the query. It
+   asks once for each `load`.
+2. The schema is that of all files together, looked up by `load`, or the one that the user gave: columns by name, null
+   where a file lacks one, cast where its type is another.
+3. Executors read the files, several small ones in a task. They must see the same folder as the driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+
+from instride.errors import ConfigError, MissingDataError
+from instride.spark.parquet._layout import local_folder
+from instride.spark.parquet._read import listed_files, schema_of
+from instride.spark.sink import FileInfo
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+__all__ = ["FilesPartition", "ParquetReader", "parquet_schema"]
+
+_TASK_BYTES: Final = 128 << 20
+# To open a file costs about as much as to read so many bytes: Spark's own number.
+_OPEN_BYTES: Final = 4 << 20
+
+
+def parquet_schema(options: Mapping[str, str]) -> StructType:
+    """Of the chosen columns. Raises ConfigError, and as `read_table`."""
+    folder, columns = _parsed(options)
+    found = schema_of(folder)
+    missing = [name for name in columns or () if name not in found.names]
+    if missing:
+        raise ConfigError(f"columns: {folder} has no column {', '.join(missing)}; it has {', '.join(found.names)}")
+    return from_arrow_schema(pa.schema([_plain(found.field(name)) for name in columns or found.names]))
+
+
+def _plain(field: pa.Field) -> pa.Field:
+    """As Spark knows it: pandas' categories are their values."""
+    kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+    return pa.field(field.name, kind)
+
+
+class FilesPartition(InputPartition):
+    """The files of one task: their paths."""
+
+    def __init__(self, files: tuple[str, ...]) -> None:
+        super().__init__(files)
+        self.files = files
+
+
+class ParquetReader(DataSourceReader):
+    """Picklable: Spark sends it to the executors after `partitions`."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        self._folder, _ = _parsed(options)
+        self._schema = to_arrow_schema(schema, timezone="UTC")
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Law 1. Raises NotASinkError, CorruptManifestError."""
+        return [FilesPartition(tuple(str(self._folder / file.path) for file in task)) for task in _tasks(self._folder)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Raises MissingDataError where a file of the snapshot is gone."""
+        # Where there is nothing to read, Spark makes a task with a partition of its own.
+        if isinstance(partition, FilesPartition):
+            for file in partition.files:
+                yield from self._rows(file)
+
+    def _rows(self, place: str) -> Iterator[pa.RecordBatch]:
+        if not Path(place).exists():
+            raise MissingDataError(
+                f"{place} is not there: does this executor share the folder, or did the query take longer than "
+                "vacuum(keep_for=...)?"
+            )
+        with pq.ParquetFile(place) as opened:
+            there = [name for name in self._schema.names if name in opened.schema_arrow.names]
+            for batch in opened.iter_batches(columns=there):
+                yield _in_schema(batch, self._schema)
+
+
+def _parsed(options: Mapping[str, str]) -> tuple[Path, list[str] | None]:
+    given = {name.lower(): value for name, value in options.items()}
+    unknown = sorted(set(given) - {"path", "columns"})
+    if unknown:
+        raise ConfigError(f"unknown option {unknown[0]!r}: instride-parquet takes columns")
+    if "path" not in given:
+        raise ConfigError("give the sink's folder, and one only: load(folder)")
+    columns = [name.strip() for name in given["columns"].split(",")] if "columns" in given else None
+    return local_folder(given["path"]), columns
+
+
+def _tasks(folder: Path) -> Iterator[list[FileInfo]]:
+    """Neighbours, up to the size of a task."""
+    task: list[FileInfo] = []
+    size = 0
+    for file in listed_files(folder):
+        if task and size + file.bytes + _OPEN_BYTES > _TASK_BYTES:
+            yield task
+            task, size = [], 0
+        task.append(file)
+        size += file.bytes + _OPEN_BYTES
+    if task:
+        yield task
+
+
+def _in_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Columns by name, in exactly these types: null where the batch lacks one."""
+    columns = [
+        _cast(batch.column(field.name), field.type)
+        if field.name in batch.schema.names
+        else pa.nulls(batch.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Spark has no nanoseconds; else nothing is lost without an error."""
+    return column.cast(options=pc.CastOptions(kind, allow_time_truncate=True))

@@ -1,0 +1,245 @@
+"""The driver's half: compare and set on the partitions' chains.
+
+Laws (those of `instride.spark.sink`, as this sink keeps them)
+1. The offset reached is the end of the chain's last manifest; the first may be empty, and only says where the chain
+   begins. A commit reads it, requires it to be the
+   range's start, and creates the next manifest only if it is absent. A manifest comes into being with its
+   content, so there is no half commit.
+2. A manifest lists exactly the files that the job's successful attempts reported, and each was seen to be
+   there, at its size, just before: a folder that driver and executors do not share is found out before
+   anything is promised.
+3. The job of a range is in its manifest, so a repeated commit is told from another's.
+4. A chain whose manifests know the topic's id takes no range of another id.
+5. A dropped job's files are deleted only where another's manifest holds their start: from then on no commit can
+   ever list them. Where that manifest has expired, nobody can tell whether the job was here before: the answer is
+   CONFLICT, and the files are left for `vacuum`.
+6. The ranges of a job are committed one by one. An error in one does not keep the others from being tried;
+   the first error is then raised, and `commit` with the same job again finishes what is left.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from instride.errors import MissingDataError, SinkError, WrongTopicError
+from instride.records import TopicPartition
+from instride.spark.parquet import _files as files
+from instride.spark.parquet._chain import Chain
+from instride.spark.parquet._data import ParquetWriter
+from instride.spark.parquet._layout import (
+    check_job_id,
+    check_topic,
+    create_sink,
+    data_folder,
+    local_folder,
+    name_prefix,
+)
+from instride.spark.parquet._manifest import Manifest
+from instride.spark.parquet._store import ManifestStore
+from instride.spark.sink import CommitOutcome, CommitStatus, JobResult, OutputRange, WrittenRange
+
+__all__ = ["ParquetSink"]
+
+_log = logging.getLogger(__name__)
+
+
+class ParquetSink:
+    """A folder of Parquet files to which any number of drivers commit, each offset exactly once.
+
+    folder: a path or file: URI; absent, empty, or a sink already; shared by all drivers and executors (a local disk for
+    one machine). Any other URI is NotASinkError, at once. Nothing is read or made before the first call. compression:
+    of the data files. store: keeps the manifests; by default they are in the folder itself, which needs a POSIX file
+    system with hard links.
+
+    Implements `instride.spark.sink.Sink`. Thread-safe. Every method raises NotASinkError for a folder that
+    holds something else, CorruptManifestError for a damaged chain, WrongTopicError for a topic made anew
+    under its old name.
+    """
+
+    def __init__(self, folder: str | Path, *, compression: str = "zstd", store: ManifestStore | None = None) -> None:
+        self.folder = local_folder(folder)
+        self._compression = compression
+        self._given_store = store
+        self._lock = threading.Lock()
+        self._opened: ManifestStore | None = None
+        self._seen: dict[TopicPartition, Manifest] = {}
+
+    def positions(
+        self, partitions: Iterable[TopicPartition], *, topic_ids: Mapping[str, str] | None = None
+    ) -> dict[TopicPartition, int | None]:
+        """The offset reached in each partition, or None where the sink holds nothing of it."""
+        found: dict[TopicPartition, int | None] = {}
+        for partition in partitions:
+            last = self._last(partition)
+            _check_topic_id(last, partition, (topic_ids or {}).get(partition.topic, ""))
+            found[partition] = None if last is None else last.end
+        return found
+
+    def begin(self, partition: TopicPartition, offset: int, *, topic_id: str = "") -> int:
+        """Where the sink holds nothing of the partition, its chain begins with an empty manifest at this offset."""
+        first = Manifest(
+            topic=partition.topic,
+            topic_id=topic_id,
+            partition=partition.partition,
+            sequence=1,
+            start=offset,
+            end=offset,
+            job="",
+            files=(),
+        )
+        last = self._last(partition)
+        if last is None and self._chain(partition).append(first, after=None):
+            last = first
+            self._remember(partition, first)
+        last = last or self._shown(partition, None)
+        _check_topic_id(last, partition, topic_id)
+        return last.end
+
+    def writer(self) -> ParquetWriter:
+        """The executors' half, picklable. The folder is a sink from here on."""
+        self._store()
+        return ParquetWriter(str(self.folder), self._compression)
+
+    def commit(self, job: JobResult) -> dict[TopicPartition, CommitOutcome]:
+        """Compare and set, for each range of the job.
+
+        Raises MissingDataError where a reported file is not there, SinkWriteError where a manifest could not
+        be written (then call again), ValueError for files that are not this job's.
+        """
+        check_job_id(job.job)
+        for written in job.written:
+            _check_files(written, job.job)
+        return _each_tried([_Commit(sink=self, job=job.job, written=written) for written in job.written])
+
+    def __repr__(self) -> str:
+        return f"ParquetSink({str(self.folder)!r})"
+
+    def _store(self) -> ManifestStore:
+        with self._lock:
+            if self._opened is None:
+                self._opened = create_sink(self.folder, self._given_store)
+            return self._opened
+
+    def _chain(self, partition: TopicPartition) -> Chain:
+        return Chain(self._store(), check_topic(partition.topic), partition.partition)
+
+    def _last(self, partition: TopicPartition) -> Manifest | None:
+        last = self._chain(partition).last(self._seen.get(partition))
+        if last is not None:
+            self._remember(partition, last)
+        return last
+
+    def _shown(self, partition: TopicPartition, last: Manifest | None) -> Manifest:
+        """The last manifest after another won the race. A store that says "taken" and shows nothing is broken."""
+        now = self._chain(partition).last()
+        if now is None or (last is not None and now.sequence <= last.sequence):
+            raise SinkError(f"the manifest store refused a manifest of {partition} as present, but does not show it")
+        self._remember(partition, now)
+        return now
+
+    def _remember(self, partition: TopicPartition, last: Manifest) -> None:
+        # Two threads may bring theirs in any order; an older one is not wrong, only slower to start from.
+        with self._lock:
+            known = self._seen.get(partition)
+            if known is None or known.sequence < last.sequence:
+                self._seen[partition] = last
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Commit:
+    """The commit of one range."""
+
+    sink: ParquetSink
+    job: str
+    written: WrittenRange
+
+    @property
+    def range(self) -> OutputRange:
+        return self.written.range
+
+    def run(self) -> CommitOutcome:
+        partition = self.range.topic_partition
+        last = self.sink._last(partition)
+        while last is None or last.end == self.range.start:
+            _check_topic_id(last, partition, self.range.topic_id)
+            self._check_data()
+            if self.sink._chain(partition).append(self._next(last), after=last):
+                self.sink._remember(partition, self._next(last))
+                return CommitOutcome(status=CommitStatus.COMMITTED, position=self.range.end)
+            last = self.sink._shown(partition, last)
+        _check_topic_id(last, partition, self.range.topic_id)
+        return self._refused(last)
+
+    def _next(self, last: Manifest | None) -> Manifest:
+        return Manifest(
+            topic=self.range.topic,
+            topic_id=self.range.topic_id or (last.topic_id if last else ""),
+            partition=self.range.partition,
+            sequence=last.sequence + 1 if last else 1,
+            start=self.range.start,
+            end=self.range.end,
+            job=self.job,
+            files=self.written.files,
+        )
+
+    def _refused(self, last: Manifest) -> CommitOutcome:
+        """The chain is elsewhere: because this job was here before, or because another was."""
+        there = self.sink._chain(self.range.topic_partition).reaching(self.range.start, last)
+        ours = (self.job, self.range.start, self.range.end)
+        if there is not None and (there.job, there.start, there.end) == ours:
+            return CommitOutcome(status=CommitStatus.ALREADY, position=last.end)
+        _log.warning("the sink is at offset %d, so job %s drops %s", last.end, self.job, self.range)
+        if there is not None and there.start <= self.range.start:
+            for file in self.written.files:
+                files.remove(self.sink.folder / file.path)
+        return CommitOutcome(status=CommitStatus.CONFLICT, position=last.end)
+
+    def _check_data(self) -> None:
+        for file in self.written.files:
+            path = self.sink.folder / file.path
+            size = path.stat().st_size if path.exists() else None
+            if size != file.bytes:
+                found = "is not there" if size is None else f"has {size} bytes"
+                raise MissingDataError(
+                    f"a task wrote {path} with {file.bytes} bytes, but here it {found}. "
+                    "Do driver and executors share that folder?"
+                )
+
+
+def _each_tried(commits: list[_Commit]) -> dict[TopicPartition, CommitOutcome]:
+    outcomes: dict[TopicPartition, CommitOutcome] = {}
+    errors: list[SinkError] = []
+    for commit in commits:
+        try:
+            outcomes[commit.range.topic_partition] = commit.run()
+        except SinkError as error:
+            error.add_note(f"while job {commit.job} committed {commit.range}")
+            errors.append(error)
+            _log.warning("job %s could not commit %s: %s", commit.job, commit.range, error)
+    if errors:
+        raise errors[0]
+    return outcomes
+
+
+def _check_topic_id(last: Manifest | None, partition: TopicPartition, topic_id: str) -> None:
+    if last is not None and last.topic_id and topic_id and last.topic_id != topic_id:
+        raise WrongTopicError(
+            f"the sink's {partition} is of the topic with id {last.topic_id}, but the id is now {topic_id}: the "
+            "topic was deleted and made again, so its offsets mean other records. Write to another folder."
+        )
+
+
+def _check_files(written: WrittenRange, job: str) -> None:
+    """The files must be named as this job's for this range: law 5 rests on it, and no path leads
+    elsewhere.
+    """
+    output = written.range
+    folder = data_folder(check_topic(output.topic), output.partition)
+    for file in written.files:
+        path = PurePosixPath(file.path)
+        if str(path.parent) != folder or not path.name.startswith(name_prefix(output, job)):
+            raise ValueError(f"{file.path} is not a file of job {job} for {output}")
