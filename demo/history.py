@@ -139,10 +139,6 @@ class History:
     def partitions(self) -> list[int]:
         return sorted({span.partition for span in self.spans} | {work.partition for work in self.done})
 
-    @property
-    def apps(self) -> list[str]:
-        return sorted({span.app for span in self.spans} | {work.app for work in self.done})
-
     def owned_by(self, app: str) -> list[int]:
         return sorted(partition for partition, span in self.owned.items() if span.app == app)
 

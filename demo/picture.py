@@ -97,7 +97,7 @@ def _lanes(axes: Axes, result: Result) -> None:
 
 def _bars(axes: Axes, run: History, partition: int) -> None:
     top = _usual(rate(run, lambda each: each.partition == partition)) * 1.25
-    for app in run.apps:
+    for app, ink in INKS.items():
         values = rate(run, lambda each, app=app: (each.app, each.partition) == (app, partition))  # type: ignore[misc]
         heights = -np.clip(values / top, 0.0, 1.0) * HEIGHT
-        axes.bar(np.arange(len(values)) + 0.5, heights, 1.0, bottom=partition + HEIGHT / 2, color=INKS[app], alpha=0.85)
+        axes.bar(np.arange(len(values)) + 0.5, heights, 1.0, bottom=partition + HEIGHT / 2, color=ink, alpha=0.85)

@@ -9,8 +9,8 @@ Laws
 1. The scenario waits for what the history says, never for a time alone; each wait has an end, and then an error.
 2. All kinds get the same flights at the same pace, and the same flight takes long. The last tenth of the flights waits
    until B owns something, and B stays until it has worked on some, however slow the machine is.
-3. However it ends, the source has stopped and every member has left or was asked to when `play` returns. A member that
-   ends before it was asked to is an error that shows the end of its log.
+3. However it ends, the source has stopped when `play` returns. Members that have not left then end with their keeper. A
+   member that ends before it was asked to is an error that shows the end of its log.
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ from instride.testing.recording import Recorder
 APPS: Final = ("A", "B")
 TICK_SECONDS: Final = 0.2
 STEP_SECONDS: Final = 240.0  # two Sparks start beside each other on a busy machine
-LEAVE_SECONDS: Final = 4.0
 LAST_PART: Final = 0.9
 """The flights after this part of all wait for B."""
 LOG_LINES: Final = 25
@@ -57,7 +56,7 @@ def play(plan: Plan, processes: Processes, view: View) -> None:
                         raise DemoError(f"{plan.kind}: waited in vain for {what}")
                     time.sleep(TICK_SECONDS)
         except BaseException:
-            run.stop()
+            run.stop_source()
             raise
 
 
@@ -117,15 +116,10 @@ class _Run:
                 )
         return True
 
-    def stop(self) -> None:
+    def stop_source(self) -> None:
         """Law 3."""
         self._stopped.set()
         self._last_part.set()
-        for app in self._started:
-            self._processes.signal(self._name(app), signal.SIGTERM)
-        deadline = time.monotonic() + LEAVE_SECONDS
-        while any(map(self._runs, self._started)) and time.monotonic() < deadline:
-            time.sleep(TICK_SECONDS)
 
     # -- what is awaited
 

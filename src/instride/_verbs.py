@@ -175,20 +175,21 @@ class Verbs:
     # -- positions
 
     def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata) -> None:
-        """Go on from this offset. What was fetched or finished before speaks of an earlier seek and is dropped.
+        """Go on from this offset. Records that were fetched or finished before the seek are dropped.
 
-        offset: of the next record; as an OffsetAndMetadata with a leader epoch, a log that was cut since is noticed.
+        offset: of the next record. An OffsetAndMetadata has its leader epoch, by which a log that was cut since is
+        noticed.
         """
         with self._driver.use():
             to = arguments.seek_offset(offset)
             self._seek(arguments.partition("seek", partition), to.offset, to.leader_epoch)
 
     def seek_to_beginning(self, *partitions: TopicPartition | Iterable[TopicPartition]) -> None:
-        """Of these, or of all that are owned. Lazy: the offset is found when it is needed."""
+        """Go on from the first offset of these, or of all that are owned. It is looked up when it is needed."""
         self._seek_all("seek_to_beginning", partitions, EARLIEST)
 
     def seek_to_end(self, *partitions: TopicPartition | Iterable[TopicPartition]) -> None:
-        """Of these, or of all that are owned. Lazy: the offset is found when it is needed."""
+        """Go on from the end of these, or of all that are owned. It is looked up when it is needed."""
         self._seek_all("seek_to_end", partitions, LATEST)
 
     def _seek_all(
@@ -376,7 +377,7 @@ class Member(Verbs):
             self._subscribe(topics, arguments.listener(listener), pattern)
 
     def unsubscribe(self, *, timeout: float | None = None) -> None:
-        """Give everything back: commits handed over are sent, listeners called, the group is left (rule 12)."""
+        """Revoke everything: send the queued commits, call the listeners, leave the group (rule 12)."""
         with self._driver.use():
             self._refuse_in_listener("unsubscribe")
             limit = self._timeout("unsubscribe", timeout)
@@ -401,19 +402,19 @@ class Member(Verbs):
         wait_for_rebalance: bool = True,
         allow_rewind: bool = False,
     ) -> CommitResult:
-        """Commit and wait for the response. None: what the last poll returned, of every partition owned, as in Java.
+        """Commit offsets and wait for the response. Without offsets: what the last poll returned, as in Java.
 
-        Returns what the group has now because of it, and of the rest why not: what a snapshot says of an assignment or
-        a seek that is over (StaleCommitError), and what lies behind a later offset that the group has
-        (CommitOvertakenError). Where nothing at all was committed since all of a snapshot is stale, that is raised.
+        The result says what the group has now because of this call. Of each other partition it has an error: its entry
+        in a snapshot is of an assignment or a seek that is over (StaleCommitError), or the group has a later
+        offset (CommitOvertakenError). If all entries of a snapshot are stale, the call raises StaleCommitError.
 
-        allow_rewind: send offsets behind those that the group has (else: after a seek only).
-        A rebalance is no reason to fail: the commit is sent while the broker takes it, else kept and sent with the new
-        generation. Raises RebalanceInProgressError when the timeout ends first, or at once where it is refused and
-        wait_for_rebalance is False (KIP-429); KafkaTimeoutError: it is not known what became of it; what a broker
-        refuses; and for offsets given as a dict CommitFailedError where a partition is not ours (any more), and
-        CommitRewindError where one lies behind what the broker accepted before. Other partitions of a commit that
-        raises may have been committed.
+        allow_rewind: also send offsets below those that the group has; else only a seek allows that.
+        wait_for_rebalance: a commit that the broker refuses during a rebalance waits for the new generation. False:
+        it raises RebalanceInProgressError at once (KIP-429).
+        Raises RebalanceInProgressError when the timeout ends during a rebalance; KafkaTimeoutError when it ends before
+        the response, so that the outcome is unknown; and the errors with which a broker refuses. For offsets given as a
+        dict it raises CommitFailedError if this member does not own a partition (any more), and CommitRewindError if an
+        offset lies below one that the broker accepted. A commit that raises may have committed some partitions.
         """
         with self._driver.use():
             return self._driver.run(
@@ -421,11 +422,11 @@ class Member(Verbs):
             )
 
     def commit_async(self, offsets: Offsets | None = None, *, allow_rewind: bool = False) -> Future[CommitResult]:
-        """Hand a commit over and go on. Sent as soon as possible, with others; carried over a rebalance.
+        """Hand a commit over and go on. It is sent as soon as possible, with others, and outlives a rebalance.
 
-        The future ends as `commit` would: with a `CommitResult`, or an error. One that a later commit of the partition
-        overtakes before it is sent ends with that one, and says so. Its callbacks run on the network thread: keep them
-        short.
+        The future ends as `commit` would: with a `CommitResult`, or an error. If a later commit of the partition goes
+        in its place, both end together, and the result says so (CommitOvertakenError). The future's callbacks run on
+        the network thread: keep them short.
         """
         with self._driver.use():
             return self._commit_async(offsets, allow_rewind=allow_rewind)
@@ -499,7 +500,7 @@ class Member(Verbs):
     # -- the end
 
     def close(self, *, timeout: float = 30.0, leave_group: bool | None = None) -> None:
-        """Send what was handed over, call listeners, leave the group, end the thread. Idempotent.
+        """Send the queued commits, call the listeners, leave the group, end the network thread. Idempotent.
 
         In a listener, or in a signal's handler that interrupts another call of the consumer, this returns at once: that
         call is woken up, so a blocking one raises `WakeupError`, and the consumer closes when it ends.

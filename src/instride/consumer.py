@@ -90,7 +90,7 @@ class Consumer(Member, Generic[K, V]):
     def poll_changes(
         self, *, timeout: float | None = None, max_records: int | None = None, deserialize: bool = True
     ) -> Changes[K, V]:
-        """The same, with the partitions to be revoked and those just lost in one value (KIP-983, variant 1)."""
+        """`poll`: records, partitions to be revoked and those just lost, in one value (KIP-983, variant 1)."""
         with self._driver.use():
             result, records = self._records(timeout, immediate=False, limit=max_records, deserialize=deserialize)
             to_be_revoked, lost = self._application.to_be_revoked(), self._application.lost()

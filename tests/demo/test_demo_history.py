@@ -170,7 +170,7 @@ def test_the_longest_gap_is_of_a_partition_that_was_not_moving() -> None:
 
 def test_an_empty_run_has_an_empty_history() -> None:
     run = History()
-    assert (run.partitions, run.apps, run.handovers, run.longest_gap()) == ([], [], [], None)
+    assert (run.partitions, run.handovers, run.longest_gap()) == ([], [], None)
 
 
 def test_a_run_begins_with_what_the_scenario_does_first_not_with_its_processes() -> None:
