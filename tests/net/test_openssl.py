@@ -270,6 +270,19 @@ def test_a_response_of_many_records_takes_one_wait(unlocked: Ends) -> None:
     assert min(waits) <= 1
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="the setting is Linux's")
+def test_the_system_wakes_us_before_the_last_record(unlocked: Ends) -> None:
+    """OpenSSL may have most of a record already: what is to come is as much less."""
+    unlocked.peer.sendall(framed(bytes(40_000))[:10_000])
+    assert unlocked.transport.socket is not None
+    while unlocked.frames.wanted != 30_004:
+        unlocked.turn()
+    assert unlocked.transport.socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT) == 30_004 - (17 << 10)
+    unlocked.peer.sendall(bytes(30_004))
+    assert unlocked.receive(1) == [bytes(40_000)]
+    assert unlocked.transport.socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT) == 1
+
+
 def test_the_line_keeps_what_it_reads_from(unlocked: Ends) -> None:
     assert isinstance(unlocked.transport.socket, ssl.SSLSocket)
     inner = unlocked.transport.socket._sslobj  # type: ignore[attr-defined]
