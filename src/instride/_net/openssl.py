@@ -6,8 +6,8 @@ time. The pump therefore calls the same OpenSSL on the same connection itself.
 Laws
 1. Certificates, names, ciphers and the handshake are Python's. Here nothing is set, only read and written.
 2. The functions are those of the library that Python's `_ssl` is linked with, and no other's.
-3. Where `_ssl` keeps OpenSSL's connection is not documented, but is the same in CPython 3.7 to 3.13. It is believed only
-   where its neighbours are what they are to be, and OpenSSL names our socket's number for it. Where anything is
+3. Where `_ssl` keeps OpenSSL's connection is not documented, but is the same in CPython 3.7 to 3.13. It is believed
+   only where its neighbours are what they are to be, and OpenSSL names our socket's number for it. Where anything is
    otherwise, nothing is found, and Python's own reads go on.
 """
 
