@@ -8,6 +8,8 @@ Laws
    four bytes, by which a frame that has room is whole.
 3. A frame that has begun is told of after `_MOMENT` (twice that where bytes keep coming), whole or not: who waits for
    it judges whether it goes on coming.
+4. TLS is OpenSSL's, called without the GIL on a connection that Python made (`openssl.py`). What OpenSSL has unpacked
+   the system does not know of: it is received before anything is waited for.
 
 `compiled_pump.pyi` is what type checkers see.
 """
@@ -39,6 +41,12 @@ _CROWDED_FOR = cython.declare(cython.double, 1.0)
 # Of a long frame so much is to be there before the system wakes us; the last of it may be less.
 _AT_ONCE = cython.declare(cython.Py_ssize_t, 1 << 20)
 _HEAD = cython.declare(cython.Py_ssize_t, 4)
+# What OpenSSL may have of a record that is not whole: that much less is still to come.
+_RECORD = cython.declare(cython.Py_ssize_t, 17 << 10)
+_LARGEST_READ = cython.declare(cython.Py_ssize_t, 1 << 30)
+# Of SSL_get_error.
+_WANT_READ = cython.declare(cython.int, 2)
+_WANT_WRITE = cython.declare(cython.int, 3)
 
 if cython.compiled:
     _Slot = cython.struct(
@@ -48,6 +56,7 @@ if cython.compiled:
         wanted=cython.Py_ssize_t,
         least=cython.Py_ssize_t,
         told=cython.bint,
+        tls=cython.pointer(Secured),
     )
 
 
@@ -71,13 +80,53 @@ class Line:
     _wanted: cython.Py_ssize_t
     _least: cython.Py_ssize_t
     _offered: cython.bint
+    _tls: Secured
+    _keeper: object
 
-    def __init__(self) -> None:
+    def __init__(self, secured: tuple | None = None, keeper: object = None) -> None:
+        self._tls.ssl = cython.NULL
+        self._tls.outcome = 0
+        self._keeper = keeper
+        if secured is not None:
+            self._secure(secured)
         self._used = 0
         self._wanted = 0
         self._least = 1  # SO_RCVLOWAT, as it was set last
         self._offered = False
         self._view = None
+
+    @cython.cfunc
+    def _secure(self, secured: tuple) -> object:
+        places: cython.size_t[7]
+        n: cython.Py_ssize_t
+        for n in range(7):
+            places[n] = secured[n]
+        self._tls.ssl = cython.cast(cython.p_void, places[0])
+        self._tls.read = cython.cast(ssl_read_t, places[1])
+        self._tls.write = cython.cast(ssl_write_t, places[2])
+        self._tls.has_pending = cython.cast(ssl_has_pending_t, places[3])
+        self._tls.get_error = cython.cast(ssl_get_error_t, places[4])
+        self._tls.clear_error = cython.cast(err_clear_error_t, places[5])
+        self._tls.peek_last_error = cython.cast(err_peek_last_error_t, places[6])
+        return None
+
+    @property
+    def trouble(self) -> object:
+        if self._tls.outcome == 0:
+            return None
+        return (self._tls.outcome, self._tls.code, self._tls.number)
+
+    def send(self, data: cython.const[cython.uchar][::1]) -> int:
+        if data.shape[0] == 0 or self._tls.ssl == cython.NULL or self._tls.outcome != 0:
+            return 0
+        self._tls.clear_error()
+        clear_errno()
+        size: cython.Py_ssize_t = min(data.shape[0], _LARGEST_READ)
+        sent: cython.int = self._tls.write(self._tls.ssl, cython.address(data[0]), cython.cast(cython.int, size))
+        if sent > 0:
+            return sent
+        _judge(cython.address(self._tls), sent)
+        return 0
 
     def offer(self, buffer: cython.uchar[::1], wanted: cython.Py_ssize_t) -> None:
         self._view = buffer
@@ -188,12 +237,15 @@ class Pump:
             slots[n].octets = cython.NULL
             slots[n].size = slots[n].used = slots[n].wanted = 0
             slots[n].told = False
+            slots[n].tls = cython.NULL
             if line is not None and line._offered and line._view.shape[0] > 0:
                 slots[n].octets = cython.address(line._view[0])
                 slots[n].size = line._view.shape[0]
                 slots[n].used = line._used
                 slots[n].wanted = line._wanted
                 slots[n].least = line._least
+                if line._tls.ssl != cython.NULL:
+                    slots[n].tls = cython.address(line._tls)
         return None
 
     @cython.cfunc
@@ -281,7 +333,11 @@ if cython.compiled:
         until: cython.double = at + timeout
         n: cython.Py_ssize_t
         ready: cython.int
-        begun: cython.bint = False
+        begun: cython.bint = _unpack(slots, fds, count, eager)
+        if begun:
+            if _anything(fds, slots, count):
+                return
+            until = min(until, at + _MOMENT)
         while True:
             ready = poll(fds, count, 0 if until <= at else cython.cast(cython.int, (until - at) * 1000 + 0.999))
             if ready > 0:
@@ -303,12 +359,16 @@ if cython.compiled:
     @cython.nogil
     @cython.exceptval(check=False)
     def _receive(slot: cython.pointer(_Slot), fd: cython.int, eager: cython.bint) -> cython.void:
-        got: cython.Py_ssize_t = recv(fd, slot.octets + slot.used, slot.size - slot.used, 0)
-        if got <= 0:
-            if got == 0 or errno not in {EAGAIN, EINTR}:
-                slot.told = True  # whoever reads it sees the same
-            return
-        slot.used += got
+        if slot.tls != cython.NULL:
+            if not _decipher(slot):
+                return
+        else:
+            got: cython.Py_ssize_t = recv(fd, slot.octets + slot.used, slot.size - slot.used, 0)
+            if got <= 0:
+                if got == 0 or errno not in {EAGAIN, EINTR}:
+                    slot.told = True  # whoever reads it sees the same
+                return
+            slot.used += got
         if slot.wanted == 0:
             slot.wanted = _frame_end(slot.octets, slot.used, slot.size)
         if slot.used == slot.size or (slot.wanted > 0 and slot.used >= slot.wanted):
@@ -319,8 +379,67 @@ if cython.compiled:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
+    def _unpack(
+        slots: cython.pointer(_Slot),
+        fds: cython.pointer(pollfd),
+        count: cython.Py_ssize_t,
+        eager: cython.bint,
+    ) -> cython.bint:
+        """Law 4. Whether there was anything."""
+        n: cython.Py_ssize_t
+        found: cython.bint = False
+        for n in range(count):
+            fds[n].revents = 0
+            if slots[n].tls != cython.NULL and slots[n].tls.has_pending(slots[n].tls.ssl):
+                _receive(cython.address(slots[n]), fds[n].fd, eager)
+                found = found or slots[n].used > 0 or slots[n].told
+        return found
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _decipher(slot: cython.pointer(_Slot)) -> cython.bint:
+        """Record after record, as long as there are any. Whether anything has come."""
+        before: cython.Py_ssize_t = slot.used
+        got: cython.int
+        while slot.used < slot.size:
+            slot.tls.clear_error()
+            clear_errno()
+            got = slot.tls.read(
+                slot.tls.ssl,
+                slot.octets + slot.used,
+                cython.cast(cython.int, min(slot.size - slot.used, _LARGEST_READ)),
+            )
+            if got <= 0:
+                if _judge(slot.tls, got):
+                    slot.told = True
+                break
+            slot.used += got
+        return slot.used > before
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _judge(tls: cython.pointer(Secured), returned: cython.int) -> cython.bint:
+        """Notes why a read or write gave nothing. Whether anybody is to be told."""
+        number: cython.int = errno
+        outcome: cython.int = tls.get_error(tls.ssl, returned)
+        if outcome == _WANT_READ:
+            return False
+        if outcome != _WANT_WRITE:
+            tls.outcome = outcome
+            tls.code = tls.peek_last_error()
+            tls.number = 0 if returned == 0 else number
+        tls.clear_error()
+        return True
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
     def _wake_for(slot: cython.pointer(_Slot), fd: cython.int) -> cython.void:
         missing: cython.Py_ssize_t = slot.wanted - slot.used
+        if slot.tls != cython.NULL:
+            missing -= _RECORD
         value: cython.int = 1
         if missing > 1:
             value = cython.cast(cython.int, missing if missing < _AT_ONCE else _AT_ONCE)

@@ -8,7 +8,19 @@ D = TypeVar("D")
 
 @final
 class Line:
-    """Where a socket's bytes are received while `Pump.select` waits. Not thread-safe."""
+    """Where a socket's bytes are received while `Pump.select` waits. Not thread-safe.
+
+    secured: addresses of OpenSSL's connection and functions, where it speaks TLS (`openssl.py` makes such a line).
+    keeper: what must live as long.
+    """
+
+    def __init__(self, secured: tuple[int, ...] | None = None, keeper: object = None) -> None: ...
+    @property
+    def trouble(self) -> tuple[int, int, int] | None:
+        """Why TLS has ended, where it has: of SSL_get_error, OpenSSL's error queue, and errno."""
+
+    def send(self, data: memoryview) -> int:
+        """By TLS, without giving up the GIL. How many bytes went; 0: none now, or there is trouble."""
 
     def offer(self, buffer: memoryview, wanted: int) -> None:
         """Receive into this buffer, which is not empty. wanted: as many bytes of it make a frame whole; 0: a frame

@@ -23,9 +23,12 @@ _HEAD: Final = 4
 
 
 class Line:
-    """Where a socket's bytes are received while `Pump.select` waits."""
+    """Where a socket's bytes are received while `Pump.select` waits. Of plain text only: TLS is read by Python here."""
 
-    def __init__(self) -> None:
+    trouble: tuple[int, int, int] | None = None
+
+    def __init__(self, secured: tuple[int, ...] | None = None, keeper: object = None) -> None:
+        assert secured is None
         self.buffer: memoryview | None = None
         self.used = 0
         self.wanted = 0
@@ -37,6 +40,9 @@ class Line:
     @property
     def received(self) -> int:
         return self.used
+
+    def send(self, data: memoryview) -> int:
+        raise NotImplementedError
 
     def take(self) -> int:
         used, self.used = self.used, 0

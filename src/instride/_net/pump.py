@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from instride._net.compiled_pump import COMPILED
 
-__all__ = ["Line", "Pump", "Waker", "receive", "send"]
+__all__ = ["COMPILED", "Line", "Pump", "Waker", "receive", "send"]
 
 if TYPE_CHECKING or COMPILED:
     from instride._net.compiled_pump import Line, Pump, Waker, receive, send

@@ -8,8 +8,9 @@ Laws
 5. While the connection authenticates anew, requests wait; then they are sent in order (KIP-368).
 6. A response that has begun to come goes on coming: a Join may be waited for as long as a rebalance takes, but not the
    second half of its response.
-7. Plain text is received by the pump while it waits, whole responses at once, into what `offer` gave it. What it has
-   not received, as where a response seems to have stopped, is read here.
+7. The pump receives while it waits, whole responses at once, into what `offer` gave it. What it has not received, as
+   where a response seems to have stopped, is read here; so is all of TLS until the connection is ready, and where
+   `openssl` finds no way to OpenSSL.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import struct
 from collections import deque
 
 from instride._net.clock import now
+from instride._net.openssl import trouble, unlocked_line
 from instride._net.pump import Line, receive, send
 from instride._net.resolver import SocketAddress
 from instride._net.tls import Tls
@@ -49,7 +51,7 @@ class Transport:
     tls: None for plain text. ready: connected, and the handshake is done. failure: why it is of no use any more.
     authenticate_at: when `authenticate_again` is to be called (then it is never, until it was).
     stalls_at: when `stalled` is to be called; never where no response has begun. patience: seconds that a response may
-    stop for in its middle. line: of plain text, for the pump.
+    stop for in its middle. line: for the pump.
     """
 
     def __init__(
@@ -74,6 +76,7 @@ class Transport:
         self._was_ready = False
         self.line: Line | None = None
         self._offered = False
+        self._met: OSError | None = None
         self.authenticate_at = float("inf")
         self.stalls_at = float("inf")
         self._patience = patience
@@ -138,7 +141,7 @@ class Transport:
         assert self._socket is not None
         try:
             while self._out:
-                sent = self._socket.send(self._out[0]) if self._tls else send(self._socket.fileno(), self._out[0])
+                sent = self._send(self._out[0])
                 if sent < len(self._out[0]):
                     self._out[0] = self._out[0][sent:]
                 else:
@@ -147,6 +150,19 @@ class Transport:
             pass
         except OSError as error:
             self._fail(self._broken(error, f"sending to {self._where} failed"))
+
+    def _send(self, data: memoryview) -> int:
+        assert self._socket is not None
+        if self._tls is None:
+            return send(self._socket.fileno(), data)
+        if self.line is None:
+            return self._socket.send(data)
+        sent = self.line.send(data)
+        if sent or self.line.trouble is None:
+            if not sent and data:
+                raise BlockingIOError
+            return sent
+        raise trouble(self.line.trouble) or ssl.SSLEOFError("the peer has ended the connection")
 
     # -- in
 
@@ -172,11 +188,20 @@ class Transport:
         taken = self._take_back()
         if taken:
             received += self._updated(taken)
-        else:
+        if self.line is not None and self.line.trouble is not None:
+            self._end_tls(trouble(self.line.trouble))
+        elif not taken:
             taken = self._read(received)
         if taken:
             self.stalls_at = now() + self._patience if self._connection.in_the_middle else float("inf")
         return received
+
+    def _end_tls(self, error: OSError | None) -> None:
+        """None: the peer has ended it."""
+        if error is None or isinstance(error, ssl.SSLZeroReturnError):
+            self._fail(self._end_of_stream())
+        else:
+            self._fail(self._broken(error, f"the connection to {self._where} broke"))
 
     def _read(self, received: list[Received]) -> int:
         """What the pump has not received. How much it was."""
@@ -191,6 +216,8 @@ class Transport:
                     break
                 taken += count
                 received += self._updated(count)
+                if self._met is not None and self.failure is None:
+                    self._end_tls(self._met)
                 if count < room:
                     break
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
@@ -210,7 +237,7 @@ class Transport:
     def _unpack_into(self, buffer: memoryview) -> int:
         """TLS gives 16 KiB at a time: all that are there go into the buffer before anybody looks at them.
 
-        An error after some have come is met again by the next read.
+        What ends the connection after some have come is noted: no read would meet it again.
         """
         assert self._socket is not None
         taken = 0
@@ -218,11 +245,14 @@ class Transport:
             while taken < len(buffer):
                 count = self._socket.recv_into(buffer[taken:])
                 if not count:
+                    self._met = ssl.SSLZeroReturnError() if taken else None
                     break
                 taken += count
-        except OSError:
+        except OSError as error:
             if not taken:
                 raise
+            if not isinstance(error, ssl.SSLWantReadError | ssl.SSLWantWriteError):
+                self._met = error
         return taken
 
     def _updated(self, count: int) -> list[Received]:
@@ -261,6 +291,8 @@ class Transport:
     def _authenticated(self) -> list[Received]:
         """Ready, or ready again: what waited goes out. Returns what cannot be sent."""
         self._was_ready = True
+        if self.line is None and isinstance(self._socket, ssl.SSLSocket):
+            self.line = unlocked_line(self._socket)
         lifetime = self._connection.session_lifetime
         if lifetime > 0:
             # Before the broker's patience ends, and not on all connections at once (as the Java client does); a broker
