@@ -77,6 +77,50 @@ def test_one_behind_a_commit_that_the_broker_accepted_is_refused(script: Network
 
 
 @pytest.mark.rule("15")
+@pytest.mark.parametrize("end", [TransportError("gone"), api.OffsetCommitResponse(errors={tp(0): LOADING})])
+def test_one_behind_a_commit_that_the_broker_may_have_accepted_does_not_take_it_back(
+    script: NetworkScript, end: Exception | api.OffsetCommitResponse
+) -> None:
+    """Nobody waits for the further one any more, and nobody knows what became of it: so it goes once more."""
+    call = script.commit({0: 100}, timeout=1.0)
+    script.pass_time(1.5)
+    assert isinstance(error_of(script, call), KafkaTimeoutError)
+    script.response(api.OffsetCommit, end)
+    assert not sent(script), "no call waits for it"
+    call = script.commit({0: 50}, by_hand=True)
+    script.pass_time(5.0)
+    assert script.committed() == {0: 100}
+    response = answers(script)[call]
+    assert isinstance(response.error, CommitRewindError)
+    script.commit({0: 120})
+    assert script.committed() == {0: 120}
+
+
+@pytest.mark.rule("15")
+@pytest.mark.parametrize("options", [{"seek_number": 1}, {"allow_rewind": True}])
+def test_after_a_seek_what_may_have_been_accepted_is_no_bar(script: NetworkScript, options: dict[str, int]) -> None:
+    script.commit({0: 100}, timeout=1.0)
+    script.pass_time(1.5)
+    script.response(api.OffsetCommit, TransportError("gone"))
+    script.commit({0: 50}, by_hand=True, **options)
+    script.pass_time(5.0)
+    assert script.committed() == {0: 50}
+
+
+@pytest.mark.rule("15")
+def test_what_had_no_response_and_is_refused_then_is_no_bar_any_more(script: NetworkScript) -> None:
+    script.commit({0: 100}, timeout=1.0)
+    script.pass_time(1.5)
+    script.response(api.OffsetCommit, TransportError("gone"))
+    script.commit({0: 50})
+    script.pass_time(5.0)
+    assert script.committed(METADATA_TOO_LARGE) == {0: 100}
+    script.pass_time(5.0)
+    script.commit({0: 60})
+    assert script.committed() == {0: 60}
+
+
+@pytest.mark.rule("15")
 @pytest.mark.parametrize("options", [{"seek_number": 1}, {"allow_rewind": True}])
 def test_after_a_seek_or_where_it_may_go_back_it_is_sent(script: NetworkScript, options: dict[str, int]) -> None:
     script.commit({0: 100})

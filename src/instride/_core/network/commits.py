@@ -4,7 +4,9 @@ Laws of sending (`Commits`)
 1. One OffsetCommit is in flight for the group; what the application commits meanwhile goes with the next (aggregated).
 2. The newest offset of a partition wins; who waits for an older one hears the newer one's result. Within an epoch and
    seek number what the broker accepted is never taken back, unless a commit says that it may (rule 15): an offset that
-   is behind it is refused. What the broker refused is no bar. An older epoch never replaces a newer one.
+   is behind it is refused. What the broker refused is no bar. What it may have accepted, since its response is
+   missing or was no final one, is sent once more in place of a later commit that is behind it. An older epoch never
+   replaces a newer one.
 3. A rebalance is no reason to refuse: while the broker accepts the present generation the commit is sent; from the Join
    response to the Sync response it is kept back, and sent with the new generation.
 4. REBALANCE_IN_PROGRESS and, during a rebalance, ILLEGAL_GENERATION mean "not yet". In a stable group
@@ -285,6 +287,8 @@ class Commits:
         self._flight: _InFlightCommit | None = None
         # What the broker accepted last of each partition.
         self._accepted: dict[TopicPartition, CommitEntry] = {}
+        # Law 2: the furthest of those that it may have accepted.
+        self._doubtful: dict[TopicPartition, CommitEntry] = {}
         self._waiters = Waiters(context, self._accepted)
         self._unknown_since: dict[TopicPartition, float] = {}
         # Held until more syncs than these had their response (law 4).
@@ -356,8 +360,7 @@ class Commits:
             return
         pending = (self._in_flight(tp), self._queued.get(tp))
         before = [entry.commit for entry in pending if entry is not None and not entry.start]
-        if tp in self._accepted:
-            before.append(self._accepted[tp])
+        before += [table[tp] for table in (self._accepted, self._doubtful) if tp in table]
         further = [each.offset for each in before if _older(commit, each)]
         if further:
             waiter.behind[tp] = min(further)
@@ -485,6 +488,14 @@ class Commits:
                 self.abandon(tp, _NOT_OWNED)
             elif accepted is not None and not entry.rewind and _older(entry.commit, accepted):
                 self._settle_accepted(tp, self._queued.pop(tp), accepted)
+            elif self._takes_back_what_is_doubtful(tp, entry):
+                entry.commit = self._doubtful[tp]
+
+    def _takes_back_what_is_doubtful(self, tp: TopicPartition, entry: _Entry) -> bool:
+        doubtful = self._doubtful.get(tp)
+        if doubtful is None or entry.rewind or _place(entry.commit) != _place(doubtful):
+            return False
+        return _older(entry.commit, doubtful)
 
     def _settle_all(self, error: Exception) -> None:
         for table in (self._queued, self._starts):
@@ -511,6 +522,7 @@ class Commits:
         # All marks move before anybody is told: who waits for several partitions is told of all of them.
         taken = {tp: sent.entries[tp] for tp, code in codes.items() if not code}
         self._accepted.update({tp: entry.commit for tp, entry in taken.items() if not entry.start})
+        self._note_what_is_doubtful(sent, codes)
         for tp, code in codes.items():
             self._settle_code(tp, sent, code, now)
 
@@ -519,6 +531,7 @@ class Commits:
             for unsent in sent.entries.items():
                 self._requeue(*unsent)
             return
+        self._note_what_is_doubtful(sent, dict.fromkeys(sent.entries))
         if isinstance(error, KafkaError) and error.retriable:
             self._backoff.failed(now)
             self._coordinator.lost(error)
@@ -527,6 +540,16 @@ class Commits:
             return
         for tp, entry in sent.entries.items():
             self._settle(tp, entry, error)
+
+    def _note_what_is_doubtful(self, sent: _InFlightCommit, codes: Mapping[TopicPartition, int | None]) -> None:
+        """Law 2. codes: None where there was no response."""
+        for tp, entry in sent.entries.items():
+            code, before = codes[tp], self._doubtful.get(tp)
+            if code is None or code in _RETRY:
+                if not entry.start and (before is None or _older(before, entry.commit)):
+                    self._doubtful[tp] = entry.commit
+            elif before is not None and not _older(entry.commit, before) and not self._means_not_yet(code, sent):
+                del self._doubtful[tp]
 
     def _react(self, code: int, sent: _InFlightCommit, now: float) -> int:
         """What an error code says of the group or its coordinator. Returns the code that it is taken for."""
