@@ -18,7 +18,7 @@ import logging
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from contextvars import Context
 from functools import partial
@@ -50,9 +50,16 @@ def produce_all(
     assert produce is not None
     for found in [produce(each) for each in records]:
         if isinstance(found, Future):
-            found.result(patience)
+            wait([found], patience)
+            if not found.done():
+                raise _not_acknowledged(records, patience)
+            found.result()
         elif found is not None:
             raise ConfigError("produce returned an awaitable to a plain handler; return None or a concurrent Future")
+
+
+def _not_acknowledged(records: Sequence[OutputRecord | DeadLetter], patience: float) -> TimeoutError:
+    return TimeoutError(f"{records[0].topic}: not acknowledged in {patience:g} s")
 
 
 def write_letter(desk: Desk, produce: Produce | None, task: Task) -> None:
@@ -381,17 +388,26 @@ class LoopWorkers:
 
     async def _produce_all(self, records: Sequence[OutputRecord | DeadLetter], patience: float) -> None:
         """In their order. Raises what kept one from being acknowledged."""
+        limit = asyncio.timeout(patience)
+        try:
+            async with limit:
+                await self._until_acknowledged(records)
+        except TimeoutError as error:
+            if limit.expired():
+                raise _not_acknowledged(records, patience) from error
+            raise
+
+    async def _until_acknowledged(self, records: Sequence[OutputRecord | DeadLetter]) -> None:
         produce: Any = self._produce
-        async with asyncio.timeout(patience):
-            if inspect.iscoroutinefunction(produce):
-                for each in records:
-                    await produce(each)
-                return
-            for found in await asyncio.to_thread(lambda: [produce(each) for each in records]):  # it may block
-                if isinstance(found, Future):
-                    await asyncio.wrap_future(found)
-                elif found is not None:
-                    await found
+        if inspect.iscoroutinefunction(produce):
+            for each in records:
+                await produce(each)
+            return
+        for found in await asyncio.to_thread(lambda: [produce(each) for each in records]):  # it may block
+            if isinstance(found, Future):
+                await asyncio.wrap_future(found)
+            elif found is not None:
+                await found
 
 
 class _InContext:
