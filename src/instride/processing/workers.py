@@ -1,7 +1,9 @@
 """Handlers in threads, and coroutine handlers on an event loop. What is started when, the engine decides.
 
 Laws
-1. At most `concurrency` handlers at a time, for all partitions together. Threads are started when there is work.
+1. At most `concurrency` handlers at a time, for all partitions together. Threads are started when there is work. Of
+   those that wait one is woken at a time: when it has taken a record, and there is another one, it wakes the next. So
+   short work wakes few, and what an end makes startable waits for no poll.
 2. Each attempt in asyncio has a context of its own; in threads a context variable tells which. An asyncio task makes
    one attempt after the other, since a task for each is felt by all: until one was cancelled in it.
 3. Threads are daemons: a handler that never ends keeps no program alive. One whose time is out cannot be stopped: its
@@ -124,6 +126,7 @@ class ThreadWorkers:
         self._work = threading.Condition(desk.lock)
         self._threads: list[threading.Thread] = []
         self._idle = 0
+        self._waking = False
         self._closed = False
 
     def wake(self) -> None:
@@ -139,7 +142,13 @@ class ThreadWorkers:
                 thread = threading.Thread(target=self._run, name=name, daemon=True)
                 thread.start()
                 self._threads.append(thread)
-            self._work.notify(queued)
+            self._wake_one()
+
+    def _wake_one(self) -> None:
+        """Under the lock. Of those that wait, if none is on its way: that one wakes the next."""
+        if self._idle and not self._waking:
+            self._waking = True
+            self._work.notify()
 
     def _find_late(self) -> list[Job]:
         """Under the lock. Whose time is out since the last look; the oldest is first."""
@@ -195,6 +204,8 @@ class ThreadWorkers:
                 task = before if writes else None if ends else desk.next_task() if told else self._next()
                 if task is not None:
                     self._busy.add(me)
+                    if self._idle and not self._waking and desk.engine.has_next(desk.clock()):
+                        self._wake_one()
                     if self._timeout is not None and not task.writes_dead_letter:
                         self._timed[task] = desk.clock() + self._timeout
             if verdict is not None and before is not None:
@@ -236,6 +247,7 @@ class ThreadWorkers:
             self._idle += 1
             self._work.wait()
             self._idle -= 1
+            self._waking = False
         return task
 
     def _error_of(self, task: Job) -> BaseException | None:
