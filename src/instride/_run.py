@@ -174,17 +174,19 @@ class Run:
 
     def mark(self, offset: int, state: int, error: BaseException | None = None) -> bool:
         """Note what became of a record. False where it is not here, or its state does not allow it (law 2)."""
-        number = bisect_right(self._blocks, offset, key=_first) - 1
-        place = self._blocks[number].find(offset) if number >= 0 else -1
+        blocks = self._blocks
+        number = 0 if len(blocks) == 1 else bisect_right(blocks, offset, key=_first) - 1
+        place = blocks[number].find(offset) if number >= 0 else -1
         if place < 0:
             return False
-        block = self._blocks[number]
+        block = blocks[number]
         before = block.states[place]
         if before == FINISHED or (state == CANCELLED and before != UNDER_WAY):
             return False
         self.under_way += (state == UNDER_WAY) - (before == UNDER_WAY)
         block.states[place] = state
-        self.failures.pop(offset, None)
+        if self.failures:
+            self.failures.pop(offset, None)
         if error is not None:
             self.failures[offset] = error
         if state == FINISHED:

@@ -126,6 +126,36 @@ def test_what_cannot_run_ends_with_a_status(folder: Path, arguments: list[str], 
         assert running.end() == (code, [])
 
 
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (
+            ["nosuch:app"],
+            r"worker 0 cannot begin: 'nosuch:app': there is no module 'nosuch', neither in .* nor installed",
+        ),
+        (["billing:nosuch"], r"worker 0 cannot begin: 'billing:nosuch': .* has no 'nosuch'"),
+        (["billing:app", "--group-id", "g"], r"worker 0 cannot begin: bootstrap_servers is missing; .*"),
+    ],
+)
+def test_a_mistake_in_the_command_line_is_told_in_one_line(folder: Path, arguments: list[str], told: str) -> None:
+    with run(folder, *arguments) as running:
+        assert running.end() == (2, [])
+    expected = rf"instride run: {told}\ninstride run: worker 0 ended with status 2\n"
+    assert re.fullmatch(expected, running.errors), running.errors
+
+
+def test_a_mistake_in_the_users_module_is_told_with_its_place(folder: Path) -> None:
+    (folder / "wrong.py").write_text(
+        "from instride import Processor\napp = Processor(print, topics=[], concurrency=0)\n"
+    )
+    (folder / "lacks.py").write_text("import no_such_module_of_theirs\n")
+    for app, told in (("wrong:app", "wrong.py"), ("lacks:app", "lacks.py")):
+        with run(folder, app, "--settings", "billing:settings") as running:
+            assert running.end() == (2, [])
+        assert "Traceback" in running.errors
+        assert f'{told}", line' in running.errors
+
+
 @pytest.fixture
 def here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.chdir(folder)

@@ -158,6 +158,25 @@ def test_a_poisonous_record_goes_to_the_dead_letter_topic_and_its_neighbours_go_
     assert told[1]["instride.topic"] == topic.encode()
 
 
+def test_a_dead_letter_topic_that_does_not_exist_is_told_until_it_does(
+    kafka: LocalKafka, kafka_topic: Callable[..., str], group: str
+) -> None:
+    topic = kafka_topic(1)
+    letters = f"{topic}-letters"
+    fill(kafka, topic, {0: 1})
+
+    def handle(record: ConsumerRecord) -> None:
+        raise ValueError("bad")
+
+    with Processor(handle, topics=[topic], dead_letters=letters).running(**settings(kafka, group)) as running:
+        until(lambda: running.health().unwritten_letters)
+        (unwritten,) = running.health().unwritten_letters
+        assert str(unwritten.error) == f"{letters}: the cluster has no such topic, or hides it from this user"
+        kafka.create_topic(letters, partitions=1)
+        until(lambda: running.tally().dead_lettered == 1)
+    assert committed(kafka, group, *tps(topic, 0)) == {0: 1}
+
+
 @pytest.mark.parametrize("form", [in_threads, in_asyncio])
 def test_a_record_that_fails_for_good_ends_the_processor_with_its_error(
     kafka: LocalKafka, kafka_topic: Callable[..., str], group: str, form: Any

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from engine_help import Bench, desk_of, keyed
 from processing_help import P0
 
 from instride import ConsumerRecord, UnwrittenLetter
+from instride._processing import workers
 from instride._processing.dead_letters import DeadLetter
 from instride._processing.health import metrics, unwritten_letters
 from instride._processing.lifespan import AsyncLifespan
@@ -39,7 +41,17 @@ class Topic:
         self(letter)
 
 
-def failed(form: str, topic: Topic) -> Bench:
+class Silent:
+    """Never acknowledges anything."""
+
+    def __call__(self, letter: DeadLetter) -> Future[Any]:
+        return Future()
+
+    async def awaited(self, letter: DeadLetter) -> None:
+        await asyncio.Event().wait()
+
+
+def failed(form: str, topic: Topic | Silent) -> Bench:
     """One record, that is to become a dead letter, in this form of workers."""
     bench = Bench(after="dead-letter")
     headers = (("h", b"h" * 500),)
@@ -94,6 +106,18 @@ def test_what_has_no_smaller_form_is_tried_again_and_told(form: str) -> None:
     assert (found.partition, found.offset, type(found.error)) == (P0, 0, RecordTooLargeError)
     assert bench.engine.tally.dead_lettered == 0
     assert bench.commit()[P0][0] == 0
+
+
+@pytest.mark.parametrize("form", ["plain", "coroutine"])
+def test_a_letter_that_is_not_acknowledged_in_time_says_so(
+    form: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(workers, "_ACKNOWLEDGED", 0.0)
+    bench = failed(form, Silent())
+    (found,) = unwritten_letters(bench.engine)
+    assert isinstance(found.error, TimeoutError)
+    assert str(found.error) == "dlq: not acknowledged in 0 s"
+    assert caplog.messages[-1].endswith("s: TimeoutError: dlq: not acknowledged in 0 s")
 
 
 def test_a_letter_that_is_refused_is_told_until_it_is_written() -> None:

@@ -344,6 +344,41 @@ def test_what_is_given_up_before_the_deadline_lets_the_rest_go() -> None:
     assert (bench.engine.started, bench.engine.tally.abandoned) == (1, 2), "the other partition's goes on"
 
 
+@pytest.mark.rule("16")
+@pytest.mark.parametrize("order", ["none", "key", "partition"])
+def test_what_was_given_up_is_handled_again_when_it_is_reassigned(order: Any) -> None:
+    """The group asks for the partition, its deadline comes, and then the group lets us keep it after all."""
+    bench = Bench(order=order)
+    bench.submit(keyed(P0, "aba"))
+    given_up = bench.takes()
+    bench.engine.hold([P0])
+    assert bench.engine.give_up_of(P0) == given_up
+    bench.engine.hold([])
+    assert bench.end(given_up[0]) is None, "it is ignored"
+    handled = []
+    while (task := bench.engine.take(bench.now)) is not None:
+        handled.append(task.offset)
+        bench.end(task)
+    assert sorted(handled) == [0, 1, 2]
+    assert bench.commit() == {P0: (3, (), {})}
+    assert (bench.engine.queued, bench.engine.started, bench.engine.records) == (0, 0, 0)
+
+
+@pytest.mark.rule("16")
+def test_a_batch_that_was_given_up_is_handled_again_in_order() -> None:
+    bench = Bench(order="key", max_batch=3)
+    bench.submit(keyed(P0, "aab"))
+    given_up = bench.take_batch()
+    bench.engine.hold([P0])
+    bench.engine.give_up_of(P0)
+    bench.engine.hold([])
+    assert bench.end(given_up) is None
+    again = bench.take_batch()
+    assert offsets(again.tasks) == [0, 1, 2]
+    bench.end(again)
+    assert bench.commit() == {P0: (3, (), {})}
+
+
 def test_back_pressure_pauses_what_is_queued_and_resumes_at_half() -> None:
     bench = Bench(order="none", max_records=4)
     bench.submit(keyed(P0, "aaa"))

@@ -27,6 +27,7 @@ async def handle_async(record: ConsumerRecord[Any, Any]) -> None: ...
         ({"topics": "orders"}, TypeError, r'topics=\["orders"\]'),
         ({"topics": []}, ConfigError, "topics is empty"),
         ({"topics": [b"orders"]}, TypeError, "decode"),
+        ({"dead_letters": "orders"}, ConfigError, "dead_letters is one of its topics: orders"),
         ({"order": "keys"}, ConfigError, "partition, key, none"),
         ({"concurrency": 0}, ValueError, "concurrency"),
         ({"concurrency_per_partition": -1}, ValueError, "concurrency_per_partition"),
@@ -49,6 +50,11 @@ async def handle_async(record: ConsumerRecord[Any, Any]) -> None: ...
 def test_a_wrong_definition_is_refused(options: dict[str, Any], error: type[Exception], told: str) -> None:
     with pytest.raises(error, match=told):
         Processor(handle, **{"topics": ["orders"], **options})
+
+
+def test_topics_may_be_a_generator() -> None:
+    processor = Processor(handle, topics=(each for each in ["orders"]), dead_letters="letters")
+    assert repr(processor) == "Processor(handle, topics=['orders'], order='key')"
 
 
 def test_what_is_no_function_is_refused() -> None:

@@ -20,7 +20,12 @@ def target(text: str) -> Any:
         raise ConfigError(f"{text!r}: write module:name, such as billing:app for what billing.py calls app")
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, here)
-    found: Any = import_module(module)
+    try:
+        found: Any = import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise  # it is there, and imports one that is not
+        raise ConfigError(f"{text!r}: there is no module {error.name!r}, neither in {here} nor installed") from None
     for each in name.split("."):
         if not hasattr(found, each):
             raise ConfigError(f"{text!r}: {found!r} has no {each!r}")

@@ -13,8 +13,10 @@ import signal
 import sys
 import threading
 import traceback
+from pathlib import Path
 from typing import Any
 
+import instride
 from instride._cli.supervisor import CANNOT_BEGIN, FAILED
 from instride._cli.targets import settings_of, target
 from instride._processing.processor import Processor
@@ -28,8 +30,11 @@ def main(app: str, settings: str | None, bootstrap_servers: str | None, group_id
     threading.Thread(target=_watch_the_supervisor, name="instride-supervisor", daemon=True).start()
     try:
         running = loaded(app, settings_of(settings, bootstrap_servers, group_id), slot)
-    except BaseException:  # noqa: BLE001 - a module may raise anything
-        traceback.print_exc()
+    except BaseException as error:  # noqa: BLE001 - a module may raise anything
+        if isinstance(error, ConfigError) and _is_of_the_command_line(error):
+            print(f"instride run: worker {slot} cannot begin: {error}", file=sys.stderr)
+        else:
+            traceback.print_exc()
         return CANNOT_BEGIN
     try:
         run_with_signals(running)
@@ -49,6 +54,13 @@ def loaded(app: str, settings: dict[str, Any], slot: int) -> RunningProcessor:
         logging.basicConfig(level=logging.INFO, format=f"%(asctime)s worker {slot} %(levelname)s %(name)s: %(message)s")
     running: RunningProcessor = processor.running(**settings)
     return running
+
+
+def _is_of_the_command_line(error: BaseException) -> bool:
+    """Whether no code of the user's raised it, so that its text says all: a trace would only hide that."""
+    ours = str(Path(instride.__file__).parent)
+    files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
+    return all(each.startswith((ours, "<")) for each in files)
 
 
 def _watch_the_supervisor() -> None:

@@ -15,7 +15,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from instride._processing.dead_letters import DeadLetter, dead_letter
+from instride._processing.dead_letters import DeadLetter, dead_letter, text_of
 from instride._processing.engine import Batch, Engine, Job, Task, Verdict
 from instride._processing.failures import Step
 from instride._processing.outputs import OutputRecord, outputs_of, refuse_unrun
@@ -119,7 +119,8 @@ class Desk:
             attention = self.wants_attention()
         name = f"{task.lane.partition} at offset {task.offset}"
         if after is not None:
-            _logger.error("the dead letter of %s was not written, tried again in %.1f s: %s", name, after, error)
+            why = f"{type(error).__name__}: {text_of(error)}"
+            _logger.error("the dead letter of %s was not written, tried again in %.1f s: %s", name, after, why)
         elif not (task.over or task.is_skipped):
             _logger.warning("%s: dead letter written after %d attempts: %s", name, task.attempts, _told(task.error))
         return attention

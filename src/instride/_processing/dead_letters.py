@@ -31,6 +31,8 @@ _LARGEST: Final = 100_000_000
 """Bytes: the broker says what it takes; its default for a whole request is little more."""
 _BATCH: Final = 16_384
 """Bytes, as Java's: what is larger goes alone, so that none is refused for its neighbours' size."""
+_UNKNOWN_TOPIC_MS: Final = 5_000
+"""Until librdkafka says that a topic does not exist. Its default is 30 s, as long as we wait: nobody was told why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,6 +127,7 @@ class ConfluentProduce:
             "partitioner": "murmur2_random",  # Java's, for equal keys
             "message.max.bytes": _LARGEST,
             "batch.size": _BATCH,
+            "topic.metadata.propagation.max.ms": _UNKNOWN_TOPIC_MS,
         }
         self._make = partial(Producer, {**confluent_settings(settings), **ours})
         self._producer: Any = None
@@ -167,6 +170,8 @@ class ConfluentProduce:
 
 
 def _refused(letter: DeadLetter | OutputRecord, error: Any) -> Exception:
+    if error.name() in ("_UNKNOWN_TOPIC", "UNKNOWN_TOPIC_OR_PART"):
+        return ConnectionError(f"{letter.topic}: the cluster has no such topic, or hides it from this user")
     if error.name() != "MSG_SIZE_TOO_LARGE":
         return ConnectionError(f"the broker did not take it: {error}")
     size = len(letter.value or b"")

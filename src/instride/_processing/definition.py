@@ -150,13 +150,14 @@ def definition(
     unknown = options.keys() - AnyOptions.__annotations__.keys()
     if unknown:
         raise TypeError(f"{verb} does not know {sorted(unknown)}; settings of the consumer are given to run or running")
+    names = _topics(verb, topics)
     concurrency = _positive(verb, options, "concurrency", 32)
     is_async = _is_async(handler)
     return Definition(
         name=getattr(handler, "__qualname__", type(handler).__name__),
         handler=in_arrow(handler, is_async=is_async) if _is_arrow(verb, options, reader) else handler,
         is_async=is_async,
-        topics=_topics(verb, topics),
+        topics=names,
         reader=reader,
         plan=EnginePlan(
             order=_order(verb, options),
@@ -179,7 +180,7 @@ def definition(
         ),
         concurrency=concurrency,
         processes=_processes(verb, options, concurrency, is_async=is_async),
-        dead_letters=options.get("dead_letters"),
+        dead_letters=_dead_letters(verb, names, options),
         output=options.get("output"),
         produce=options.get("produce"),
         timeout=_timeout(verb, options),
@@ -215,6 +216,15 @@ def _on_deadline(verb: str, options: AnyOptions) -> OnDeadline:
     found = options.get("on_deadline", "wait")
     if found not in get_args(OnDeadline):
         raise ConfigError(f"{verb}: on_deadline must be one of {', '.join(get_args(OnDeadline))}; it is {found!r}")
+    return found
+
+
+def _dead_letters(verb: str, topics: tuple[str, ...], options: AnyOptions) -> str | None:
+    found = options.get("dead_letters")
+    if found is not None and found in topics:
+        raise ConfigError(
+            f"{verb}: dead_letters is one of its topics: {found}; a record that fails would come for ever"
+        )
     return found
 
 

@@ -17,7 +17,8 @@ Laws (rules 16 and 18 of docs/rebalance.md)
 5. A record that fails for good ("stop") ends the processing: nothing more is started, and its partition's commits stay
    before it.
 6. Of a held partition nothing is started. A hand-over waits for what is started and for the commit of what is finished
-   and tried, for nothing else; so a partition without these is released: its queue is dropped.
+   and tried, for nothing else; so a partition without these is released: its queue is dropped. What was given up before
+   the deadline is queued again if the partition is reassigned.
 7. Where the group had no offset of a partition, where it begins is committed before its first record is started.
 8. With `max_batch` records of one partition are started together, in order, as soon as there are so many or the first
    has waited for `max_wait`. A batch may have several records of a key; the next of that key wait for all of it. When
@@ -157,6 +158,13 @@ class Task:
         self.spared_at = -1
         self.canceller: Callable[[], object] | None = None
 
+    def copy(self) -> Task:
+        """The same work, not given up."""
+        found = Task(self.record, self.lane, self.key, self.size)
+        for name in ("alone", "attempts", "error", "is_skipped", "since", "spared_at", "writes_dead_letter"):
+            setattr(found, name, getattr(self, name))
+        return found
+
 
 class Batch:
     """Records of one partition that are handled by one call (law 8). To its executor it looks like a task."""
@@ -224,9 +232,9 @@ class Lane:
 
     fresh: startable, in order. again: startable, by offset: those that had to wait for their key or their next attempt.
     behind: of each key that is on its way, those that wait for it. pending: not looked at before `base` is known.
-    later: how many wait for their next attempt. guard: law 11, as long as it has a say. jobs: calls of handlers at
-    work. noted: when its next batch is due. progress_at: when a record of it was finished last, or the first came that
-    is not. version rises with each thing that a commit would tell.
+    given_up: by `give_up_of`, while it is held. later: how many wait for their next attempt. guard: law 11, as long as
+    it has a say. jobs: calls of handlers at work. noted: when its next batch is due. progress_at: when a record of it
+    was finished last, or the first came that is not. version rises with each thing that a commit would tell.
     """
 
     __slots__ = (
@@ -237,6 +245,7 @@ class Lane:
         "committed",
         "epoch",
         "fresh",
+        "given_up",
         "guard",
         "held",
         "jobs",
@@ -272,6 +281,7 @@ class Lane:
         self.behind: dict[Any, deque[Task] | None] = {}
         self.pending: list[ConsumerRecord] = []
         self.started: dict[int, Task] = {}
+        self.given_up: list[Task] = []
         self.attempts: dict[int, int] = {}
         self.remembered: Remembered = Remembered()
         self.topic_id: UUID | None = None
@@ -452,20 +462,22 @@ class Engine:
             lane.pending += records
 
     def _queue(self, lane: Lane, records: Iterable[ConsumerRecord]) -> None:
-        key_of = self._key_of
-        done = _Within(lane.remembered.finished)
+        by_key, key = self.plan.order == "key", b"" if self.plan.order == "partition" else None
+        size_of, now, guard = self._size, self._now, lane.guard
+        done = _Within(lane.remembered.finished) if lane.remembered.finished else None
         for record in records:
-            key = key_of(record)
-            task = Task(record, lane, key, self._size(record))
-            task.since = self._now
-            if record.offset in done:
+            if by_key:
+                key = record.key
+            task = Task(record, lane, key, size_of(record))
+            task.since = now
+            if done is not None and task.offset in done:
                 self._was_finished_before(lane, task)
                 continue
             if task.offset in lane.remembered.attempts:
                 self._was_tried_before(lane, task)
-            if lane.guard is not None and lane.guard.has_died and lane.guard.accused == task.offset:
-                self.died.append((task, lane.guard.deaths))
-                if self._is_over_by_deaths(lane.guard, task):
+            if guard is not None and guard.has_died and guard.accused == task.offset:
+                self.died.append((task, guard.deaths))
+                if self._is_over_by_deaths(guard, task):
                     continue
             if key is None:
                 lane.fresh.append(task)
@@ -479,12 +491,6 @@ class Engine:
                 lane.behind[key] = None
                 lane.fresh.append(task)
         self._changed(lane)
-
-    def _key_of(self, record: ConsumerRecord) -> Any:
-        order = self.plan.order
-        if order == "key":
-            return record.key
-        return b"" if order == "partition" else None
 
     def _was_finished_before(self, lane: Lane, task: Task) -> None:
         lane.queued -= 1
@@ -547,7 +553,7 @@ class Engine:
         self.queued -= lane.queued
         lane.queued = lane.later = lane.jobs = 0
         lane.released = True
-        for each in (lane.fresh, lane.again, lane.behind, lane.pending):
+        for each in (lane.fresh, lane.again, lane.behind, lane.pending, lane.given_up):
             each.clear()
         self._unpause(lane)
         lists: tuple[dict[tuple[str, int], Lane], ...] = (
@@ -687,7 +693,8 @@ class Engine:
 
     def has_next(self, now: float) -> bool:
         """Whether something may be started; then it is of the first in `_turns`."""
-        self._now = max(self._now, now)
+        if now > self._now:  # noqa: PLR1730 - max() is a call, for each record
+            self._now = now
         if self._later and self._later[0][0] <= now:
             self._wake(now)
         while self._aging and self._aging[0][0] <= now:
@@ -804,7 +811,8 @@ class Engine:
         """
         if job.over:
             return None
-        self._now = max(self._now, now)
+        if now > self._now:  # noqa: PLR1730 - max() is a call, for each record
+            self._now = now
         self._count_attempt(now - job.since)
         if self.breaker is not None and not self.breaker.ended(job, error, self._now):
             return self._spare(job, error, chance)
@@ -938,7 +946,8 @@ class Engine:
         tally = self.tally
         tally.attempts += 1
         tally.seconds += seconds
-        tally.longest = max(tally.longest, seconds)
+        if seconds > tally.longest:  # noqa: PLR1730 - as above
+            tally.longest = seconds
 
     def wrote(self, task: Task, error: BaseException | None, now: float, chance: float) -> float | None:
         """A dead letter (or a skip, law 10) was written, or could not be: then the seconds until it is tried again."""
@@ -989,8 +998,12 @@ class Engine:
         lane.run.mark(task.offset, FINISHED)
         lane.progress_at = self._now
         lane.since += 1
-        lane.attempts.pop(task.offset, None)
-        self._count(lane, -1, -task.size)
+        if lane.attempts:
+            lane.attempts.pop(task.offset, None)
+        lane.records -= 1  # `_count`, without a call for each record
+        lane.size -= task.size
+        self.records -= 1
+        self.bytes -= task.size
         if task.key is not None and releases:
             lane.release_key(task.key)
         self.uncommitted += 1
@@ -1128,12 +1141,26 @@ class Engine:
     def _reassigned(self, lane: Lane) -> None:
         del self._held[lane.partition]
         lane.held = False
+        self._queue_given_up(lane)
         self._changed(lane)
 
+    def _queue_given_up(self, lane: Lane) -> None:
+        """Its hand-over does not take place, so there is no next owner who handles these. Of each key the last is put
+        there first."""
+        given_up, lane.given_up = lane.given_up, []
+        first = {task.key: task for task in reversed(given_up)}
+        for task in reversed(given_up):
+            self._queue_again(task.copy(), is_first=task.key is None or first[task.key] is task)
+
     def give_up_of(self, partition: tuple[str, int]) -> list[Task]:
-        """What is at work of a held partition, in order: its results are ignored, and its hand-over waits no more."""
+        """What is at work of a held partition, in order: its results are ignored, and its hand-over waits no more. If
+        the partition is reassigned instead, these are handled again."""
         lane = self._held.get(partition)
-        return [] if lane is None else self._give_up(lane)
+        if lane is None:
+            return []
+        given_up = self._give_up(lane)
+        lane.given_up += given_up
+        return given_up
 
     def is_urgent(self) -> bool:
         """Whether a held partition waits for nothing but a commit."""

@@ -1,7 +1,9 @@
 """Handlers in threads, and coroutine handlers on an event loop. What is started when, the engine decides.
 
 Laws
-1. At most `concurrency` handlers at a time, for all partitions together. Threads are started when there is work.
+1. At most `concurrency` handlers at a time, for all partitions together. Threads are started when there is work. Of
+   those that wait one is woken at a time: when it has taken a record, and there is another one, it wakes the next. So
+   short work wakes few, and what an end makes startable waits for no poll.
 2. Each attempt in asyncio has a context of its own; in threads a context variable tells which. An asyncio task makes
    one attempt after the other, since a task for each is felt by all: until one was cancelled in it.
 3. Threads are daemons: a handler that never ends keeps no program alive. One whose time is out cannot be stopped: its
@@ -18,7 +20,7 @@ import logging
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from contextvars import Context
 from functools import partial
@@ -50,9 +52,16 @@ def produce_all(
     assert produce is not None
     for found in [produce(each) for each in records]:
         if isinstance(found, Future):
-            found.result(patience)
+            wait([found], patience)
+            if not found.done():
+                raise _not_acknowledged(records, patience)
+            found.result()
         elif found is not None:
             raise ConfigError("produce returned an awaitable to a plain handler; return None or a concurrent Future")
+
+
+def _not_acknowledged(records: Sequence[OutputRecord | DeadLetter], patience: float) -> TimeoutError:
+    return TimeoutError(f"{records[0].topic}: not acknowledged in {patience:g} s")
 
 
 def write_letter(desk: Desk, produce: Produce | None, task: Task) -> None:
@@ -117,6 +126,7 @@ class ThreadWorkers:
         self._work = threading.Condition(desk.lock)
         self._threads: list[threading.Thread] = []
         self._idle = 0
+        self._waking = False
         self._closed = False
 
     def wake(self) -> None:
@@ -132,7 +142,13 @@ class ThreadWorkers:
                 thread = threading.Thread(target=self._run, name=name, daemon=True)
                 thread.start()
                 self._threads.append(thread)
-            self._work.notify(queued)
+            self._wake_one()
+
+    def _wake_one(self) -> None:
+        """Under the lock. Of those that wait, if none is on its way: that one wakes the next."""
+        if self._idle and not self._waking:
+            self._waking = True
+            self._work.notify()
 
     def _find_late(self) -> list[Job]:
         """Under the lock. Whose time is out since the last look; the oldest is first."""
@@ -188,6 +204,8 @@ class ThreadWorkers:
                 task = before if writes else None if ends else desk.next_task() if told else self._next()
                 if task is not None:
                     self._busy.add(me)
+                    if self._idle and not self._waking and desk.engine.has_next(desk.clock()):
+                        self._wake_one()
                     if self._timeout is not None and not task.writes_dead_letter:
                         self._timed[task] = desk.clock() + self._timeout
             if verdict is not None and before is not None:
@@ -229,6 +247,7 @@ class ThreadWorkers:
             self._idle += 1
             self._work.wait()
             self._idle -= 1
+            self._waking = False
         return task
 
     def _error_of(self, task: Job) -> BaseException | None:
@@ -381,17 +400,26 @@ class LoopWorkers:
 
     async def _produce_all(self, records: Sequence[OutputRecord | DeadLetter], patience: float) -> None:
         """In their order. Raises what kept one from being acknowledged."""
+        limit = asyncio.timeout(patience)
+        try:
+            async with limit:
+                await self._until_acknowledged(records)
+        except TimeoutError as error:
+            if limit.expired():
+                raise _not_acknowledged(records, patience) from error
+            raise
+
+    async def _until_acknowledged(self, records: Sequence[OutputRecord | DeadLetter]) -> None:
         produce: Any = self._produce
-        async with asyncio.timeout(patience):
-            if inspect.iscoroutinefunction(produce):
-                for each in records:
-                    await produce(each)
-                return
-            for found in await asyncio.to_thread(lambda: [produce(each) for each in records]):  # it may block
-                if isinstance(found, Future):
-                    await asyncio.wrap_future(found)
-                elif found is not None:
-                    await found
+        if inspect.iscoroutinefunction(produce):
+            for each in records:
+                await produce(each)
+            return
+        for found in await asyncio.to_thread(lambda: [produce(each) for each in records]):  # it may block
+            if isinstance(found, Future):
+                await asyncio.wrap_future(found)
+            elif found is not None:
+                await found
 
 
 class _InContext:
