@@ -197,6 +197,15 @@ def test_an_oversized_frame() -> None:
     assert isinstance(connection.failure, FrameTooLargeError)
 
 
+@pytest.mark.parametrize(("most_bytes", "refused"), [(0, 0), (300_000, 0), (200_000, 250_000)])
+def test_a_fetch_says_how_long_its_response_may_be(most_bytes: int, refused: int) -> None:
+    connection = connected({1: (4, 12)})
+    connection.send(5, api.Fetch(partitions=(), max_wait=0.0, min_bytes=1, max_bytes=1000, most_bytes=most_bytes))
+    connection.receive_data(struct.pack(">ii", 250_000, 1) + bytes(100_000))
+    failure = connection.failure
+    assert (failure.length if isinstance(failure, FrameTooLargeError) else 0) == refused
+
+
 def test_not_kafka() -> None:
     connection = Connection(client_id="test", max_frame_bytes=1 << 30)
     connection.handshake()

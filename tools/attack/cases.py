@@ -266,7 +266,6 @@ class LargestValues(LargeValues):
     seconds=4.0,
     most_seconds=90.0,
     works=0.5,
-    known="while an application works on such a value, up to three more come",
     settings={"max_poll_records": 20, "request_timeout": 30.0},
 )
 class LargestValuesAsTheyAre(LargestValues):

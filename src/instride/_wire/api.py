@@ -374,6 +374,7 @@ class Fetch:
     fetch that names everything. topics: the names of what is known, by id. forgotten: what the session is to lose.
     named: name topics by name even where ids are known.
     max_decompressed_bytes: bound of a record batch in the response; the broker is not told.
+    most_bytes: a longer response is not received, for want of memory; its connection fails. 0: what is bounded anyway.
     """
 
     partitions: tuple[FetchPartition, ...]
@@ -389,6 +390,7 @@ class Fetch:
     named: bool = False
     rack: str = ""
     max_decompressed_bytes: int = 64 << 20
+    most_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1357,7 +1357,8 @@ def _fetch_needs(request: Fetch) -> Needs:
 
 def _fetch_most_bytes(request: Fetch) -> int:
     """What was requested, or one larger batch (a broker gives that whole, KIP-74), and all that is not records."""
-    return max(request.max_bytes, request.max_decompressed_bytes) + LARGE_BYTES
+    most = max(request.max_bytes, request.max_decompressed_bytes) + LARGE_BYTES
+    return min(most, request.most_bytes) if request.most_bytes else most
 
 
 FETCH = Codec(

@@ -183,7 +183,7 @@ class FrameBuffer:
         most = self._max_frame_bytes if self._most_bytes is None else self._most_bytes(number)
         if most is None or length > most:
             why = "for which no request waits" if most is None else f"{most} are the most for what was asked"
-            self.failure = FrameTooLargeError(f"a frame of {length} bytes was announced, {why}")
+            self.failure = FrameTooLargeError(f"a frame of {length} bytes was announced, {why}", length=length)
         return self.failure is None
 
     def _begin_large(self, length: int, start: int, end: int) -> None:

@@ -33,7 +33,14 @@ class ProtocolError(KafkaError):
 
 
 class FrameTooLargeError(ProtocolError):
-    """A frame states a length that is negative or over ``max_frame_bytes``. Nothing was allocated for it."""
+    """A frame states a length that is negative or over ``max_frame_bytes``. Nothing was allocated for it.
+
+    length: where it was more than its request allows: how long it was to be; else 0.
+    """
+
+    def __init__(self, message: str, *, length: int = 0) -> None:
+        super().__init__(message)
+        self.length = length
 
 
 class UnsupportedVersionError(ProtocolError):

@@ -61,6 +61,11 @@ C4. prefetch="total" (KIP-41's heuristic 1): besides, fewer than max_poll_record
     Both mean nothing where max_poll_records is -1; else nothing is fetched ahead: nobody has counted what came.
 C5. A slow partition, full of what nobody consumes, never stops another; what is buffered of one that is paused or to be
     revoked, or of which a record cannot be deserialized, does not count for the others.
+C6. A broker sends one batch at least for the first partition of a response, however large (KIP-74). So a fetch says how
+    long its response may be: as long as is usual, or as all that is free of fetch_buffer_bytes and that no fetch in
+    flight may fill. A longer one is not received. Its lane then waits until so much is free; while it waits no other
+    fetch leaves, and what came of partitions that cannot be decoded (as of paused ones) is let go of. Where nothing is
+    left that a poll could take, so much need not be free: one such response is in flight at a time.
 
 Laws of the fetch sessions (KIP-227): a broker remembers a lane's partitions, and each fetch says only what has changed
 S1. A session belongs to one lane, with one fetch in flight at a time. Its first fetch names everything (epoch 0); those
@@ -100,7 +105,14 @@ from instride._core.ownership import Ownership
 from instride._wire import api
 from instride._wire.chunk import RecordChunk
 from instride.config import ConsumerConfig
-from instride.errors import KafkaError, ProtocolError, TopicAuthorizationFailedError, TransportError, error_for_code
+from instride.errors import (
+    FrameTooLargeError,
+    KafkaError,
+    ProtocolError,
+    TopicAuthorizationFailedError,
+    TransportError,
+    error_for_code,
+)
 from instride.errors.broker import name_of_code
 from instride.errors.codes import ErrorCategory, ErrorCode, of_category
 from instride.records import TopicPartition
@@ -119,12 +131,19 @@ __all__ = [
     "requested_bytes",
     "response_bytes",
     "share",
+    "usual_bytes",
 ]
 
 # -- capacity
 
 # A batch that is this small passes when nothing of its partition is buffered (C3).
 _SMALL_BYTES = 16 << 10
+# What a usual response has besides what was requested (C6): brokers allow batches of a MiB by default. Its partition's
+# name, and whatever else is not records.
+_LARGER_BATCH = 5 << 18
+_PARTITION_BYTES = 512
+# In so many responses of its lane after a large one, and two for each partition, another one is expected.
+_REMEMBERED = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,6 +218,11 @@ class DecodingCapacity:
 def decoding_capacity(config: ConsumerConfig, owned: AssignedPartitions) -> DecodingCapacity:
     left = config.fetch_buffer_bytes // 2 - owned.kept_bytes
     return DecodingCapacity(share=share(config, owned.sharers), left=left, waiting=owned.flowing_kept_bytes)
+
+
+def usual_bytes(config: ConsumerConfig, partitions: int) -> int:
+    """C6: how long a response of so many partitions may always be: with a batch that is larger than was requested."""
+    return response_bytes(config) + _LARGER_BATCH + partitions * _PARTITION_BYTES
 
 
 def share(config: ConsumerConfig, partitions: int) -> int:
@@ -283,6 +307,10 @@ class FetchSession:
         self._without_id += _has_no_id(wanted)
         if before is None or before.topic_id is not wanted.topic_id:
             self._topics[wanted.topic_id] = wanted.topic
+
+    def put_last(self, key: api.Partition) -> None:
+        """In the order of fetches that name everything."""
+        self._table[key] = self._table.pop(key)
 
     def drop(self, key: api.Partition) -> None:
         self._take_out(key)
@@ -389,6 +417,9 @@ class _Lane:
     suspects: each is fetched alone, without the session (law 4).
     named_at: when its session last named everything.
     early: how many responses running came early and without records. ready_at: before that no fetch is sent (law 12).
+    turn: where a fetch that names everything begins: each of its own, lest two in step begin at the same ones for ever.
+    needs: how long its next response is expected to be, where that is more than usual; for `remembers` responses (C6).
+    most_bytes: how long the response to its last fetch may be; reserved: how much longer than usual, while in flight.
     left: in the session, and to be dropped. again: to be looked at once the fetch has its response.
     None of them is a set: the same inputs give the same requests, whatever the hashes of a process.
     """
@@ -400,11 +431,16 @@ class _Lane:
         "in_flight",
         "key",
         "left",
+        "most_bytes",
         "named_at",
+        "needs",
         "own",
         "ready_at",
+        "remembers",
+        "reserved",
         "session",
         "suspects",
+        "turn",
         "unproven",
         "unsure",
     )
@@ -423,6 +459,19 @@ class _Lane:
         self.named_at = 0.0
         self.early = 0
         self.ready_at = 0.0
+        self.needs = self.remembers = self.reserved = self.most_bytes = self.turn = 0
+
+    def expect(self, nbytes: int, partitions: int) -> None:
+        """C6. A large batch comes at the head of a response only: each of the partitions may have its turn before."""
+        self.needs, self.remembers = nbytes, _REMEMBERED + 2 * partitions
+
+    def came_whole(self, nbytes: int, usual: int, partitions: int) -> None:
+        """C6, of a response with so many bytes of records."""
+        if nbytes + _LARGER_BATCH > usual:
+            self.expect(nbytes + nbytes // 16, partitions)
+        elif self.needs:
+            self.remembers -= 1
+            self.needs *= self.remembers > 0
 
     def asks_for(self, assigned: AssignedPartition) -> bool:
         """Whether a fetch of it, as it is now, is under way."""
@@ -431,7 +480,11 @@ class _Lane:
     @property
     def idle(self) -> bool:
         """Whether no fetch is in flight, no partition is fetched alone, and the session names none."""
-        return self.in_flight is None and not self.suspects and not len(self.session)
+        return self.in_flight is None and not self.has_something_to_fetch
+
+    @property
+    def has_something_to_fetch(self) -> bool:
+        return bool(self.suspects) or len(self.session) > 0
 
     def came(self, *, empty: bool, sent_at: float, wait: float, now: float) -> None:
         """Law 12, of a response. empty: without records. wait: for how long the broker might hold the fetch back."""
@@ -485,8 +538,9 @@ class Fetcher:
         self._node_backoff: dict[int, Backoff] = {}
         self._unreadable: set[LaneKey] = set()
         self._throttled: dict[int, float] = {}
-        self._turn = 0
-        self._decoding_turn = 0
+        self._sent = self._decoding_turn = 0
+        # C6: the lanes that wait, the first one first.
+        self._short: dict[_Lane, None] = {}
         # C3: the queue; of each, in how many turns others were decoded while it was the first.
         self._passed_over: dict[AssignedPartition, int] = {}
         # Turns of the machine (law 9): from which on what came is decoded, which left that to the next one, which sent
@@ -500,7 +554,7 @@ class Fetcher:
     def waits_for_capacity(self) -> bool:
         """Whether something may be fetched or decoded as soon as it is known that more was consumed."""
         owned, config = self._owned(), self._context.config
-        blocked = self._full or config.prefetch != "bytes" or owned.undecoded()
+        blocked = self._full or self._short or config.prefetch != "bytes" or owned.undecoded()
         return bool(blocked) or owned.kept_bytes >= share(config, owned.sharers)
 
     def poll(self, now: float) -> float:
@@ -519,17 +573,52 @@ class Fetcher:
 
     def _send_all(self, now: float) -> float:
         """Returns when the next one may be sent."""
-        wake = float("inf")
-        for lane in self._lanes.values():
-            if lane.in_flight is None and (lane.suspects or len(lane.session)):
-                node_id = lane.key[0]
-                backoff = self._node_backoff.setdefault(node_id, self._context.backoff())
-                ready_at = max(backoff.ready_at, self._throttled.get(node_id, 0.0), lane.ready_at)
-                if now >= ready_at:
-                    self._send(lane, now)
-                else:
-                    wake = min(wake, ready_at)
+        wake, waits = float("inf"), False
+        for lane in (*self._short, *(each for each in self._lanes.values() if each not in self._short)):
+            if lane.in_flight is not None or not lane.has_something_to_fetch:
+                self._short.pop(lane, None)
+                continue
+            node_id = lane.key[0]
+            backoff = self._node_backoff.setdefault(node_id, self._context.backoff())
+            ready_at = max(backoff.ready_at, self._throttled.get(node_id, 0.0), lane.ready_at)
+            if now < ready_at:
+                wake = min(wake, ready_at)
+                continue
+            waits = waits or not self._reserve(lane)
+            if waits:
+                self._short[lane] = None
+            else:
+                self._short.pop(lane, None)
+                self._send(lane, now)
         return wake
+
+    def _reserve(self, lane: _Lane) -> bool:
+        """C6: whether its next fetch may leave. Where only one response may be large, that one may be of any length."""
+        config, owned = self._context.config, self._owned()
+        usual = usual_bytes(config, max(1, len(lane.session)))
+        if lane.needs > max(usual, self._free()):
+            self._let_go()
+        free = self._free()
+        if lane.needs <= max(usual, free):
+            lane.reserved, lane.most_bytes = max(0, free - usual), max(usual, free)
+            return True
+        if owned.flowing_kept_bytes or owned.undecoded() or any(each.reserved for each in self._lanes.values()):
+            return False
+        lane.reserved, lane.most_bytes = lane.needs, 0
+        return True
+
+    def _free(self) -> int:
+        """C6."""
+        owned = self._owned()
+        held = owned.kept_bytes + sum(each.undecoded_bytes for each in owned.undecoded())
+        return self._context.config.fetch_buffer_bytes - held - sum(each.reserved for each in self._lanes.values())
+
+    def _let_go(self) -> None:
+        """C6."""
+        for assigned in self._owned().undecoded():
+            if not assigned.fetchable:
+                assigned.undecoded = ()
+                self._context.touch()
 
     def end(self, now: float) -> None:
         """The consumer closes: fetch no more, and let the brokers forget the sessions. Nobody awaits the responses."""
@@ -640,6 +729,7 @@ class Fetcher:
         lane = self._lanes.get(key)
         if lane is None:
             lane = self._lanes[key] = _Lane(key)
+            lane.turn = self._sent
         return lane
 
     def _wait_until(self, assigned: AssignedPartition, then: float) -> None:
@@ -689,7 +779,8 @@ class Fetcher:
     def _send(self, lane: _Lane, now: float) -> None:
         node_id, role = lane.key
         broker = self._cluster.brokers[node_id]
-        self._turn += 1
+        self._sent += 1
+        lane.turn += 1
         self._sent_in = self._context.turn
         if lane.suspects:  # law 4; the others of its broker wait for this response
             suspect = next(iter(lane.suspects))
@@ -702,7 +793,7 @@ class Fetcher:
         self._context.connections.send(
             ConnectionKey(role, node_id),
             (broker.host, broker.port),
-            self._request(state, wait),
+            self._request(state, wait, lane.most_bytes),
             lambda result, then: self._on_response(lane, fences, state, result, then, sent=(now, wait)),
             now,
             timeout=self._context.config.request_timeout + self._context.config.fetch_max_wait,
@@ -711,12 +802,12 @@ class Fetcher:
     def _ask_session(self, lane: _Lane, now: float) -> FetchSessionState:
         """Law 10."""
         renew = now - lane.named_at >= self._context.config.metadata_max_age
-        state = lane.session.ask(self._turn, renew=renew)
+        state = lane.session.ask(0 if lane.needs else lane.turn, renew=renew)
         if state.names_everything:
             lane.named_at = now
         return state
 
-    def _request(self, state: FetchSessionState, max_wait: float) -> api.Fetch:
+    def _request(self, state: FetchSessionState, max_wait: float, most_bytes: int = 0) -> api.Fetch:
         config = self._context.config
         return api.Fetch(
             partitions=state.partitions,
@@ -732,6 +823,7 @@ class Fetcher:
             read_committed=config.isolation_level == "read_committed",
             rack=config.client_rack or "",
             max_decompressed_bytes=config.max_decompressed_bytes,
+            most_bytes=most_bytes,
         )
 
     def _wait(self, lane: _Lane) -> float:
@@ -753,7 +845,7 @@ class Fetcher:
         sent: tuple[float, float],
     ) -> None:
         """sent: when, and for how long the broker might hold the fetch back."""
-        lane.in_flight = None
+        lane.in_flight, lane.reserved = None, 0
         self._context.touch()
         if isinstance(result, api.FetchResponse):
             lane.came(empty=not _has_records(requested, result), sent_at=sent[0], wait=sent[1], now=now)
@@ -768,6 +860,12 @@ class Fetcher:
         self, lane: _Lane, fences: Fences, requested: FetchSessionState, result: api.Response | Exception, now: float
     ) -> None:
         node_id = lane.key[0]
+        if isinstance(result, FrameTooLargeError):
+            lane.expect(result.length if lane.most_bytes else 0, len(fences))
+            if lane.needs:
+                self._context.log(logging.DEBUG, f"node {node_id} has {result.length} bytes: there is no capacity yet")
+                lane.session.failed()
+                return
         if not isinstance(result, api.FetchResponse) or result.error:
             code, error = result.error if isinstance(result, api.FetchResponse) else 0, _error_of(result)
             note_fetch(self._owned(), fences, str(error))
@@ -779,6 +877,9 @@ class Fetcher:
             return
         if fences is lane.fences:
             lane.session.response_received(result)
+            if lane.needs and requested.partitions:
+                head = requested.partitions[0]
+                lane.session.put_last((head.topic, head.partition))
         self._node_backoff[node_id].succeeded()
         self._unreadable.discard(lane.key)
         if result.throttle_time > 0:
@@ -787,6 +888,8 @@ class Fetcher:
         note_fetch(self._owned(), proven, "")
         for partition in proven:
             lane.unproven.pop(partition, None)
+        came = sum(each.undecoded.length for each in result.partitions.values() if each.undecoded is not None)
+        lane.came_whole(came, usual_bytes(self._context.config, len(fences)), len(fences))
         self._take_partitions(node_id, fences, requested, result, now)
         self._end_unknown_ends(lane, fences)
 
