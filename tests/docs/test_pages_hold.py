@@ -20,7 +20,7 @@ PLACES = ["", "docs", "src", "src/instride", "tests"]
 
 FILES = {path.name for folder in ("src", "tests", "tools") for path in (ROOT / folder).rglob("*.*")}
 ERRORS = set(re.findall(r"^class (\w+Error)\b", "\n".join(map(Path.read_text, ROOT.glob("src/**/*.py"))), re.MULTILINE))
-NOT_OURS = {"KafkaException"}  # confluent-kafka's
+NOT_OURS = {"KafkaException", "ProducerFencedError"}  # confluent-kafka's, kafka-python's
 pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
 
