@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextvars import copy_context
 from itertools import count
 from typing import Any
 
@@ -41,6 +42,11 @@ def until(holds: Callable[[], bool]) -> None:
 
 
 def handle_all(found: Bench) -> None:
+    """In a context of its own: what a handler may ask of its attempt ends with it."""
+    copy_context().run(_handle_all, found)
+
+
+def _handle_all(found: Bench) -> None:
     desk = desk_of(found.engine)
     task = desk.next_task()
     while task is not None:
