@@ -5,6 +5,9 @@
 A first member owns 12 partitions, which are written all the time; a second joins. For each partition that moves: from
 the poll after which the first member has it no more, to the poll in which the second one returns a record of it. Both
 are processes, seen from outside: a client whose poll tells late that a partition is gone looks better than it is.
+
+"Rebalances" are the generations that the broker's log names for a group, from the second member's start until all its
+partitions have moved: the most of any round.
 """
 
 from __future__ import annotations
@@ -15,6 +18,8 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "kafka"))
@@ -65,7 +70,14 @@ class Watched:
         self.peer.end()
 
 
-def hand_over(kafka: LocalKafka, first: str, second: str, topic: str, folder: Path) -> list[float]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandOver:
+    seconds: list[float]
+    """Without an owner, for each partition that moved."""
+    rebalances: int
+
+
+def hand_over(kafka: LocalKafka, first: str, second: str, topic: str, folder: Path) -> HandOver:
     kafka.create_topic(topic, partitions=PARTITIONS)
     stop = threading.Event()
     feeder = threading.Thread(target=feed, args=(kafka.bootstrap_servers, topic, stop))
@@ -74,16 +86,24 @@ def hand_over(kafka: LocalKafka, first: str, second: str, topic: str, folder: Pa
     try:
         wait(lambda: len(owner.first) == PARTITIONS)
         time.sleep(3.5)  # more than one heartbeat, at any phase
+        before = generations(kafka, topic)
         joins = Watched(start(second, kafka, topic, topic, f"{topic}-b", folder, settings_of(second)))
         try:
             wait(lambda: len(joins.first) == PARTITIONS // 2)
+            rebalances = generations(kafka, topic) - before
         finally:
             joins.end()
     finally:
         owner.end()
         stop.set()
         feeder.join()
-    return [joins.first[each] - owner.released[each] for each in joins.first if each in owner.released]
+    seconds = [joins.first[each] - owner.released[each] for each in joins.first if each in owner.released]
+    return HandOver(seconds=seconds, rebalances=rebalances)
+
+
+def generations(kafka: LocalKafka, group: str) -> int:
+    """How many the broker's log names: the coordinator logs a line for each one that all members have joined."""
+    return kafka.log().count(f"Stabilized group {group} generation ")
 
 
 def settings_of(kind: str) -> dict[str, object]:
@@ -113,19 +133,25 @@ def main() -> None:
     parser.add_argument("kinds", nargs="*")
     options = parser.parse_args()
     pairs = [pair for pair in PAIRS if not options.kinds or set(pair) & set(options.kinds) or pair == PAIRS[0]]
-    print("| from | to | partitions | half within | 95 of 100 within | longest |\n|---|---|---|---|---|---|")
+    print("| from | to | partitions | half within | 95 of 100 within | longest | rebalances |")
+    print("|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder, LocalKafka() as kafka:
         for first, second in pairs:
-            seconds: list[float] = []
-            for number in range(options.rounds):
-                inside = Path(folder) / "logs"
-                inside.mkdir(exist_ok=True)
-                seconds += hand_over(kafka, first, second, f"{first}-{second}-{number}", inside)
-            if seconds:
-                row = [f"{each:.2f} s" for each in (percentile(seconds, 0.5), percentile(seconds, 0.95), max(seconds))]
-                print("|", " | ".join([first, second, str(len(seconds)), *row]), "|", flush=True)
-            else:
-                print("|", first, "|", second, "| 0 | - | - | - |", flush=True)
+            inside = Path(folder) / "logs"
+            inside.mkdir(exist_ok=True)
+            rounds = [
+                hand_over(kafka, first, second, f"{first}-{second}-{number}", inside)
+                for number in range(options.rounds)
+            ]
+            print("|", " | ".join([first, second, *row(rounds)]), "|", flush=True)
+
+
+def row(rounds: Sequence[HandOver]) -> list[str]:
+    """Of the table: what all rounds of a pair have shown."""
+    seconds = [each for one in rounds for each in one.seconds]
+    times = (percentile(seconds, 0.5), percentile(seconds, 0.95), max(seconds)) if seconds else ()
+    shown = [f"{each:.2f} s" for each in times] or ["-"] * 3
+    return [str(len(seconds)), *shown, str(max(one.rebalances for one in rounds))]
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ class Assignment:
     began_at_reset: when its revoke was requested it had a place, which no commit of the group had given it.
     responses: what the coordinator said is committed, None for nothing. reset: why it may start elsewhere.
     released: its listener was told of its revoke.
-    paused: its user wants nothing of it at present.
+    paused: its user wants nothing of it at present. in_passing: its member was leaving already when it got it.
     earlier: after a seek, until a commit goes beyond: the first and last offset that one that was requested before the
         seek may have.
     """
@@ -70,6 +70,7 @@ class Assignment:
     reset: str = ""
     released: bool = False
     not_begun: int | None = None
+    in_passing: bool = False
     begun: set[int] = field(default_factory=set)
     idle_delays: int = 0
     acknowledged: int = 0

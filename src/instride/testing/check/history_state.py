@@ -48,7 +48,7 @@ class HistoryState:
     rounds: how many rebalances began. changes: of membership, those of a subscription too. delays_over: revokes that
     ended after they had been delayed.
     ending: who was interrupted in a close or unsubscribe, and by when its membership is to have ended. members: the
-    group's. interrupted: who ever was.
+    group's. interrupted: who ever was. leaving: who was told to close, and will not stay.
     taken: by member and partition, what the coordinator took of it: the last that the member knows of, and those since.
     commits_at_all: who has sent a commit. tells_begins: whose users tell on which records work is begun.
     in_flight: what each pending commit speaks of. own: offsets that a user chose himself, without a leader epoch.
@@ -96,6 +96,7 @@ class HistoryState:
     ending: dict[str, float] = field(default_factory=dict)
     members: tuple[str, ...] = ()
     interrupted: set[str] = field(default_factory=set)
+    leaving: set[str] = field(default_factory=set)
     rounds: int = 0
     changes: int = 0
     delays_over: int = 0

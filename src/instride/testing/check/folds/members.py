@@ -48,6 +48,7 @@ def _subscribes(state: HistoryState, event: Event) -> None:
 def _leaving(state: HistoryState, event: Event) -> None:
     """A member that goes before it has used the id that it was given is waited for until its session ends: so a
     rebalance during which one goes is not judged by its length."""
+    state.leaving.add(event.who)
     state.steady.discard(event.who)
     state.rebalancing_since = None
 

@@ -15,6 +15,7 @@ def _assigned(state: HistoryState, event: Event) -> None:
     for partition, epoch in partitions:
         older = state.newest.get(partition)
         new = Assignment(who=event.who, partition=partition, epoch=epoch, generation=generation, lines=[state.line])
+        new.in_passing = event.who in state.leaving
         state.ask("assigned", Change(event, new, older))
         state.assignments[event.who, partition, epoch] = state.live[event.who][partition] = new
         state.last[event.who, partition] = new
