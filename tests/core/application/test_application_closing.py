@@ -20,6 +20,7 @@ from instride._core.events import (
     Wakeup,
 )
 from instride.errors import IllegalStateError, KafkaTimeoutError
+from instride.testing.simulation.interrupts import Interrupter
 
 Leaving = type[Close] | type[Unsubscribe]
 KINDS = pytest.mark.parametrize("kind", [Close, Unsubscribe])
@@ -256,3 +257,30 @@ def test_a_revocation_requested_before_is_nothing_to_a_new_subscription() -> Non
     leaver.script.poll()
     with pytest.raises(ValueError, match="t-1"):
         leaver.script.delay(1)
+
+
+@pytest.mark.rule("13")
+@pytest.mark.rule("12")
+@KINDS
+def test_a_loss_is_told_once_wherever_the_poll_that_takes_it_is_interrupted(kind: Leaving) -> None:
+    """Its last line is reached: then nothing was interrupted."""
+    number, interrupted = 0, True
+    while interrupted:
+        listener = RecordingListener()
+        leaver = Leaver(kind, listener=listener)
+        leaver.script.lost(0)
+        try:
+            Interrupter(number).run(leaver.script.poll)
+        except KeyboardInterrupt:
+            number += 1
+        else:
+            interrupted = False
+        leaver.go()
+        leaver.settle(1, 2, listener=True)
+        leaver.settle(1, 2)
+        leaver.completion()
+        told = [partition for what, partitions in listener.heard if what != "assigned" for partition in partitions]
+        assert leaver.ended
+        assert sorted(told) == [0, 1, 2], f"line {number}: {listener.heard}"
+        assert ("lost", [0]) in listener.heard
+    assert number > 50

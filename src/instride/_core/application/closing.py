@@ -117,7 +117,8 @@ def _take_completions(state: ApplicationState, errors: list[Exception]) -> Call[
 def _take_losses(state: ApplicationState, errors: list[Exception]) -> Call[None]:
     losses = tuple(state.inbox.losses)
     lost, writes = state.lists.losing(losses)
-    writes += [(state.inbox.losses.popleft,) for _ in losses]
+    lost |= state.gone  # a poll that was interrupted has taken these and told nobody
+    writes += [*[(state.inbox.losses.popleft,) for _ in losses], (setattr, state, "gone", frozenset())]
     if lost and state.listener is not None:
         callback = Callback(call=partial(state.listener.on_partitions_lost, sorted(lost)))
         writes.append((state.callbacks.append, callback))
@@ -160,6 +161,7 @@ def _forgetting(state: ApplicationState) -> list[Write]:
         "assigned_by_hand": False,
         "generation": -1,
         "member_id": "",
+        "gone": frozenset(),
     }
     return [
         *state.lists.clearing(lost=not state.assigned_by_hand),

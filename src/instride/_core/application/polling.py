@@ -77,8 +77,6 @@ class Poller:
         self._state = state
         self._stepped = False
         self._news = False
-        # Lost, and not in the list of lost yet.
-        self._gone: frozenset[TopicPartition] = frozenset()
         # Partitions whose loss this poll took: none of their later events is taken by it (rule 5).
         self._held_back: frozenset[TopicPartition] = frozenset()
         # Law 10: what polls took of and is not told yet, and about how much.
@@ -94,7 +92,7 @@ class Poller:
     def forget(self) -> None:
         """Everything was given up: nothing of it is continued or awaited."""
         self._stepped = self._news = False
-        self._gone = self._held_back = frozenset()
+        self._held_back = frozenset()
         self._awaited = {}
         self._polled_at = float("-inf")
 
@@ -134,7 +132,7 @@ class Poller:
         return (
             state.inbox.is_quiet()
             and state.lists.are_quiet()
-            and not (self._stepped or self._gone or self._held_back or self._awaited or self._unreadable)
+            and not (self._stepped or state.gone or self._held_back or self._awaited or self._unreadable)
             and not (state.callbacks or state.owed)
             and not auto_commit_is_due(state, now)
         )
@@ -198,7 +196,7 @@ class Poller:
         if self._stepped:
             return (yield from self._tell_lost()) or heard
         auto_commit_due(state, now)
-        completing, writes = state.lists.step(self._gone)
+        completing, writes = state.lists.step(state.gone)
         if completing:
             commit_before_release(state, now, completing)
             writes.append((state.send, CompleteRevoke(partitions=completing)))
@@ -226,17 +224,17 @@ class Poller:
                 *state.inbox.forgetting(newest),
                 *[(state.inbox.losses.popleft,) for _ in losses],
                 (setattr, self, "_awaited", awaited),
-                (setattr, self, "_gone", self._gone | gone),
+                (setattr, state, "gone", state.gone | gone),
             ]
         )
 
     def _telling_lost(self) -> list[Write]:
         """The list of lost itself is not in it, since the step begins that anew."""
-        gone, listener = self._gone, self._state.listener
+        gone, listener = self._state.gone, self._state.listener
         deferred = self._held_back if self._stepped else frozenset()
         writes: list[Write] = [
             (setattr, self, "_held_back", deferred | gone),
-            (setattr, self, "_gone", frozenset()),
+            (setattr, self._state, "gone", frozenset()),
             (setattr, self, "_news", self._news or bool(gone)),
         ]
         if gone and listener is not None:
@@ -245,8 +243,8 @@ class Poller:
         return writes
 
     def _tell_lost(self) -> Call[bool]:
-        if self._gone:
-            self._state.write([self._state.lists.adding_lost(self._gone), *self._telling_lost()])
+        if self._state.gone:
+            self._state.write([self._state.lists.adding_lost(self._state.gone), *self._telling_lost()])
         return (yield from run_callbacks(self._state))
 
     # -- the other events

@@ -66,6 +66,8 @@ class ApplicationState:
         self.inbox = Inbox()
         self.fairness = _fairness(config)
         self.listener: AsyncRebalanceListener | None = None
+        # Lost, and neither in the list of lost nor told to the listener yet.
+        self.gone: frozenset[TopicPartition] = frozenset()
         # Calls of the listener that an event requires and that have not begun, in order.
         self.callbacks: deque[Callback] = deque()
         # What is to be written once the call of the listener that is under way has ended, however it ends.
