@@ -44,8 +44,6 @@ Topic = Callable[..., str]
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
     conf = {**recommended_conf(), "spark.driver.extraJavaOptions": QUICK_JVM}
-    # Not by the environment: a JVM of an earlier module's session goes on with its own.
-    conf["spark.executorEnv.PYTHONPATH"] = str(Path(__file__).parent)
     with local_session("pipeline", "local[4]", conf) as session:
         yield session
 
