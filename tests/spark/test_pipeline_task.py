@@ -40,8 +40,10 @@ class Reader:
         self.error = error
         self.forgotten = 0
         self.whole = False
+        self.asked: list[tuple[OutputRange, OutputRange | None]] = []
 
-    def read(self, wanted: OutputRange) -> Iterator[pa.RecordBatch]:
+    def read(self, wanted: OutputRange, following: OutputRange | None = None) -> Iterator[pa.RecordBatch]:
+        self.asked.append((wanted, following))
         for start in range(wanted.start, wanted.end, 2):
             offsets = [start, start + 1]
             columns = {"offset": offsets, "value": [b"%d" % offset for offset in offsets]}
@@ -227,6 +229,7 @@ def test_a_failed_range_does_not_keep_the_tasks_others_from_succeeding(reader: R
     assert first.problem is not None
     assert second.written is not None
     assert second.written.rows == 4
+    assert reader.asked == [(WANTED, other), (other, None)]
 
 
 def test_tasks_that_share_a_range_write_one_range(reader: Reader, tmp_path: Path) -> None:
