@@ -18,7 +18,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
-from queue import Empty
 from types import SimpleNamespace
 from typing import Any, Final, cast
 
@@ -165,7 +164,7 @@ class World:
         self.consumer = cast(Any, kind(**{**defaults, **settings}))
         self._thread = self.consumer._driver._thread
         self._mailbox = self.consumer._driver._mailbox
-        self._mailbox._tokens = self
+        self._mailbox._no_token = self
         self._thread._thread = self
         self._pump: Any = self._thread._pump
         self._thread._pump = self
@@ -202,17 +201,18 @@ class World:
 
     # -- as the mailbox's token
 
-    def empty(self) -> bool:
+    def locked(self) -> bool:
         return self._tokens == 0
 
-    def put(self, _: None) -> None:
+    def release(self) -> None:
         self._tokens += 1
 
-    def get(self, *, timeout: float) -> None:
+    def acquire(self, *, timeout: float) -> bool:
         self.pass_until(self.now + timeout, lambda: self._tokens > 0)
         if not self._tokens:
-            raise Empty
+            return False
         self._tokens -= 1
+        return True
 
     # -- as the pump
 

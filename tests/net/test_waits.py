@@ -8,7 +8,6 @@ import socket
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from queue import Empty
 from types import SimpleNamespace
 from typing import Any
 
@@ -53,24 +52,25 @@ class Tokens:
     left: int = 0
     waits: list[float] = field(default_factory=list)
 
-    def empty(self) -> bool:
+    def locked(self) -> bool:
         return self.left == 0
 
-    def put(self, _: None) -> None:
+    def release(self) -> None:
         self.left += 1
 
-    def get(self, *, timeout: float) -> None:
+    def acquire(self, *, timeout: float) -> bool:
         self.waits.append(timeout)
         if not self.left:
             self.clock.at += timeout
-            raise Empty
+            return False
         self.left -= 1
+        return True
 
 
 @pytest.fixture
 def mailbox(clock: Clock) -> Mailbox:
     made = Mailbox()
-    made._tokens = Tokens(clock)  # type: ignore[assignment]  # scripted
+    made._no_token = Tokens(clock)  # type: ignore[assignment]  # scripted
     return made
 
 
@@ -84,12 +84,13 @@ def test_what_is_delivered_leaves_a_token_for_whoever_waits(mailbox: Mailbox, cl
     waiting = mailbox.queue
     mailbox.queue = deque()  # as it was at the look, before the delivery
 
-    def get(*, timeout: float) -> None:
-        Tokens.get(tokens, timeout=timeout)
+    def acquire(*, timeout: float) -> bool:
+        taken = Tokens.acquire(tokens, timeout=timeout)
         mailbox.queue = waiting
+        return taken
 
-    tokens: Any = mailbox._tokens
-    mailbox._tokens = SimpleNamespace(get=get)  # type: ignore[assignment]  # scripted
+    tokens: Any = mailbox._no_token
+    mailbox._no_token = SimpleNamespace(acquire=acquire)  # type: ignore[assignment]  # scripted
     mailbox.wait(clock.at + 5.0)
     assert clock.at == 1000.0
 

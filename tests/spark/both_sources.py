@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from pipeline_help import QUICK_JVM
@@ -19,6 +21,8 @@ from pyspark.sql import DataFrame, SparkSession
 from instride.spark import recommended_conf
 
 FORMATS = ("kafka", "instride")
+# The connector waits for what follows the last record, which a transaction's marker is; and between its tries.
+SOON = {"kafka.fetch.max.wait.ms": "20", "fetchOffset.retryIntervalMs": "10"}
 
 
 def main() -> None:
@@ -29,17 +33,20 @@ def main() -> None:
     conf["spark.driver.memory"] = "1g"
     spark = SparkSession.builder.master("local[2]").config(map=conf).getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
-    for options in settings["batch"]:
-        print(json.dumps({name: batch(spark, name, settings, options) for name in FORMATS}), flush=True)
-    for number, options in enumerate(settings["stream"]):
-        print(json.dumps({name: stream(spark, name, settings, options, number) for name in FORMATS}), flush=True)
+    with ThreadPoolExecutor(len(FORMATS)) as pool:
+        for options in settings["batch"]:
+            found = pool.map(partial(batch, spark, settings=settings, options=options), FORMATS)
+            print(json.dumps(dict(zip(FORMATS, found, strict=True))), flush=True)
+        for number, options in enumerate(settings["stream"]):
+            found = pool.map(partial(stream, spark, settings=settings, options=options, number=number), FORMATS)
+            print(json.dumps(dict(zip(FORMATS, found, strict=True))), flush=True)
     spark.stop()
 
 
 def batch(spark: SparkSession, name: str, settings: dict[str, Any], options: dict[str, str]) -> list[str] | str:
     try:
         reader = spark.read.format(name).option("kafka.bootstrap.servers", settings["servers"])
-        return rows(reader.options(**options).load())
+        return rows(reader.options(**SOON, **options).load())
     except Exception as error:  # Scala's assertions too, which have no class in Python
         print(f"{name}: {type(error).__name__}: {error}"[:3000], file=sys.stderr, flush=True)
         return "refused"
@@ -52,7 +59,8 @@ def stream(
     place = f"{settings['folder']}/{name}-{number}"
     while True:
         try:
-            writer = reader.options(**options).load().writeStream.format("parquet").option("path", f"{place}/out")
+            frame = reader.options(**SOON, **options).load()
+            writer = frame.writeStream.format("parquet").option("path", f"{place}/out")
             query = writer.option("checkpointLocation", f"{place}/at").trigger(availableNow=True).start()
             query.awaitTermination()
             return rows(spark.read.parquet(f"{place}/out"))

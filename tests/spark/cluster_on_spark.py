@@ -1,9 +1,16 @@
-"""`make spark-cluster`: a standalone cluster with two workers; an executor and a worker are killed in mid-job."""
+"""`make spark-cluster`: a standalone cluster with two workers; an executor and a worker are killed in mid-job; and
+executors that have no instride are given the compiled package in an archive.
+"""
 
 from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import venv
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,14 +18,15 @@ import pytest
 from app_help import App
 from cluster_help import CONF, SparkCluster
 from groups_on_spark import PARTITIONS, Topic, each_once
+from pipeline_help import PATIENCE, fill, seen, wait_for
 from pipeline_help import each_once as each_value_once
-from pipeline_help import fill, seen, wait_for
 from query_help import QueryApp
 
 from instride.testing import LocalKafka
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(1800)]
 
+PROJECT = Path(__file__).parents[2]
 victims = pytest.mark.parametrize("victim", ["executor", "worker"])
 
 
@@ -83,3 +91,87 @@ def test_a_query_whose_executor_dies(
     finally:
         app.end()
     each_once(1_500, app.rows())
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Python with all that the executors need but instride."""
+    folder = tmp_path_factory.mktemp("bare")
+    venv.create(folder, symlinks=True)
+    (site,) = folder.glob("lib/python*/site-packages")
+    # Folders that a .pth file names are searched, but not for .pth files: instride's own is one.
+    (site / "others.pth").write_text(sysconfig.get_path("purelib"), encoding="utf-8")
+    python = folder / "bin" / "python"
+    subprocess.run([python, "-c", "import pyarrow"], env={}, check=True)
+    with pytest.raises(subprocess.CalledProcessError):
+        subprocess.run([python, "-c", "import instride"], env={}, check=True, capture_output=True)
+    return python
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As docs/pipeline.md says, but for the packages that the wheel depends on: the bare Python has them."""
+    folder = tmp_path_factory.mktemp("archive")
+    pip = [sys.executable, "-m", "pip", "--quiet"]
+    wheel = [*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(PROJECT)]
+    subprocess.run(wheel, check=True)
+    (built,) = folder.glob("instride-*.whl")
+    subprocess.run([*pip, "install", "--no-deps", "--target", str(folder / "deps"), str(built)], check=True)
+    assert list((folder / "deps").glob("instride/_wire/decoder*.so"))
+    with tarfile.open(folder / "deps.tar.gz", "w:gz") as made:
+        made.add(folder / "deps", arcname=".")
+    return folder / "deps.tar.gz"
+
+
+def _conf(bare: Path, *paths: str) -> dict[str, str]:
+    """Of an application whose executors run that Python."""
+    path = os.pathsep.join([*paths, str(Path(__file__).parent)])
+    return {**CONF, "spark.pyspark.python": str(bare), "spark.executorEnv.PYTHONPATH": path}
+
+
+def test_a_pipeline_whose_executors_have_the_package_from_an_archive(
+    cluster: SparkCluster, kafka: LocalKafka, kafka_topic: Topic, tmp_path: Path, bare: Path, archive: Path
+) -> None:
+    topic, out = kafka_topic(PARTITIONS), tmp_path / "out"
+    values = fill(kafka, topic, dict.fromkeys(range(PARTITIONS), 100))
+    conf = {**_conf(bare, "deps"), "spark.archives": f"{archive}#deps"}
+    app = App("C", tmp_path, master=cluster.address, conf=conf)
+    try:
+        app.wait_ready()
+        app.run(kafka, topic, out)
+        app.wait(lambda: len(seen(out)) >= len(values), "every record")
+        app.leave()
+    finally:
+        app.end()
+    each_value_once(out, values)
+
+
+def test_a_query_whose_executors_have_the_package_from_an_archive(
+    cluster: SparkCluster, kafka: LocalKafka, kafka_topic: Topic, tmp_path: Path, bare: Path, archive: Path
+) -> None:
+    topic = kafka_topic(PARTITIONS)
+    fill(kafka, topic, dict.fromkeys(range(PARTITIONS), 100))
+    conf = {**_conf(bare, "deps"), "spark.archives": f"{archive}#deps"}
+    app = QueryApp("D", tmp_path, master=cluster.address, conf=conf)
+    try:
+        app.wait_ready()
+        app.start(kafka, topic, group=False)
+        app.until(lambda: len(app.rows()) >= PARTITIONS * 100, "every record")
+        app.stop()
+    finally:
+        app.end()
+    each_once(100, app.rows())
+
+
+def test_a_pipeline_whose_executors_have_no_package_says_so(
+    cluster: SparkCluster, kafka: LocalKafka, kafka_topic: Topic, tmp_path: Path, bare: Path
+) -> None:
+    app = App("C", tmp_path, master=cluster.address, conf=_conf(bare))
+    try:
+        app.wait_ready()
+        app.run(kafka, kafka_topic(1), tmp_path / "out")
+        app.process.wait(PATIENCE)
+    finally:
+        app.kill()  # and its pipe
+    assert "PipelineError: Spark cannot run the pipeline's tasks" in app.log.read_text()
+    assert "No module named 'instride'" in app.log.read_text()

@@ -38,13 +38,21 @@ class Checkpoint:
 class Played:
     """One run of a query. gate: each batch with records waits for it before it is in the sink.
 
-    reading: the partitions of the batch in flight.
+    reading: the partitions of the batch in flight. async_progress: it logs the ends of batches when it comes to that.
     """
 
     def __init__(
-        self, kafka: LocalKafka, topic: str, checkpoint: Checkpoint, *, available_now: bool = False, **options: str
+        self,
+        kafka: LocalKafka,
+        topic: str,
+        checkpoint: Checkpoint,
+        *,
+        available_now: bool = False,
+        async_progress: bool = False,
+        **options: str,
     ) -> None:
         self.checkpoint = checkpoint
+        self._async_progress = async_progress
         self.gate = threading.Event()
         self.gate.set()
         self.reading: set[int] = set()
@@ -110,6 +118,8 @@ class Played:
             end = json.dumps(self._reader.latestOffset(json.loads(start), self._reader.getDefaultReadLimit()))
             if end != start or not kept.offsets:
                 kept.offsets.append(end)
+                if kept.committed and not self._async_progress:
+                    self._reader.commit(json.loads(start))
                 self._batch(start, end)
             elif self._available_now:
                 return

@@ -102,7 +102,7 @@ class Log:
 
 def main() -> None:
     settings = json.loads(sys.argv[1])
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_PYTHON"] = settings["conf"].get("spark.pyspark.python", sys.executable)
     small = {"spark.ui.enabled": "false", "spark.driver.memory": "512m", "spark.driver.extraJavaOptions": QUICK_JVM}
     conf = {**recommended_conf(), **small, **settings["conf"]}
     spark = SparkSession.builder.master(settings["master"]).config(map=conf).getOrCreate()

@@ -92,7 +92,7 @@ class Application:
 
 def main() -> None:
     settings = json.loads(sys.argv[1])
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_PYTHON"] = settings["conf"].get("spark.pyspark.python", sys.executable)
     small = {"spark.ui.enabled": "false", "spark.driver.memory": "512m", "spark.driver.extraJavaOptions": QUICK_JVM}
     builder = SparkSession.builder.master(settings["master"])
     spark = builder.config(map={**recommended_conf(), **small, **settings["conf"]}).getOrCreate()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
@@ -14,8 +15,10 @@ __all__ = ["local_session"]
 
 @contextmanager
 def local_session(name: str, master: str, conf: Mapping[str, float | str | None]) -> Iterator[SparkSession]:
-    """Without its page and its log; its workers run this Python."""
-    builder = SparkSession.builder.master(master).appName(name).config(map={"spark.ui.enabled": "false", **conf})
+    """Without its page and its log; its workers run this Python, and import the helpers beside this file."""
+    # Not by the environment: a JVM of an earlier module's session goes on with its own.
+    ours = {"spark.ui.enabled": "false", "spark.executorEnv.PYTHONPATH": str(Path(__file__).parent)}
+    builder = SparkSession.builder.master(master).appName(name).config(map={**ours, **conf})
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYSPARK_PYTHON", sys.executable)
         session = builder.getOrCreate()

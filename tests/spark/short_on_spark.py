@@ -6,7 +6,10 @@ SPARK_SESSION: "classic" (the default) or "connect".
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -26,6 +29,7 @@ from instride.testing import LocalKafka
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(900)]
 
 CONNECT = os.environ.get("SPARK_SESSION") == "connect"
+DECLARATIVE = Path(__file__).parents[2] / "examples" / "declarative"
 Topic = Callable[..., str]
 
 
@@ -154,3 +158,31 @@ def test_a_pipeline_whose_function_fails_once(
         runner.until_rows(len(written))
     each_once(tmp_path / "out", written)
     assert (tmp_path / "failed").exists()
+
+
+@pytest.mark.skipif(not CONNECT, reason="spark-pipelines is a client of Spark Connect")
+def test_the_declarative_pipeline_of_the_examples(
+    spark: SparkSession, kafka: LocalKafka, kafka_topic: Topic, tmp_path: Path
+) -> None:
+    """Run twice: the second run goes on from the first one's checkpoint."""
+    topic, folder = kafka_topic(2), tmp_path / "declarative"
+    shutil.copytree(DECLARATIVE, folder)
+    spec, code = folder / "spark-pipeline.yml", folder / "transformations" / "flights.py"
+    text = spec.read_text(encoding="utf-8").replace("localhost:9092", kafka.bootstrap_servers)
+    spec.write_text(text.replace("/data/flights-pipeline", str(tmp_path / "storage")), encoding="utf-8")
+    subscribed = code.read_text(encoding="utf-8").replace('"subscribe", "flights"', f'"subscribe", "{topic}"')
+    code.write_text(subscribed, encoding="utf-8")
+    home = Path(pyspark.__file__).parent
+    # Without what this process's own session left there.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
+    # Under test, Spark's server takes any free port: that of ours has the usual one.
+    environment |= {"SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable, "SPARK_TESTING": "1"}
+    command = [str(home / "bin" / "spark-pipelines"), "run", "--conf", "spark.sql.catalogImplementation=hive"]
+    written: list[str] = []
+    for _ in range(2):
+        written += fill(kafka, topic, {0: 20, 1: 20}, start=len(written) // 2)
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+        assert values(spark.read.parquet(str(folder / "spark-warehouse" / "flights"))) == sorted(written)
+        found = spark.read.parquet(str(folder / "spark-warehouse" / "sizes")).collect()
+        assert {row["size"]: row["count"] for row in found} == Counter(map(len, written))

@@ -17,7 +17,7 @@ from group_help import Checkpoint, Played
 from pipeline_help import PATIENCE, fill
 
 from instride import Consumer, TopicPartition
-from instride.errors import KafkaTimeoutError
+from instride.errors import ConfigError, KafkaTimeoutError
 from instride.spark import stop
 from instride.testing import LocalKafka
 
@@ -158,3 +158,32 @@ def test_available_now_ends_when_all_that_is_assigned_is_read(
     query.until(lambda: not query.isActive, "its end")
     each_once({0: 10, 1: 3, 2: 0}, kept)
     assert committed(kafka, topic, 3) == {0: 10, 1: 3, 2: 0}
+
+
+@pytest.mark.parametrize("batches", [0, 1])
+def test_asynchronous_progress_tracking_is_refused_with_the_reason(
+    kafka: LocalKafka, kafka_topic: Topic, start: Start, batches: int
+) -> None:
+    """Also where the checkpoint has batches already. Without it the query goes on, and nothing is lost."""
+    topic, kept = kafka_topic(1), Checkpoint()
+    fill(kafka, topic, {0: 10})
+    if batches:
+        first = start(topic, kept)
+        first.until_rows(10)
+        leave(first)
+        fill(kafka, topic, {0: 10}, start=10)
+    query = start(topic, kept, async_progress=True)
+    written = 10 * (batches + 1)
+
+    def write_more() -> None:
+        nonlocal written
+        fill(kafka, topic, {0: 1}, start=written)
+        written += 1
+
+    refusal = "asyncProgressTrackingEnabled does not go with consumerGroup: .* Remove it"
+    with pytest.raises(ConfigError, match=refusal):
+        query.until(write_more, "to be refused")
+    again = start(topic, kept)
+    again.until(lambda: committed(kafka, topic, 1) == {0: written}, "every record")
+    leave(again)
+    each_once({0: written}, kept)

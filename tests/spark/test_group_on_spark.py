@@ -6,7 +6,7 @@ import os
 import re
 import signal
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from pipeline_help import PATIENCE, QUICK_JVM, fill, wait_for
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import SparkSession
+from pyspark.sql import Row, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from session_help import local_session
 
@@ -116,6 +116,51 @@ def test_applications_join_leave_and_die_and_each_record_is_in_one_sink_once(
         there = Counter(first.rows() + second.rows())
     expected = Counter(written)
     assert there == expected, f"lost {list(expected - there)[:5]}, twice {list(there - expected)[:5]}"
+
+
+class Foreach(Application):
+    """Into lines of a file for each Python worker: a sink for which Spark takes asynchronous progress tracking."""
+
+    options: Mapping[str, str] = {}
+
+    def _start(self) -> StreamingQuery:
+        folder = self._folder
+        folder.mkdir(exist_ok=True)
+
+        def keep(row: Row) -> None:  # a closure: workers cannot import this module
+            with (folder / f"{os.getpid()}.rows").open("a") as file:
+                file.write(bytes(row["value"]).decode() + "\n")
+
+        writer = self._frame.writeStream.foreach(keep).options(**self.options)
+        return writer.option("checkpointLocation", str(self._folder / "at")).start()
+
+    def rows(self) -> list[str]:
+        return [line for path in self._folder.glob("*.rows") for line in path.read_text().splitlines()]
+
+
+class Asynchronous(Foreach):
+    options = {"asyncProgressTrackingEnabled": "true"}  # noqa: RUF012 - never changed
+
+
+def test_asynchronous_progress_tracking_is_refused_and_nothing_is_lost(
+    spark: SparkSession, kafka: LocalKafka, kafka_topic: Topic, tmp_path: Path
+) -> None:
+    """Spark does not end such a query cleanly: only another process can go on from its checkpoint."""
+    topic, written = kafka_topic(4), list[str]()
+
+    def write_more() -> None:
+        written.extend(fill(kafka, topic, {0: 1}, start=len(written)))
+
+    with ExitStack() as stack:
+        refused = Asynchronous(spark, kafka, topic, tmp_path / "refused")
+        stack.callback(refused.end)
+        with pytest.raises(StreamingQueryException, match="asyncProgressTrackingEnabled does not go with"):
+            refused.until(write_more, "to be refused")
+        other = Foreach(spark, kafka, topic, tmp_path / "other")
+        stack.callback(other.end)
+        other.until(lambda: len(refused.rows()) + len(other.rows()) >= len(written), "every record")
+        stop(other.query, timeout=PATIENCE)
+        assert sorted(refused.rows() + other.rows()) == sorted(written)
 
 
 def test_the_example_of_the_page_runs(

@@ -44,8 +44,6 @@ Topic = Callable[..., str]
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
     conf = {**recommended_conf(), "spark.driver.extraJavaOptions": QUICK_JVM}
-    # Not by the environment: a JVM of an earlier module's session goes on with its own.
-    conf["spark.executorEnv.PYTHONPATH"] = str(Path(__file__).parent)
     with local_session("pipeline", "local[4]", conf) as session:
         yield session
 
@@ -198,6 +196,32 @@ def test_a_failing_function_stops_the_pipeline_or_with_dead_letters_all_is_done(
     assert (letter.value, origin.topic, origin.partition, origin.offset) == (b"0:7", topic, 0, 7)
     assert (origin.group, origin.attempts, origin.error) == (topic, 2, "builtins.ValueError")
     assert committed(kafka, topic, 3) == [20, 20, 20]
+
+
+def test_a_letter_that_the_broker_finds_too_large_is_written_without_its_value(
+    runner: Build, kafka: LocalKafka, kafka_topic: Topic, tmp_path: Path
+) -> None:
+    topic, letters = kafka_topic(1), kafka_topic(1, configs={"max.message.bytes": "20000"})
+    values = fill(kafka, topic, {0: 7})
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    producer.produce(topic, b"x" * 30_000, b"k", partition=0)
+    assert producer.flush(30) == 0
+
+    def function(batch: pa.RecordBatch) -> pa.RecordBatch:
+        if max(map(len, batch["value"].to_pylist())) > 10_000:
+            raise ValueError("too long for me")
+        return keep(batch)
+
+    with runner(topic, function=function, retries=1, dead_letters=letters, available_now=True) as running:
+        running.join()
+    each_once(tmp_path / "out", values)
+    assert [event.dead_letters for event in running.of(RangeCommitted)] == [1]
+    with Consumer(bootstrap_servers=kafka.bootstrap_servers, auto_offset_reset="earliest") as reader:
+        reader.assign([TopicPartition(letters, 0)])
+        (letter,) = reader.poll(timeout=PATIENCE)
+    origin = DeadLetterOrigin.of(letter)
+    assert origin is not None
+    assert (letter.key, letter.value, origin.left_out, origin.offset) == (b"k", b"", "value (30000 bytes)", 7)
 
 
 def test_what_came_after_latest_is_not_lost_with_a_first_job_that_fails(

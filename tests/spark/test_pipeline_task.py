@@ -15,7 +15,7 @@ import pytest
 
 from instride._processing.dead_letters import DeadLetter
 from instride._processing.origin import DeadLetterOrigin
-from instride.errors import CorruptRecordError, OffsetsGoneError
+from instride.errors import CorruptRecordError, OffsetsGoneError, RecordTooLargeError
 from instride.spark import ParquetSink, Pipeline
 from instride.spark import _dead_letters as dead_letters
 from instride.spark import _task as task
@@ -40,8 +40,10 @@ class Reader:
         self.error = error
         self.forgotten = 0
         self.whole = False
+        self.asked: list[tuple[OutputRange, OutputRange | None]] = []
 
-    def read(self, wanted: OutputRange) -> Iterator[pa.RecordBatch]:
+    def read(self, wanted: OutputRange, following: OutputRange | None = None) -> Iterator[pa.RecordBatch]:
+        self.asked.append((wanted, following))
         for start in range(wanted.start, wanted.end, 2):
             offsets = [start, start + 1]
             columns = {"offset": offsets, "value": [b"%d" % offset for offset in offsets]}
@@ -227,6 +229,7 @@ def test_a_failed_range_does_not_keep_the_tasks_others_from_succeeding(reader: R
     assert first.problem is not None
     assert second.written is not None
     assert second.written.rows == 4
+    assert reader.asked == [(WANTED, other), (other, None)]
 
 
 def test_tasks_that_share_a_range_write_one_range(reader: Reader, tmp_path: Path) -> None:
@@ -256,15 +259,25 @@ def test_tasks_that_share_a_range_write_one_range(reader: Reader, tmp_path: Path
 
 
 class Letters:
-    """What a pipeline's `produce` was given."""
+    """What a pipeline's `produce` was given. most: a letter with more than so many bytes is refused as too large."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, most: int = 1_000, told: str = "later") -> None:
         self.written: list[DeadLetter] = []
         self.answer: Future[None] | None = None
+        self._most = most
+        self._told = told
 
     def produce(self, letter: DeadLetter) -> Future[None] | None:
         self.written.append(letter)
-        return self.answer
+        size = len(letter.key or b"") + len(letter.value or b"")
+        if size <= self._most:
+            return self.answer
+        error = RecordTooLargeError(f"{size} bytes")
+        if self._told == "at once":
+            raise error
+        refused: Future[None] = Future()
+        refused.set_exception(error)
+        return refused
 
 
 def sifted(sink: ParquetSink, letters: Letters, function: Callable[[Any], Any], *, most: int = 2) -> RangeReport:
@@ -343,6 +356,33 @@ def test_a_range_whose_letters_are_too_many_or_not_acknowledged_fails(reader: Re
     assert report.problem is not None
     assert "did not take it" in str(report.problem)
     assert reader.forgotten == 3
+
+
+@pytest.mark.parametrize("told", ["at once", "later"])
+@pytest.mark.parametrize(
+    ("most", "key", "left_out"), [(3, b"k", ""), (2, b"k", "value (2 bytes)"), (0, None, "key, value and headers")]
+)
+def test_a_letter_that_is_too_large_is_written_without_what_makes_it_so(
+    reader: Reader, tmp_path: Path, told: str, most: int, key: bytes | None, left_out: str
+) -> None:
+    """As a processor's: `tests/processing/test_dead_letters_refused.py`."""
+    reader.whole = True
+    sink, letters = ParquetSink(tmp_path / "out"), Letters(most=most, told=told)
+    report = sifted(sink, letters, bad(b"10"))
+    assert report.problem is None, report.problem
+    assert (report.dead_letters, report.records) == (1, 4)
+    letter = letters.written[-1]
+    assert (letter.key, letter.value, letter.left_out) == (key, b"" if left_out else b"10", left_out)
+
+
+@pytest.mark.parametrize("told", ["at once", "later"])
+def test_a_range_with_a_letter_that_has_no_smaller_form_fails(reader: Reader, tmp_path: Path, told: str) -> None:
+    reader.whole = True
+    sink, letters = ParquetSink(tmp_path / "out"), Letters(most=-1, told=told)
+    report = sifted(sink, letters, bad(b"10"))
+    assert report.written is None
+    assert report.problem is not None
+    assert report.problem.kind == "RecordTooLargeError"
 
 
 def test_reports_are_told_on_the_driver_and_gathered_on_executors() -> None:

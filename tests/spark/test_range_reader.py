@@ -4,39 +4,48 @@ from __future__ import annotations
 
 import random
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from uuid import UUID
 
 import pytest
 from pipeline_help import fill
 
-from instride.errors import KafkaTimeoutError
-from instride.spark._range_reader import RangeReader, ReaderSettings
+from instride import PartitionInfo
+from instride.errors import KafkaTimeoutError, WrongTopicError
+from instride.spark._range_reader import RangeReader, ReaderSettings, followed
 from instride.spark.sink import OutputRange
 from instride.testing import LocalKafka
 
 Topic = Callable[..., str]
+Chain = tuple[RangeReader, list[OutputRange]]
 
 
-def offsets(reader: RangeReader, wanted: OutputRange) -> list[int]:
-    return [offset for batch in reader.read(wanted) for offset in batch.column("offset").to_pylist()]
+def offsets(reader: RangeReader, wanted: OutputRange, following: OutputRange | None = None) -> list[int]:
+    return [offset for batch in reader.read(wanted, following) for offset in batch.column("offset").to_pylist()]
 
 
 @pytest.mark.spark
 @pytest.mark.kafka
 def test_one_reader_reads_range_after_range_each_exactly(kafka: LocalKafka, kafka_topic: Topic) -> None:
-    """Neighbours, which use what was fetched already; ranges behind and before; other partitions between them."""
+    """Neighbours, which use what was fetched already; ranges behind and before; other partitions between them; ranges
+    that were told before, and ranges that were told and do not come.
+    """
     name, chance = kafka_topic(partitions=3), random.Random(983)
     fill(kafka, name, dict.fromkeys(range(3), 1000))
     reader = RangeReader(ReaderSettings(bootstrap_servers=kafka.bootstrap_servers))
     try:
         last = dict.fromkeys(range(3), 0)
+        ranges = []
         for _ in range(60):
             partition = chance.randrange(3)
             start = chance.choice((last[partition], 0, chance.randrange(900)))
             end = start + chance.randrange(1, 100)
             last[partition] = 0 if end > 900 else end
-            wanted = OutputRange(topic=name, partition=partition, start=start, end=end)
-            assert offsets(reader, wanted) == list(range(start, end)), wanted
+            ranges.append(OutputRange(topic=name, partition=partition, start=start, end=end))
+        for wanted, following in followed(ranges):
+            told = chance.choice((following, following, chance.choice(ranges), None))
+            assert offsets(reader, wanted, told) == list(range(wanted.start, wanted.end)), (wanted, told)
     finally:
         reader.close()
 
@@ -67,3 +76,91 @@ def test_a_reader_that_gives_up_says_why_nothing_came() -> None:
                 offsets(reader, OutputRange(topic="t", partition=0, start=7, end=9))
         finally:
             reader.close()
+
+
+class Looked:
+    """A reader, and what it was answered when it looked a topic up. other: says from then on that the id is another."""
+
+    def __init__(self, reader: RangeReader, patch: pytest.MonkeyPatch) -> None:
+        self.consumer = reader._consumer
+        self.times = 0
+        self.other = False
+        self._ask = self.consumer.partitions_for
+        patch.setattr(self.consumer, "partitions_for", self._look)
+
+    def _look(self, topic: str, *, timeout: float) -> list[PartitionInfo]:
+        self.times += 1
+        found = self._ask(topic, timeout=timeout)
+        return [replace(each, topic_id=UUID(int=7)) for each in found] if self.other else found
+
+
+@pytest.fixture
+def chain(kafka: LocalKafka, kafka_topic: Topic) -> Iterator[Chain]:
+    """A reader, and a range of each of three partitions, with the topic's id."""
+    name = kafka_topic(partitions=3)
+    fill(kafka, name, dict.fromkeys(range(3), 50))
+    reader = RangeReader(ReaderSettings(bootstrap_servers=kafka.bootstrap_servers))
+    topic_id = str(reader._consumer.partitions_for(name)[0].topic_id)
+    ranges = [OutputRange(topic=name, partition=each, start=10, end=30, topic_id=topic_id) for each in range(3)]
+    yield reader, ranges
+    reader.close()
+
+
+@pytest.mark.spark
+@pytest.mark.kafka
+def test_the_range_that_follows_is_fetched_while_this_one_is_worked_on(
+    chain: Chain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what was found of the topic after one range counts for the next."""
+    reader, ranges = chain
+    looked = Looked(reader, monkeypatch)
+    for wanted, following in followed(ranges):
+        batches = reader.read(wanted, following)
+        read = next(batches)
+        while read["offset"][-1].as_py() < wanted.end - 1:
+            read = next(batches)
+        assert reader._consumer.assignment() == {(following or wanted).topic_partition}
+        assert not reader._consumer.paused()
+        assert list(batches) == []
+    assert looked.times == len(ranges) + 1
+    assert reader._consumer.paused() == {ranges[-1].topic_partition}
+
+
+@pytest.mark.spark
+@pytest.mark.kafka
+def test_a_topic_that_is_made_again_between_two_ranges_is_found_out(
+    chain: Chain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader, (first, second, third) = chain
+    looked = Looked(reader, monkeypatch)
+    assert offsets(reader, first, second) == list(range(10, 30))
+    looked.other = True
+    with pytest.raises(WrongTopicError, match="made again"):
+        offsets(reader, second, third)
+    looked.other = False
+    looked.times = 0
+    assert offsets(reader, third) == list(range(10, 30))
+    assert looked.times == 2, "what was found before a failure does not count"
+
+
+@pytest.mark.spark
+@pytest.mark.kafka
+@pytest.mark.parametrize("way", ["left", "passed over"])
+def test_a_range_that_was_begun_and_did_not_follow_is_looked_up(
+    chain: Chain, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """Its fetch is given up, so that it costs nothing; and one that begins there has its topic looked up."""
+    reader, (first, second, third) = chain
+    if way == "left":
+        batches = reader.read(first, second)
+        next(batches)
+        batches.close()  # type: ignore[attr-defined]  # a generator
+        assert reader._consumer.paused() == reader._consumer.assignment()
+    else:
+        offsets(reader, first, second)
+    looked = Looked(reader, monkeypatch)
+    longer = replace(second, end=40)
+    assert offsets(reader, longer, third) == list(range(10, 40))
+    assert looked.times == 2
+    assert offsets(reader, third) == list(range(10, 30))
+    assert looked.times == 3

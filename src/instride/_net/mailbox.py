@@ -4,14 +4,16 @@ Laws
 1. `queue` is appended to by the network thread (and by `wakeup` of any thread) and popped by the application's.
 2. A token only wakes; what is true is read from the queue and `died`. It is left after the append and taken before the
    next look, so that nothing that came between a look and the wait is missed.
-3. A signal handler may call `deliver` at any moment, also in the middle of `wait` on the same thread: so there is no
-   lock here, and a `SimpleQueue`, which is reentrant, carries the token.
+3. A signal handler may call `deliver` at any moment, also in the middle of `wait` on the same thread: so nothing here
+   is guarded by a lock. The token is one, held while there is no token; any thread may release it at any moment.
+4. A handler that delivers nothing may run for longer than what is left of a wait, which ends then. (That of a
+   `SimpleQueue` is endless then in CPython 3.11 and 3.12: what is left is negative, and that means no time-out to it.)
 """
 
 from __future__ import annotations
 
 from collections import deque
-from queue import Empty, SimpleQueue
+from threading import Lock
 
 from instride._core.events import BackgroundEvent
 from instride._net.clock import now
@@ -29,7 +31,8 @@ class Mailbox:
         self.queue: deque[BackgroundEvent] = deque()
         self.died: BaseException | None = None
         self.ended = False
-        self._tokens: SimpleQueue[None] = SimpleQueue()
+        self._no_token = Lock()
+        self._no_token.acquire()
 
     def deliver(self, events: list[BackgroundEvent]) -> None:
         self.queue.extend(events)
@@ -45,8 +48,11 @@ class Mailbox:
         self._wake()
 
     def _wake(self) -> None:
-        if self._tokens.empty():  # one is enough: it is taken before the next look
-            self._tokens.put(None)
+        if self._no_token.locked():  # one is enough: it is taken before the next look
+            try:
+                self._no_token.release()
+            except RuntimeError:  # another thread, or a handler of ours, left it just now
+                pass
 
     def check_alive(self) -> None:
         """Raises `NetworkThreadDiedError` once the network thread has died."""
@@ -61,9 +67,6 @@ class Mailbox:
             left = until - now()
             if left <= 0:
                 break
-            try:
-                self._tokens.get(timeout=min(left, _LONGEST_WAIT))
-            except Empty:
-                pass
+            self._no_token.acquire(timeout=min(left, _LONGEST_WAIT))
         if not self.queue:
             self.check_alive()

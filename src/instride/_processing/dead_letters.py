@@ -7,6 +7,7 @@ Laws
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future
@@ -20,7 +21,18 @@ from instride.errors import ConfigError, RecordTooLargeError
 if TYPE_CHECKING:
     from instride._wire.decoder import ConsumerRecord
 
-__all__ = ["LEFT_OUT", "ConfluentProduce", "DeadLetter", "Produce", "confluent_settings", "dead_letter", "text_of"]
+__all__ = [
+    "LEFT_OUT",
+    "ConfluentProduce",
+    "DeadLetter",
+    "Produce",
+    "confluent_settings",
+    "dead_letter",
+    "smaller",
+    "text_of",
+]
+
+_logger = logging.getLogger("instride.processing")
 
 _LONGEST_TEXT: Final = 1_000
 _OURS: Final = 8
@@ -68,6 +80,16 @@ def _without(letter: DeadLetter, what: str, *, key: bytes | None, headers: tuple
     """An empty value, not None, which would be a tombstone where the topic is compacted."""
     told = (LEFT_OUT, what.encode())
     return replace(letter, left_out=what, key=key, value=b"", headers=(*headers, told, *letter.headers[-_OURS:]))
+
+
+def smaller(letter: DeadLetter, error: RecordTooLargeError) -> DeadLetter:
+    """What is written in its place, said in the log. Raises the error where there is no smaller form."""
+    found = letter.reduced()
+    if found is None:
+        raise error
+    where, offset, what = letter.record.topic_partition, letter.record.offset, found.left_out
+    _logger.warning("%s at offset %d: too large for %s, dead letter without its %s", where, offset, letter.topic, what)
+    return found
 
 
 Produce: TypeAlias = "Callable[[Any], Future[Any] | Awaitable[Any] | None]"

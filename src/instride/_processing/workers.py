@@ -27,7 +27,7 @@ from functools import partial
 from typing import Any
 
 from instride._processing.attempts import Desk
-from instride._processing.dead_letters import DeadLetter, Produce
+from instride._processing.dead_letters import DeadLetter, Produce, smaller
 from instride._processing.engine import Job, Task, Verdict
 from instride._processing.lifespan import AsyncLifespan, Lifespan, SyncLifespan
 from instride._processing.outputs import OutputRecord
@@ -82,19 +82,9 @@ def _produce_letter(produce: Produce | None, letter: DeadLetter) -> None:
         try:
             produce_all(produce, [letter], _ACKNOWLEDGED)
         except RecordTooLargeError as error:
-            letter = _smaller(letter, error)
+            letter = smaller(letter, error)
         else:
             return
-
-
-def _smaller(letter: DeadLetter, error: RecordTooLargeError) -> DeadLetter:
-    """Raises the error where there is no smaller form."""
-    found = letter.reduced()
-    if found is None:
-        raise error
-    where, offset, what = letter.record.topic_partition, letter.record.offset, found.left_out
-    _logger.warning("%s at offset %d: too large for %s, dead letter without its %s", where, offset, letter.topic, what)
-    return found
 
 
 class ThreadWorkers:
@@ -394,7 +384,7 @@ class LoopWorkers:
             try:
                 await self._produce_all([letter], _ACKNOWLEDGED)
             except RecordTooLargeError as error:
-                letter = _smaller(letter, error)
+                letter = smaller(letter, error)
             else:
                 return
 

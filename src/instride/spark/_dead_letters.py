@@ -5,7 +5,8 @@ Laws
 2. A batch at which the function raises is halved, until single records are left at which it raises.
 3. The range is reported as written when every letter of it is acknowledged; so its commit comes after them. A range
    that runs again writes its letters again: they are there at least once.
-4. More than `most` of a range are no bad records but an outage of what the function needs: the range fails, and nothing
+4. A letter that is too large for its topic is written in a smaller form, as a processor's is. It counts once.
+5. More than `most` of a range are no bad records but an outage of what the function needs: the range fails, and nothing
    of it is committed.
 """
 
@@ -16,8 +17,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from instride._processing.dead_letters import ConfluentProduce, dead_letter
-from instride.errors import KafkaTimeoutError, PipelineError
+from instride._processing.dead_letters import ConfluentProduce, DeadLetter, dead_letter, smaller
+from instride.errors import KafkaTimeoutError, PipelineError, RecordTooLargeError
 from instride.records import ConsumerRecord
 from instride.spark._functions import unpickled
 from instride.spark.sink import OutputRange
@@ -57,7 +58,7 @@ class Sieve:
         self._letters = letters
         self._wanted = wanted
         self._produce: Callable[[Any], Any] | None = None
-        self._acknowledged: list[Future[Any]] = []
+        self._unacknowledged: list[tuple[DeadLetter, Future[Any]]] = []
 
     def passed(self, batch: pa.RecordBatch, work: Callable[[pa.RecordBatch], list[Any]]) -> list[Any]:
         """What `work` gives for the records at which it does not raise. batch: with all columns."""
@@ -73,12 +74,18 @@ class Sieve:
     def finish(self) -> None:
         """Law 3. Raises what producing raised, KafkaTimeoutError."""
         try:
-            for each in self._acknowledged:
-                each.result(self._letters.timeout)
+            while self._unacknowledged:
+                self._await(*self._unacknowledged.pop(0))
         except TimeoutError as error:
             raise KafkaTimeoutError(
                 f"dead letters of {self._wanted} were not acknowledged within {self._letters.timeout:g} s"
             ) from error
+
+    def _await(self, letter: DeadLetter, acknowledged: Future[Any]) -> None:
+        try:
+            acknowledged.result(self._letters.timeout)
+        except RecordTooLargeError as error:
+            self._produced(smaller(letter, error))
 
     def close(self) -> None:
         if isinstance(self._produce, ConfluentProduce):
@@ -92,11 +99,19 @@ class Sieve:
                 f"more than {letters.most} records of {self._wanted} cannot be worked on (max_dead_letters): that is "
                 f"taken for an outage, not for bad records. The last one: {type(error).__name__}: {error}"
             )
+        self._produced(dead_letter(letters.topic, record, error, letters.attempts, letters.group))
+
+    def _produced(self, letter: DeadLetter) -> None:
+        """Law 4. A function of the user's may refuse a letter at once."""
         if self._produce is None:
-            self._produce = letters.producer()
-        result = self._produce(dead_letter(letters.topic, record, error, letters.attempts, letters.group))
+            self._produce = self._letters.producer()
+        try:
+            result = self._produce(letter)
+        except RecordTooLargeError as error:
+            self._produced(smaller(letter, error))
+            return
         if isinstance(result, Future):
-            self._acknowledged.append(result)
+            self._unacknowledged.append((letter, result))
 
 
 def _record(batch: pa.RecordBatch) -> ConsumerRecord[Any, Any]:

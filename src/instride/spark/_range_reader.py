@@ -7,8 +7,11 @@ Laws
 3. A worker process keeps its reader and the connections from task to task. A reader that failed is closed.
 4. Memory is bounded by what a consumer buffers, whatever the range's size: one batch is given out at a time.
 5. Every record of a range is of the topic whose id the driver knew: an id is never used twice, so it is looked up
-   before the first record and, since a topic may be made again between that and the fetch, after the last one.
+   before the first record and, since a topic may be made again between that and the fetch, after the last one. What
+   was found after one range counts before the range that follows it.
 6. Offsets that the log does not hold any more are an error that says so, unless told to pass over them.
+7. The fetch of the range that follows begins as soon as this one's last record is there: while that is worked on, and
+   its topic is looked up. It is given up where this range is not read to its end.
 """
 
 from __future__ import annotations
@@ -16,8 +19,9 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
@@ -38,7 +42,7 @@ from instride.telemetry import PartitionFlows, PartitionStalled, TelemetryEvent
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["RangeReader", "ReaderSettings", "end_offsets", "reader_for"]
+__all__ = ["RangeReader", "ReaderSettings", "end_offsets", "followed", "reader_for"]
 
 _log = logging.getLogger(__name__)
 
@@ -78,6 +82,8 @@ class RangeReader:
     def __init__(self, settings: ReaderSettings) -> None:
         self._settings = settings
         self._stall: PartitionStalled | None = None
+        self._ahead: OutputRange | None = None
+        self._seen: tuple[str, str] | None = None
         self._consumer = Consumer(
             isolation_level=settings.isolation_level,
             auto_offset_reset="none",
@@ -92,23 +98,30 @@ class RangeReader:
             **settings.consumer_settings,  # security was checked by the pipeline
         )
 
-    def read(self, wanted: OutputRange) -> Iterator[pa.RecordBatch]:
+    def read(self, wanted: OutputRange, following: OutputRange | None = None) -> Iterator[pa.RecordBatch]:
         """The range's records, in order, columns as `ConsumerRecords.to_arrow` has them; no batch is empty.
 
+        following: the range that is to be read next, if it is known (law 7).
         Raises WrongTopicError (law 5), OffsetsGoneError (law 6), KafkaTimeoutError when nothing comes for too long,
         CorruptRecordError, and other errors of the partition.
         """
-        partition = wanted.topic_partition
-        anew = self._go_to(partition, wanted.start)
-        if anew:
+        began, seen = self._ahead, self._seen
+        self._ahead = self._seen = None
+        if began not in (None, wanted):
+            self._consumer.assign([])  # its topic was never looked up
+        anew = self._go_to(wanted) or began == wanted
+        if anew and not (began == wanted and seen == (wanted.topic, wanted.topic_id)):
             self._check_topic(wanted)
+        whole = False
         try:
-            yield from self._read(partition, wanted)
+            yield from self._read(wanted, following)
             if anew:
                 self._check_topic(wanted)
+                self._seen = (wanted.topic, wanted.topic_id)
+            whole = True
         finally:
-            if partition in self._consumer.assignment():
-                self._consumer.pause(partition)
+            if not whole or self._ahead is None:
+                self._consumer.pause(*self._consumer.assignment())
 
     def close(self) -> None:
         self._consumer.close(timeout=1.0)
@@ -135,18 +148,25 @@ class RangeReader:
         if str(found[0].topic_id) != wanted.topic_id:
             raise _other_topic(wanted, found[0].topic_id)
 
-    def _go_to(self, partition: TopicPartition, offset: int) -> bool:
+    def _go_to(self, wanted: OutputRange) -> bool:
         """What was fetched beyond the last range's end is used where this range begins there. True: it is not so."""
-        consumer = self._consumer
-        if partition in consumer.assignment() and consumer.position(partition, timeout=0) == offset:
+        consumer, partition = self._consumer, wanted.topic_partition
+        if partition in consumer.assignment() and consumer.position(partition, timeout=0) == wanted.start:
             consumer.resume(partition)
             return False
         consumer.assign([])
         consumer.assign([partition])
-        consumer.seek(partition, offset)
+        consumer.seek(partition, wanted.start)
         return True
 
-    def _read(self, partition: TopicPartition, wanted: OutputRange) -> Iterator[pa.RecordBatch]:
+    def _go_ahead(self, wanted: OutputRange, following: OutputRange | None) -> None:
+        """Law 7. Of the same partition the consumer fetches ahead by itself."""
+        if following is not None and following.topic_partition != wanted.topic_partition:
+            self._go_to(following)
+            self._ahead = following
+
+    def _read(self, wanted: OutputRange, following: OutputRange | None) -> Iterator[pa.RecordBatch]:
+        partition = wanted.topic_partition
         position, last_progress, self._stall = wanted.start, time.monotonic(), None
         while position < wanted.end:
             try:
@@ -157,11 +177,13 @@ class RangeReader:
                 self._check_topic(wanted)
                 position = self._after_loss(wanted, position, error)
                 continue
+            reached = self._consumer.position(partition, timeout=self._settings.timeout)
+            if reached >= wanted.end:
+                self._go_ahead(wanted, following)
             for batch in records.to_arrow(_with_offset(self._settings.columns)):
                 kept = _before(batch, wanted.end)
                 if kept.num_rows:
                     yield kept if self._settings.columns is None else kept.select(list(self._settings.columns))
-            reached = self._consumer.position(partition, timeout=self._settings.timeout)
             now = time.monotonic()
             if reached > position:
                 position, last_progress = reached, now
@@ -204,6 +226,11 @@ def _before(batch: pa.RecordBatch, end: int) -> pa.RecordBatch:
     """The records below an offset: a poll returns at most as many as are wanted, but offsets have gaps."""
     offsets = batch.column("offset").to_numpy()
     return batch if offsets[-1] < end else batch.slice(0, int(offsets.searchsorted(end)))
+
+
+def followed(ranges: Sequence[OutputRange]) -> Iterator[tuple[OutputRange, OutputRange | None]]:
+    """Each range of a task, and the one that follows it."""
+    return zip_longest(ranges, ranges[1:])
 
 
 def end_offsets(settings: ReaderSettings, topics: Iterable[str]) -> dict[TopicPartition, int]:

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from instride.spark._dead_letters import DeadLetters, Sieve
 from instride.spark._functions import batches_of, cast_to, unpickled
-from instride.spark._range_reader import ReaderSettings, forget, reader_for
+from instride.spark._range_reader import ReaderSettings, followed, forget, reader_for
 from instride.spark._report import RangePart, RangeReport, problem_of
 from instride.spark._worker import spare_collections
-from instride.spark.sink import RangeWriter, WrittenRange
+from instride.spark.sink import OutputRange, RangeWriter, WrittenRange
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -58,9 +58,12 @@ class RangeTask:
 
     def __call__(self, chunks: Iterable[list[RangePart]]) -> Iterator[str]:
         for chunk in chunks:
-            for part in chunk:
+            follow = followed([part.offsets for part in chunk])
+            for part, (_, following) in zip(chunk, follow, strict=True):
                 began = time.monotonic()
-                report = replace(self._work(part), part=part.number, seconds=time.monotonic() - began).to_json()
+                report = replace(
+                    self._work(part, following), part=part.number, seconds=time.monotonic() - began
+                ).to_json()
                 if self.reports is not None:
                     self.reports.add([report])
                 yield report
@@ -77,13 +80,13 @@ class RangeTask:
         except Exception:  # noqa: BLE001 - told to the driver
             yield traceback.format_exc()
 
-    def _work(self, part: RangePart) -> RangeReport:
+    def _work(self, part: RangePart, following: OutputRange | None) -> RangeReport:
         count, wanted = _Count(), part.range
         sieve = Sieve(self.dead_letters, wanted) if self.dead_letters is not None and self.last_try else None
         # A dead letter has all that its record had.
         settings = self.reader if sieve is None else replace(self.reader, columns=None)
         try:
-            written = self._write(part, count, settings, sieve)
+            written = self._write(part, following, count, settings, sieve)
         except Exception as error:  # noqa: BLE001 - the user's function may raise anything; the driver decides
             forget(settings)
             return RangeReport(job=self.job, range=wanted, problem=problem_of(error, str(error)))
@@ -99,7 +102,14 @@ class RangeTask:
             dead_letters=sieve.count if sieve is not None else 0,
         )
 
-    def _write(self, part: RangePart, count: _Count, settings: ReaderSettings, sieve: Sieve | None) -> WrittenRange:
+    def _write(
+        self,
+        part: RangePart,
+        following: OutputRange | None,
+        count: _Count,
+        settings: ReaderSettings,
+        sieve: Sieve | None,
+    ) -> WrittenRange:
         from pyspark import TaskContext  # noqa: PLC0415 - only where tasks run
 
         context = TaskContext.get()
@@ -107,7 +117,7 @@ class RangeTask:
         reader, function = reader_for(settings), unpickled(self.function)
         if context is not None:
             spare_collections()
-        read = count.of(reader.read(part.offsets))
+        read = count.of(reader.read(part.offsets, following))
         batches = self._results(function, read) if sieve is None else self._sifted(function, read, sieve)
         return self.writer.write(part.range, job=self.job, attempt=attempt, batches=batches)
 

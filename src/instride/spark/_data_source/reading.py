@@ -20,7 +20,7 @@ from instride.spark._data_source.columns import in_spark_schema, made_of
 from instride.spark._data_source.fused import Transform
 from instride.spark._data_source.options import Options
 from instride.spark._data_source.splitting import tasks_of
-from instride.spark._range_reader import ReaderSettings, forget, reader_for
+from instride.spark._range_reader import ReaderSettings, followed, forget, reader_for
 from instride.spark._worker import spare_collections
 from instride.spark.sink import OutputRange
 
@@ -63,14 +63,14 @@ class TaskReader:
         return cls(settings=settings, columns=options.columns, transform=transform)
 
     def read(self, partition: RangesPartition) -> Iterator[pa.RecordBatch]:
-        for wanted in partition.ranges:
-            yield from self._read(wanted)
+        for wanted, following in followed(partition.ranges):
+            yield from self._read(wanted, following)
 
-    def _read(self, wanted: OutputRange) -> Iterator[pa.RecordBatch]:
+    def _read(self, wanted: OutputRange, following: OutputRange | None) -> Iterator[pa.RecordBatch]:
         try:
             reader = reader_for(self.settings)
             spare_collections()
-            for batch in reader.read(wanted):
+            for batch in reader.read(wanted, following):
                 made = in_spark_schema(batch, self.columns)
                 yield from (made,) if self.transform is None else self.transform.results(made)
         except WrongTopicError as error:
