@@ -3,7 +3,8 @@
 Each run of a case is a process of its own; cases take turns, round by round; the table shows medians. The first fifth
 of the rows is warm-up and counts for nothing.
 
-CPU s/M: user and system seconds of the client for a million rows. faults/M: pages that were touched first.
+CPU s/M: user and system seconds of the client for a million rows. faults/M: pages that were touched first. A run beside
+which other work took more than 5 % of the machine is void; the table says so.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from dataclasses import asdict, replace
 
 from benchmarks.batches import Log, batch
 from benchmarks.canned_broker import TOPIC, canned_broker, certificates
+from benchmarks.load import FOREIGN_MOST, ForeignLoad
 from benchmarks.meter import Meter
 
 PARTITION_BYTES = 4 << 20
@@ -93,10 +95,12 @@ def _run_log(name: str, log: Log, form: str, limit: int, rows: int) -> dict[str,
     with canned_broker(log) as (port, counts):
         told = json.dumps({"form": form, "limit": limit, "rows": rows, "port": port, "log": asdict(log)})
         command = [sys.executable, "-m", "benchmarks.canned", told]
+        load = ForeignLoad()
         done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
         if done.returncode:
             raise SystemExit(f"{name}: {done.stderr}")
         found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+        found["foreign"] = load.share()  # while the broker, whose work is ours, still runs
         found["fetches"] = counts.fetches.value  # type: ignore[attr-defined]
         found["partitions a fetch"] = counts.named.value / max(1, counts.fetches.value)  # type: ignore[attr-defined]
     print(name, {key: round(value, 4) for key, value in found.items()}, file=sys.stderr, flush=True)
@@ -111,14 +115,16 @@ def _show(runs: dict[str, list[dict[str, float]]]) -> None:
             return statistics.median(each[key] for each in found)
 
         rows = middle("rows")
+        void = sum(each["foreign"] > FOREIGN_MOST for each in found)
+        remark = f"  void: other work beside {void} of {len(found)}" if void else ""
         if rows:
             cpu = sorted(each["cpu"] / each["rows"] * 1e6 for each in found)
             print(
                 f"{name:24}{rows / middle('seconds') / 1e6:10.2f}{statistics.median(cpu):10.3f}{cpu[0]:10.3f}"
-                f"{middle('faults') / rows * 1e6:10.0f}"
+                f"{middle('faults') / rows * 1e6:10.0f}{'':18}{remark}"
             )
         else:
-            print(f"{name:24}{'':50}{middle('seconds'):10.2f}{100 * middle('cpu') / middle('seconds'):8.1f}")
+            print(f"{name:24}{'':50}{middle('seconds'):10.2f}{100 * middle('cpu') / middle('seconds'):8.1f}{remark}")
 
 
 # -- the client's process

@@ -6,6 +6,9 @@ import os
 import time
 from pathlib import Path
 
+FOREIGN_MOST = 0.05
+"""A run beside which other work took a larger share of the machine is void."""
+
 _TICK = os.sysconf("SC_CLK_TCK")
 
 

@@ -27,11 +27,10 @@ from pathlib import Path
 from benchmarks.batches import Log
 from benchmarks.clients import CLIENTS, Task
 from benchmarks.filler import fill
-from benchmarks.load import ForeignLoad
+from benchmarks.load import FOREIGN_MOST, ForeignLoad
 
 HERE = Path(__file__).parent
 HEAP = "1g"
-FOREIGN_MOST = 0.05
 RAW = [name for name in CLIENTS if name.startswith("raw")]
 NAMES = [*CLIENTS, "aiokafka", "Java", "franz-go"]
 CASES = {

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import gc
+import os
 import random
 import selectors
 import socket
@@ -231,6 +233,80 @@ def test_keys_that_are_renewed(ends: Ends, version: ssl.TLSVersion) -> None:
             assert update(address, 1) == 1  # and ours are to be renewed too
         ends.peer.sendall(framed(b"%d" % number))
         assert ends.receive(1) == [b"%d" % number]
+        frame = framed(bytes(30_000))
+        ends.peer.sendall(frame[:20_000])
+        if library is not None and version is ssl.TLSVersion.TLSv1_3:
+            assert update(address, 0) == 1, "in the middle of a response"
+        ends.peer.sendall(frame[20_000:])
+        assert ends.receive(1) == [frame[4:]]
+    ends.transport._out.append(memoryview(b"request"))
+    ends.transport.writable()
+    assert ends.peer.recv(99) == b"request"
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2], indirect=True)
+def test_a_connection_that_the_peer_agrees_on_anew(ends: Ends) -> None:
+    """Renegotiation, between two responses. TLS 1.3 has no such thing."""
+    library, address = openssl._library(), openssl._address(ends.peer, ends.peer._sslobj)  # type: ignore[attr-defined]
+    if library is None:
+        pytest.skip(REASON)
+    library.opened.SSL_renegotiate.argtypes = [ctypes.c_void_p]
+    library.opened.SSL_ctrl.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_long, ctypes.c_void_p]
+    library.opened.SSL_ctrl.restype = ctypes.c_long
+    assert library.opened.SSL_renegotiate(address) == 1
+    bodies = [random.Random(7).randbytes(length) for length in (50_000, 3, 20_000)]
+    got: list[bytes] = []
+
+    def serve() -> None:
+        ends.peer.do_handshake()
+        got.append(ends.peer.recv(99))  # in which the handshake that was asked for is held
+        for body in bodies:
+            ends.peer.sendall(framed(body))
+
+    ends.sending = threading.Thread(target=serve)
+    ends.sending.start()
+    ends.transport._out.append(memoryview(b"request"))
+    assert ends.receive(len(bodies)) == bodies
+    assert got == [b"request"]
+    assert library.opened.SSL_ctrl(address, 10, 0, None) == 1, "SSL_CTRL_GET_NUM_RENEGOTIATIONS"
+
+
+def test_an_end_that_is_announced_in_the_middle_of_a_response(ends: Ends) -> None:
+    """close_notify; nothing of what came is lost, and half a response is none."""
+    ends.peer.sendall(framed(b"whole") + framed(bytes(100))[:50])
+    ends.peer.settimeout(0)
+    with pytest.raises((ssl.SSLWantReadError, ssl.SSLSyscallError)):
+        ends.peer.unwrap()
+    assert "ended in the middle of a response" in str(ends.failed())
+    assert ends.told == [b"whole"]
+
+
+@pytest.mark.parametrize("cut", [1, 4, 5, 21, 1_000])
+def test_a_record_that_is_cut_off(ends: Ends, cut: int) -> None:
+    """The connection is closed within a record, as by a network that was cut: nothing of the record is taken."""
+    ends.peer.sendall(framed(b"whole"))
+    record = b"\x17\x03\x03\x40\x00" + bytes(2_000)
+    ends.raw(record[:cut])
+    ends.peer.close()
+    assert "ended between two" in str(ends.failed())
+    assert ends.told == [b"whole"]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+def test_a_child_process_that_ends_leaves_the_connection_alone(ends: Ends) -> None:
+    """A fork after the connection was made: what the child frees announces no end to the peer."""
+    child = os.fork()
+    if not child:
+        try:
+            ends.transport.line = None
+            ends.transport.close()
+            gc.collect()
+        finally:
+            os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    body = random.Random(8).randbytes(40_000)
+    ends.send(framed(body))
+    assert ends.receive(1) == [body]
     ends.transport._out.append(memoryview(b"request"))
     ends.transport.writable()
     assert ends.peer.recv(99) == b"request"
@@ -311,13 +387,15 @@ def openssl_address_of(secured: ssl.SSLSocket) -> int:
     return ctypes.c_size_t.from_address(id(secured._sslobj) + 3 * ctypes.sizeof(ctypes.c_void_p)).value  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("what", ["version", "file", "implementation"])
+@pytest.mark.parametrize("what", ["version", "file", "built in", "implementation"])
 def test_another_library_is_not_called(what: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     match what:
         case "version":
             monkeypatch.setattr(ssl, "OPENSSL_VERSION_NUMBER", 1)
         case "file":
             monkeypatch.setattr("_ssl.__file__", str(tmp_path / "none.so"), raising=False)
+        case "built in":  # as `_ssl` is where an interpreter was linked with OpenSSL
+            monkeypatch.delattr("_ssl.__file__")
         case _:
             monkeypatch.setattr(sys.implementation, "name", "pypy")
     assert openssl._library.__wrapped__() is None

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from record_batches import CODECS, Rec, batch, corrupt, decode, marker, plain, read, record, records_of
 
+from instride._wire.batches import BatchWalk
 from instride._wire.record_set import RecordSet, decode_record_set
+from step_counter import calls
 
 FULL = [
     Rec(offset=5, timestamp=1000, key=b"k", value=b"v" * 300, headers=(("a", b"1"), ("a", None), ("é", b""))),
@@ -371,3 +375,70 @@ def test_headers_that_are_none_lead_no_further(data: bytes) -> None:
 @given(st.binary(max_size=300), st.integers(0, 400))
 def test_any_bytes_lead_back_never(data: bytes, cut: int) -> None:
     assert ahead((batch(plain(3, 4)) + data)[:cut], 3) >= 3
+
+
+def _decoded(data: bytes, *, committed: bool, capacity: int, most: int) -> list[object]:
+    pieces = decode_record_set(
+        memoryview(data),
+        topic="t",
+        partition=3,
+        fetch_offset=0,
+        read_committed=committed,
+        aborted=[(1, 0)],
+        end=1000,
+        capacity=capacity,
+        max_decompressed_bytes=most,
+    )
+    found: list[object] = []
+    for piece in pieces:
+        chunk = piece.chunk
+        rows = None if chunk is None else [*chunk.records(epoch=1, seek_number=0), chunk.leader_epoch, len(chunk)]
+        found.append((rows, piece.next_offset, piece.leader_epoch, piece.nbytes, str(piece.corrupt)))
+    return found
+
+
+_KINDS = st.sampled_from(
+    ["plain", "plain", "plain", "gzip", "control", "empty", "producer", "aborted", "gap", "back", "count", "crc", "cut"]
+)
+
+
+def _several(kinds: list[str]) -> bytes:
+    """Batches of two records, one of each kind. Those of producer 1 are aborted until its marker comes."""
+    out, offset = b"", 0
+    for kind in kinds:
+        at = max(0, offset + {"gap": 5, "back": -1}.get(kind, 0))
+        own: dict[str, Any] = {"base_offset": at, "last_delta": 1}
+        if kind in ("producer", "aborted"):
+            own |= {"transactional": True, "producer_id": 1 if kind == "aborted" else 9}
+        if kind == "count":
+            own["count"] = 9
+        if kind == "control":
+            one = marker(at, 1, commit=False)
+        else:
+            one = batch([] if kind == "empty" else plain(at, at + 1), codec="gzip" if kind == "gzip" else "none", **own)
+        out += {"crc": one[:-1] + bytes([one[-1] ^ 1]), "cut": one[:-1]}.get(kind, one)
+        offset = at + 2
+    return out
+
+
+@given(
+    kinds=st.lists(_KINDS, min_size=1, max_size=8),
+    committed=st.booleans(),
+    capacity=st.integers(100, 2000),
+    most=st.sampled_from([72, 1 << 16]),
+)
+def test_batches_of_one_run_are_those_that_are_read_one_by_one(
+    kinds: list[str], committed: bool, capacity: int, most: int
+) -> None:
+    data = _several(kinds)
+    together = _decoded(data, committed=committed, capacity=capacity, most=most)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(BatchWalk, "run", lambda self, found, count, limit, most: count)
+        assert _decoded(data, committed=committed, capacity=capacity, most=most) == together
+
+
+def test_ten_times_the_batches_take_no_more_calls() -> None:
+    """Of Python: those that are read like the one before cost none."""
+    few, many = (b"".join(batch(plain(n)) for n in range(count)) for count in (20, 200))
+    decode(few)
+    assert calls(lambda: decode(many)) <= calls(lambda: decode(few))

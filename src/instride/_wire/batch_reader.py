@@ -6,6 +6,8 @@ Laws
    cover base offset, length and leader epoch; so offsets must rise from batch to batch, and lie between what was asked
    for and the end of the log.)
 2. A batch that is cut off ends the walk; one that is bad raises `BatchError`. Nothing is read outside the data.
+3. Small batches are many: those that are read like the one before them are gone over in one call (`run`). What it gives
+   is what `next` gives one by one; before anything that wants a decision it stops.
 
 `batch_reader.pyi` is what type checkers see.
 """
@@ -17,6 +19,7 @@ import struct
 from crc32c import crc32c
 
 from instride._wire.compiled import require_compiled
+from instride._wire.record_index import MIN_RECORD_BYTES
 
 try:
     import cython
@@ -24,9 +27,21 @@ except ImportError:
     require_compiled(__name__, compiled=False)
     raise
 if cython.compiled:
+    from cython.cimports.cpython.buffer import PyBUF_READ
+    from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING
     from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize
+    from cython.cimports.cpython.memoryview import PyMemoryView_FromMemory
 
-__all__ = ["COMPILED", "Batch", "BatchError", "BatchReader", "OverlapError", "end_of_batches"]
+__all__ = [
+    "COMPILED",
+    "INDEX_BYTES",
+    "Batch",
+    "BatchError",
+    "BatchReader",
+    "OverlapError",
+    "end_of_batches",
+    "table_of",
+]
 
 COMPILED: bool = cython.compiled
 require_compiled(__name__, compiled=COMPILED)
@@ -58,7 +73,12 @@ _SHORT = cython.declare(cython.Py_ssize_t, 16777216)
 # So high that no sum of it overflows.
 _HIGHEST = cython.declare(cython.longlong, (1 << 62) - 1)
 
+_LEAST_RECORD = cython.declare(cython.longlong, MIN_RECORD_BYTES)
+_INDEX_BYTES = cython.declare(cython.longlong, 36)
+INDEX_BYTES = _INDEX_BYTES
+
 _ROW = struct.Struct("=9q")
+_ROW_BYTES = cython.declare(cython.Py_ssize_t, 72)
 
 
 class BatchError(ValueError):
@@ -112,20 +132,39 @@ class Batch:
         """The batch's row in the table that `record_index` reads, its records being at [start, end) there."""
         if cython.compiled:
             cells = cython.declare(cython.longlong[9])
-            cells[0] = start
-            cells[1] = end
-            cells[2] = self.count
-            cells[3] = self.base_offset
-            cells[4] = self.last_offset - self.base_offset
-            cells[5] = self._timestamp
-            cells[6] = self._log_append
-            cells[7] = self.leader_epoch
-            cells[8] = 0
-            return PyBytes_FromStringAndSize(cython.cast(cython.p_char, cells), 72)
+            self._fill(cells, start, end)
+            return PyBytes_FromStringAndSize(cython.cast(cython.p_char, cells), _ROW_BYTES)
         else:  # noqa: RET505 - dropped by Cython
             last_delta = self.last_offset - self.base_offset
             times = (self._timestamp, self._log_append)
             return _ROW.pack(start, end, self.count, self.base_offset, last_delta, *times, self.leader_epoch, 0)
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def _fill(self, cells: cython.p_longlong, start: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.void:
+        cells[0] = start
+        cells[1] = end
+        cells[2] = self.count
+        cells[3] = self.base_offset
+        cells[4] = self.last_offset - self.base_offset
+        cells[5] = self._timestamp
+        cells[6] = self._log_append
+        cells[7] = self.leader_epoch
+        cells[8] = 0
+
+
+def table_of(batches: list, shift: cython.Py_ssize_t) -> bytearray:
+    """See `batch_reader.pyi`."""
+    batch: Batch
+    if cython.compiled:
+        table: bytearray = bytearray(len(batches) * _ROW_BYTES)
+        cells: cython.p_longlong = cython.cast(cython.p_longlong, PyByteArray_AS_STRING(table))
+        for batch in batches:
+            batch._fill(cells, batch.start - shift, batch.end - shift)
+            cells += 9
+        return table
+    else:  # noqa: RET505 - dropped by Cython
+        return bytearray().join([batch.row(batch.start - shift, batch.end - shift) for batch in batches])
 
 
 @cython.final
@@ -157,6 +196,42 @@ class BatchReader:
 
     def next(self, position: cython.longlong) -> Batch | None:
         """The next complete batch, or None at the end or where the rest is cut off. Raises BatchError."""
+        return self._next(position)
+
+    def run(
+        self,
+        ahead: object,
+        found: list,
+        count: cython.longlong,
+        limit: cython.longlong,
+        most: cython.longlong,
+        committed: cython.bint,
+    ) -> tuple:
+        """Law 3; see `batch_reader.pyi`."""
+        records: cython.Py_ssize_t
+        batch: Batch = found[0]
+        after: Batch
+        begin: cython.longlong = batch.start
+        batch = ahead
+        while batch is not None:
+            if batch.codec or batch.control or (committed and batch.producer_id >= 0):
+                break
+            records = batch.end - batch.start
+            if records == 0 or batch.count * _LEAST_RECORD > records or batch.count * _INDEX_BYTES > most:
+                break
+            if batch.end - begin + (count + batch.count) * _INDEX_BYTES > limit:
+                break
+            try:
+                after = self._next(batch.last_offset + 1)
+            except BatchError:
+                break  # `next` meets it again
+            found.append(batch)
+            count += batch.count
+            batch = after
+        return batch, count
+
+    @cython.cfunc
+    def _next(self, position: cython.longlong) -> Batch:
         octets: Octets = self._octets
         at: cython.Py_ssize_t = self.at
         left: cython.Py_ssize_t = self._size - at
@@ -182,8 +257,14 @@ class BatchReader:
         stated: cython.longlong = _integer(self._octets, at + _CRC, 4)
         if stated < 0:
             stated += cython.cast(cython.longlong, 1) << 32
+        covered: object
+        if cython.compiled:  # a view by a slice takes twice as long, and small batches are many
+            place: cython.p_char = cython.cast(cython.p_char, self._octets + at + _ATTRIBUTES)
+            covered = PyMemoryView_FromMemory(place, size - _ATTRIBUTES, PyBUF_READ)
+        else:
+            covered = self._data[at + _ATTRIBUTES : at + size]
         # Whoever gives up the GIL may get it back late: only what takes long does so.
-        if crc32c(self._data[at + _ATTRIBUTES : at + size], 0, 0 if size <= _SHORT else -1) != stated:
+        if crc32c(covered, 0, 0 if size <= _SHORT else -1) != stated:
             raise BatchError("a batch's checksum is wrong")
         return None
 

@@ -3,6 +3,8 @@
 from typing import Final, final
 
 COMPILED: Final[bool]
+INDEX_BYTES: Final[int]
+"""What the index of one record takes."""
 
 class BatchError(ValueError):
     """A batch that cannot be read. Never leaves `wire`: `record_set` makes it a CorruptRecordError."""
@@ -54,6 +56,19 @@ class BatchReader:
     @property
     def at(self) -> int: ...
     def next(self, position: int) -> Batch | None: ...
+    def run(
+        self, ahead: Batch | None, found: list[Batch], count: int, limit: int, most: int, committed: bool
+    ) -> tuple[Batch | None, int]:
+        """Batches from `ahead` on, which follows on the last one found, as long as they are read as they are.
+
+        They are added to `found`. None is compressed, empty, a control batch, or (if only what is committed is read)
+        of a producer that may have aborted it; each has its successor's header read. limit: of the bytes from
+        the first one found to their end, with the index of `count` and their records. most: of the index of one.
+        Returns the batch that comes next, and how many records were found. Raises nothing: `next` meets it again.
+        """
+
+def table_of(batches: list[Batch], shift: int) -> bytearray:
+    """The rows of these batches, in a base that begins `shift` bytes after theirs."""
 
 def end_of_batches(data: memoryview, fetch_offset: int) -> int:
     """The offset after the last whole batch, by the headers, which are not checked.

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Final
 
-from instride._wire.batch_reader import Batch, BatchError, BatchReader, OverlapError
+from instride._wire.batch_reader import INDEX_BYTES, Batch, BatchError, BatchReader, OverlapError
 from instride._wire.compression import CompressionError, Sections
 from instride._wire.decoder import index_batches
 from instride._wire.record_index import MIN_RECORD_BYTES
@@ -26,8 +26,6 @@ __all__ = ["HEADER_BYTES", "INDEX_BYTES", "BatchWalk", "check_count"]
 
 HEADER_BYTES: Final = 61
 """Of a batch, before its records."""
-INDEX_BYTES: Final = 36
-"""What the index of one record takes."""
 
 _CONTROL_KEY: Final = Struct(">hh")  # version, type
 _ABORT: Final = 0
@@ -108,6 +106,19 @@ class BatchWalk:
             self._passed(batch)
         self.failure = self._ahead_failure
         return None
+
+    def run(self, found: list[Batch], count: int, limit: int, most: int) -> int:
+        """Add to `found`, whose last one `next` gave last, the batches that `next` would give after it.
+
+        It stops before one that wants a decision or has no room, which `next` gives then: see `BatchReader.run`.
+        Returns how many records were found.
+        """
+        had = len(found)
+        self._ahead, count = self._reader.run(self._ahead, found, count, limit, most, self._read_committed)
+        if len(found) > had:
+            last = found[-1]
+            self.next_offset, self._passed_epoch = last.last_offset + 1, last.leader_epoch
+        return count
 
     def _passed(self, batch: Batch) -> None:
         self.next_offset = batch.last_offset + 1

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from instride._topic_partition import TopicPartition
-from instride._wire.batch_reader import Batch, BatchError, end_of_batches
+from instride._wire.batch_reader import Batch, BatchError, end_of_batches, table_of
 from instride._wire.batches import HEADER_BYTES, INDEX_BYTES, BatchWalk, check_count
 from instride._wire.chunk import Piece
 from instride._wire.compression import CompressionError, Sections, TooLargeError, releases_of
@@ -245,7 +245,8 @@ class RecordSet:
             if end - begin + (count + rows) * INDEX_BYTES > limit:
                 break
             batches.append(batch)
-            count, limit = count + rows, target
+            limit = target
+            count = walk.run(batches, count + rows, target, most_bytes)
             batch = walk.next()
         self._pending = batch
         if not batches:
@@ -258,7 +259,7 @@ class RecordSet:
             base, start, kept = self._data, 0, self._frame_bytes
         else:
             base = memoryview(bytes(self._data[start:end]))
-        table = bytearray().join([each.row(each.start - start, each.end - start) for each in batches])
+        table = table_of(batches, start)
         return self._piece(base, table, batches, kept + count * INDEX_BYTES, releases_of(base))
 
     def _compressed(self, target: int, capacity: int, most: int) -> Piece | None:
