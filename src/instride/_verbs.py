@@ -22,19 +22,14 @@ from instride._core.application.machine import ApplicationMachine
 from instride._core.application.ownership_view import Reason
 from instride._core.application.partition import PollResult
 from instride._core.events import EARLIEST, LATEST
+from instride._interceptors import Interceptors
 from instride._net.async_driver import AsyncDriver
 from instride._net.clock import now
 from instride._net.driver import Driver
+from instride._settings import changed_while_running, config_from_settings
 from instride.commits import CommitResult
-from instride.config import (
-    ConsumerConfig,
-    ConsumerSettings,
-    RunningSettings,
-    changed_while_running,
-    config_from_settings,
-)
+from instride.config import ConsumerConfig, ConsumerSettings, RunningSettings
 from instride.errors import IllegalStateError, KafkaError, NetworkThreadDiedError, WakeupError
-from instride.interceptors import Interceptors
 from instride.listeners import AsyncRebalanceListener, RebalanceListener
 from instride.metrics import MetricName
 from instride.observers import ObservedListener, Observer, Observers, Polled

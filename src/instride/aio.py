@@ -22,17 +22,18 @@ from instride import _arguments as arguments
 from instride._core.application.committing import Offsets
 from instride._core.application.partition import PollResult
 from instride._core.events import EARLIEST, LATEST
+from instride._interceptors import Interceptors
 from instride._net.async_driver import AsyncDriver, in_loop
 from instride._net.clock import now
+from instride._record_reader import RecordReader
+from instride._settings import config_from_settings
 from instride._types import K, V
 from instride._verbs import Verbs
 from instride._wire.decoder import ConsumerRecord
 from instride.commits import CommitResult
-from instride.config import ConsumerConfig, UntypedSettings, config_from_settings
+from instride.config import ConsumerConfig, UntypedSettings
 from instride.consumer_records import Changes, ConsumerRecords
-from instride.deserializers import RecordReader
 from instride.errors import NetworkThreadDiedError
-from instride.interceptors import Interceptors
 from instride.listeners import AsyncRebalanceListener
 from instride.records import OffsetAndMetadata, OffsetAndTimestamp, PartitionInfo, TopicPartition
 

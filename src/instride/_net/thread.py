@@ -52,7 +52,7 @@ from instride._wire.segments import Segments
 from instride.commits import CommitResult
 from instride.config import ConsumerConfig
 from instride.errors import AuthenticationError, ConsumerClosedError, KafkaError, NetworkThreadDiedError, TransportError
-from instride.errors.quoting import one_line
+from instride.errors._quoting import one_line
 from instride.observers import Observer, Observers
 
 __all__ = ["NetworkThread"]

@@ -18,9 +18,9 @@ from instride._processing.definition import (
 from instride._processing.kit import ProcessorKit
 from instride._processing.outputs import Outputs
 from instride._processing.running import RunningProcessor, run_with_signals
+from instride._record_reader import RecordReader
 from instride._wire.decoder import ConsumerRecord
 from instride.config import ConsumerSettings
-from instride.deserializers import RecordReader
 
 if TYPE_CHECKING:
     import pyarrow as pa
