@@ -1,4 +1,4 @@
-"""CONTRIBUTING's size: small functions. A file is as long as its concept needs."""
+"""CONTRIBUTING's sizes: small functions, and names of tests that fit. A file is as long as its concept needs."""
 
 from __future__ import annotations
 
@@ -9,11 +9,21 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 FILES = [path for folder in ("src", "tools", "examples", "benchmarks") for path in (ROOT / folder).rglob("*.py")]
 MOST_LINES_OF_A_FUNCTION = 60
+LONGEST_NAME_OF_A_TEST = 79
 
 
 def test_no_function_is_too_long() -> None:
     """Its statements; the signature and the docstring do not count."""
     found = [f"{path.relative_to(ROOT)}: {name}" for path in FILES for name in long_functions(path)]
+    assert found == []
+
+
+def test_no_name_of_a_test_is_too_long() -> None:
+    found = []
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
+                found += [f"{path.name}: {node.name}"] * (len(node.name) > LONGEST_NAME_OF_A_TEST)
     assert found == []
 
 

@@ -372,7 +372,11 @@ class Member(Verbs):
             self._subscribe(topics, arguments.listener(listener), pattern)
 
     def unsubscribe(self, *, timeout: float | None = None) -> None:
-        """Revoke everything: send the queued commits, call the listeners, leave the group (rule 12)."""
+        """Revoke everything: send the queued commits, call the listeners, leave the group (rule 12).
+
+        timeout: seconds, else default_api_timeout; when it ends the consumer leaves without what is missing, and the
+        listener hears of that as lost. Raises what a listener raises.
+        """
         with self._driver.use():
             self._refuse_in_listener("unsubscribe")
             limit = self._timeout("unsubscribe", timeout)
@@ -450,14 +454,22 @@ class Member(Verbs):
     def beginning_offsets(
         self, partitions: Iterable[TopicPartition], *, timeout: float | None = None
     ) -> dict[TopicPartition, int]:
-        """The first offset that the log still has."""
+        """The first offset that each log still has, from its leader.
+
+        timeout: seconds, else default_api_timeout. Raises KafkaTimeoutError (no leader, say),
+        TopicAuthorizationFailedError.
+        """
         with self._driver.use():
             return self._driver.run(self._ends_call("beginning_offsets", partitions, EARLIEST, timeout))
 
     def end_offsets(
         self, partitions: Iterable[TopicPartition], *, timeout: float | None = None
     ) -> dict[TopicPartition, int]:
-        """High watermarks; with isolation_level "read_committed" the last stable offsets."""
+        """High watermarks, from the leaders; with isolation_level "read_committed" the last stable offsets.
+
+        timeout: seconds, else default_api_timeout. Raises KafkaTimeoutError (no leader, say),
+        TopicAuthorizationFailedError.
+        """
         with self._driver.use():
             return self._driver.run(self._ends_call("end_offsets", partitions, LATEST, timeout))
 
