@@ -27,6 +27,20 @@ def test_no_name_of_a_test_is_too_long() -> None:
     assert found == []
 
 
+def test_helpers_of_tests_say_what_they_offer_and_fixtures_are_where_pytest_looks() -> None:
+    """A helper that tests import has `__all__`. A fixture is in a conftest.py, or beside tests."""
+    tests = {path: path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("*.py")}
+    helpers = {path: text for path, text in tests.items() if not path.name.startswith(("test_", "conftest"))}
+    everything = "\n".join(tests.values())
+    imported = {path: text for path, text in helpers.items() if f"\nfrom {path.stem} import" in everything}
+    assert len(imported) > 30
+    assert [path.name for path, text in imported.items() if "\n__all__ = " not in text] == []
+    with_fixtures = {
+        path.stem for path, text in helpers.items() if "@pytest.fixture" in text and "def test_" not in text
+    }
+    assert with_fixtures <= {"attack_sinks"}
+
+
 def long_functions(path: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):

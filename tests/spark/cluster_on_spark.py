@@ -17,6 +17,8 @@ from query_help import QueryApp
 
 from instride.testing import LocalKafka
 
+__all__ = ["reached"]
+
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(1800)]
 
 victims = pytest.mark.parametrize("victim", ["executor", "worker"])
