@@ -24,7 +24,7 @@ from instride._processing.attempts import Desk
 from instride._processing.engine import Engine, EnginePlan, Order
 from instride._processing.lifespan import AsyncLifespan, SyncLifespan
 from instride._processing.workers import LoopWorkers, ThreadWorkers
-from instride.deserializers import RecordReader
+from instride._record_reader import RecordReader
 
 PARTITIONS, KEYS, HANDLER = 12, 10_000, 0.005
 

@@ -10,6 +10,8 @@ from typing import Any
 
 import instride
 
+__all__ = ["calls", "steps"]
+
 _OURS = str(Path(instride.__file__).parent)
 
 

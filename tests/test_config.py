@@ -10,17 +10,11 @@ from typing import Any
 
 import pytest
 
-from instride import _config_names as config_names
+from instride import _settings as config_names
 from instride import config as config_module
-from instride.config import (
-    ConsumerConfig,
-    ConsumerSettings,
-    RunningSettings,
-    changed_while_running,
-    config_from_settings,
-    parse_bootstrap_servers,
-    reset_duration,
-)
+from instride._setting_values import parse_bootstrap_servers, reset_duration
+from instride._settings import changed_while_running, config_from_settings
+from instride.config import ConsumerConfig, ConsumerSettings, RunningSettings
 from instride.errors import ConfigError
 
 BOUNDS = config_module._BOUNDS

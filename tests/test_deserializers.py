@@ -19,7 +19,7 @@ from confluent_kafka.serialization import (
 )
 
 from instride import Consumer, ConsumerRecord, RangeConsumer, TopicPartition
-from instride.deserializers import RecordReader
+from instride._record_reader import RecordReader
 from instride.errors import ConfigError, DeserializationError
 
 AVRO = '{"type": "record", "name": "Flight", "fields": [{"name": "delay", "type": "int"}]}'

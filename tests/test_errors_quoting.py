@@ -8,7 +8,7 @@ from urllib.parse import quote, quote_plus
 import pytest
 
 from instride.errors import BROKER_ERRORS, KafkaError, LocalKafkaError, TransportError
-from instride.errors.quoting import LONGEST_LINE, LONGEST_QUOTE, one_line, quoted_from
+from instride.errors._quoting import LONGEST_LINE, LONGEST_QUOTE, one_line, quoted_from
 
 SECRET = "k1tty&Canary/7?"
 EVIL = "broker\n2026-01-01 CRITICAL forged\x1b[2J\u2028\u202e"

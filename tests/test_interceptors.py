@@ -9,8 +9,8 @@ import pytest
 
 from instride import Consumer, ConsumerInterceptor, ConsumerRecords, OffsetAndMetadata, TopicPartition
 from instride._core.application.partition import Delivery
+from instride._interceptors import Interceptors
 from instride.errors import ConfigError
-from instride.interceptors import Interceptors
 from instride.testing.simulation.chunk import SimulatedChunk
 
 TP = TopicPartition("t", 0)

@@ -16,14 +16,14 @@ from instride._processing.running import RunningProcessor
 from instride._processing.store import DatabaseStore
 from instride._wire.sasl.oauthbearer import OAuthToken
 from instride.aio import AsyncConsumer
-from instride.commits import CommitEntry, CommitResult, CommitSnapshot
-from instride.config import ConsumerConfig, ConsumerSettings
+from instride.commits import CommitEntry, CommitOutcome, CommitResult, CommitSnapshot
+from instride.config import ConsumerConfig, ConsumerSettings, RunningSettings, UntypedSettings
 from instride.consumer import Consumer, RangeConsumer
-from instride.consumer_records import Changes, ConsumerRecords
+from instride.consumer_records import Changes, ConsumerRecords, Stretch
 from instride.deserializers import SerializationContext
 from instride.errors import KafkaError
 from instride.interceptors import ConsumerInterceptor
-from instride.ledger import OffsetLedger
+from instride.ledger import OffsetLedger, TrackedRecord, WatchedFuture
 from instride.listeners import AsyncRebalanceListener, RebalanceListener
 from instride.records import (
     ConsumerRecord,
@@ -44,6 +44,7 @@ __all__ = [
     "Changes",
     "CircuitBreaker",
     "CommitEntry",
+    "CommitOutcome",
     "CommitResult",
     "CommitSnapshot",
     "Consumer",
@@ -76,10 +77,15 @@ __all__ = [
     "Retry",
     "RetryRecord",
     "RunningProcessor",
+    "RunningSettings",
     "SerializationContext",
     "SkipRecord",
+    "Stretch",
     "StuckRecord",
     "UnwrittenLetter",
     "Tally",
     "TopicPartition",
+    "TrackedRecord",
+    "UntypedSettings",
+    "WatchedFuture",
 ]

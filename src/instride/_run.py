@@ -23,10 +23,11 @@ from operator import attrgetter, lt
 from typing import Any, Final
 
 from instride.commits import CommitEntry
+from instride.consumer_records import ConsumerRecords, Stretch
 from instride.errors import OffsetGapError
 from instride.records import OffsetRange, TopicPartition
 
-__all__ = ["CANCELLED", "FAILED", "FINISHED", "UNDER_WAY", "Block", "Run"]
+__all__ = ["CANCELLED", "FAILED", "FINISHED", "UNDER_WAY", "Block", "Run", "stretches_of"]
 
 UNDER_WAY: Final = 0
 FINISHED: Final = 1
@@ -270,3 +271,8 @@ def _in_states(blocks: Iterable[Block], states: tuple[int, ...]) -> Iterator[Any
 
 def _first(block: Block) -> int:
     return block.offsets[0]
+
+
+def stretches_of(records: object) -> list[Stretch] | None:
+    """Of what a poll returned; None for any other records."""
+    return records.stretches() if isinstance(records, ConsumerRecords) else None

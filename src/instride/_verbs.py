@@ -22,19 +22,14 @@ from instride._core.application.machine import ApplicationMachine
 from instride._core.application.ownership_view import Reason
 from instride._core.application.partition import PollResult
 from instride._core.events import EARLIEST, LATEST
+from instride._interceptors import Interceptors
 from instride._net.async_driver import AsyncDriver
 from instride._net.clock import now
 from instride._net.driver import Driver
+from instride._settings import changed_while_running, config_from_settings
 from instride.commits import CommitResult
-from instride.config import (
-    ConsumerConfig,
-    ConsumerSettings,
-    RunningSettings,
-    changed_while_running,
-    config_from_settings,
-)
+from instride.config import ConsumerConfig, ConsumerSettings, RunningSettings
 from instride.errors import IllegalStateError, KafkaError, NetworkThreadDiedError, WakeupError
-from instride.interceptors import Interceptors
 from instride.listeners import AsyncRebalanceListener, RebalanceListener
 from instride.metrics import MetricName
 from instride.observers import ObservedListener, Observer, Observers, Polled
@@ -377,7 +372,11 @@ class Member(Verbs):
             self._subscribe(topics, arguments.listener(listener), pattern)
 
     def unsubscribe(self, *, timeout: float | None = None) -> None:
-        """Revoke everything: send the queued commits, call the listeners, leave the group (rule 12)."""
+        """Revoke everything: send the queued commits, call the listeners, leave the group (rule 12).
+
+        timeout: seconds, else default_api_timeout; when it ends the consumer leaves without what is missing, and the
+        listener hears of that as lost. Raises what a listener raises.
+        """
         with self._driver.use():
             self._refuse_in_listener("unsubscribe")
             limit = self._timeout("unsubscribe", timeout)
@@ -455,14 +454,22 @@ class Member(Verbs):
     def beginning_offsets(
         self, partitions: Iterable[TopicPartition], *, timeout: float | None = None
     ) -> dict[TopicPartition, int]:
-        """The first offset that the log still has."""
+        """The first offset that each log still has, from its leader.
+
+        timeout: seconds, else default_api_timeout. Raises KafkaTimeoutError (no leader, say),
+        TopicAuthorizationFailedError.
+        """
         with self._driver.use():
             return self._driver.run(self._ends_call("beginning_offsets", partitions, EARLIEST, timeout))
 
     def end_offsets(
         self, partitions: Iterable[TopicPartition], *, timeout: float | None = None
     ) -> dict[TopicPartition, int]:
-        """High watermarks; with isolation_level "read_committed" the last stable offsets."""
+        """High watermarks, from the leaders; with isolation_level "read_committed" the last stable offsets.
+
+        timeout: seconds, else default_api_timeout. Raises KafkaTimeoutError (no leader, say),
+        TopicAuthorizationFailedError.
+        """
         with self._driver.use():
             return self._driver.run(self._ends_call("end_offsets", partitions, LATEST, timeout))
 

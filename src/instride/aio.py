@@ -22,17 +22,18 @@ from instride import _arguments as arguments
 from instride._core.application.committing import Offsets
 from instride._core.application.partition import PollResult
 from instride._core.events import EARLIEST, LATEST
+from instride._interceptors import Interceptors
 from instride._net.async_driver import AsyncDriver, in_loop
 from instride._net.clock import now
+from instride._record_reader import RecordReader
+from instride._settings import config_from_settings
 from instride._types import K, V
 from instride._verbs import Verbs
 from instride._wire.decoder import ConsumerRecord
 from instride.commits import CommitResult
-from instride.config import ConsumerConfig, UntypedSettings, config_from_settings
+from instride.config import ConsumerConfig, UntypedSettings
 from instride.consumer_records import Changes, ConsumerRecords
-from instride.deserializers import RecordReader
 from instride.errors import NetworkThreadDiedError
-from instride.interceptors import Interceptors
 from instride.listeners import AsyncRebalanceListener
 from instride.records import OffsetAndMetadata, OffsetAndTimestamp, PartitionInfo, TopicPartition
 
@@ -92,7 +93,15 @@ class AsyncConsumer(Verbs, Generic[K, V]):
         max_records: int | None = None,
         deserialize: bool = True,
     ) -> ConsumerRecords[K, V]:
-        """As `Consumer.poll`. Deserializers, interceptors and plain listeners run in the loop's thread."""
+        """New records, as soon as there are any; or none at the time-out, at a newly requested revoke or a loss.
+
+        timeout: seconds; None waits for as long as it takes. max_records: at most so many, else max_poll_records; -1 is
+        no bound. deserialize: False returns bytes, also where there are deserializers.
+        Deserializers, interceptors and plain listeners run in the loop's thread: while they run, no other task does.
+        Raises what `Consumer.poll` raises: WakeupError, DeserializationError and other errors of a partition,
+        NoOffsetForPartitionError, errors of the group, NetworkThreadDiedError, what a listener raises; besides
+        ConcurrentUseError while another task polls. A poll that raises, or is cancelled, took no record.
+        """
         arguments.misplaced_timeout("poll", misplaced)
         async with self._driver.alone("poll"):
             immediate = self._config.revoke_mode == "immediate"
@@ -101,7 +110,11 @@ class AsyncConsumer(Verbs, Generic[K, V]):
         return records
 
     async def poll_arrow(self, *, timeout: float | None = None, max_records: int | None = None) -> pa.Table:
-        """As `Consumer.poll_arrow`."""
+        """`poll`, as one Arrow table, empty where there is no record. Its columns are always of bytes.
+
+        timeout, max_records: as in `poll`. Raises ImportError without the extra `instride[arrow]` (then nothing was
+        taken), and what `poll` raises, but DeserializationError.
+        """
         from instride._wire.arrow import table  # noqa: PLC0415 - pyarrow is an extra, and slow to import
 
         async with self._driver.alone("poll_arrow"):
@@ -114,7 +127,10 @@ class AsyncConsumer(Verbs, Generic[K, V]):
     async def poll_changes(
         self, *, timeout: float | None = None, max_records: int | None = None, deserialize: bool = True
     ) -> Changes[K, V]:
-        """As `Consumer.poll_changes`."""
+        """`poll`: records, partitions to be revoked and those just lost, in one value (KIP-983, variant 1).
+
+        The arguments and the errors are those of `poll`.
+        """
         async with self._driver.alone("poll_changes"):
             result, records = await self._records(timeout, max_records, immediate=False, deserialize=deserialize)
             to_be_revoked, lost = self._application.to_be_revoked(), self._application.lost()
@@ -154,12 +170,24 @@ class AsyncConsumer(Verbs, Generic[K, V]):
         pattern: str | re.Pattern[str] | None = None,
         listener: AsyncRebalanceListener | None = None,
     ) -> None:
-        """As `Consumer.subscribe`. The listener's methods may be asynchronous; a `RebalanceListener` is one too."""
+        """Join the group for these topics, or for all that match; replaces an earlier subscription. Does not wait.
+
+        pattern: a regular expression that matches the whole name of a topic; looked up anew within metadata_max_age.
+        listener: hears of rebalances in the task that is inside poll, unsubscribe or close. Its methods may be
+        asynchronous or plain; a `RebalanceListener` may be given too.
+        Raises ConfigError without a group_id, IllegalStateError after `assign`, TypeError unless either topics or a
+        pattern is given, ValueError for a pattern that is no regular expression.
+        """
         with self._driver.use():
             self._subscribe(topics, arguments.async_listener(listener), pattern)
 
     async def unsubscribe(self, *, timeout: float | None = None) -> None:
-        """As `Consumer.unsubscribe`. One that is cancelled still leaves the group."""
+        """Revoke everything: send the queued commits, call the listener, leave the group (rule 12).
+
+        timeout: seconds, else default_api_timeout; when it ends the consumer leaves without what is missing. One that
+        is cancelled still leaves the group. Raises what the listener raises, and ConcurrentUseError while another task
+        polls.
+        """
         async with self._driver.alone("unsubscribe"):
             limit = self._timeout("unsubscribe", timeout)
             try:
@@ -183,7 +211,17 @@ class AsyncConsumer(Verbs, Generic[K, V]):
         wait_for_rebalance: bool = True,
         allow_rewind: bool = False,
     ) -> CommitResult:
-        """As `Consumer.commit`. Of one that is cancelled it is not known what became of it."""
+        """Commit offsets and wait for the response. Without offsets: what the last poll returned, as in Java.
+
+        The result says what the group has now because of this call, and of each other partition why not
+        (StaleCommitError, CommitOvertakenError). timeout: seconds, else default_api_timeout. wait_for_rebalance: False
+        raises RebalanceInProgressError where the commit would wait for the new generation (KIP-429). allow_rewind: also
+        send offsets below those that the group has.
+        Raises StaleCommitError for a snapshot of which every entry is stale, CommitFailedError and CommitRewindError
+        for a dict, KafkaTimeoutError when the time ends before the response, RebalanceInProgressError, and the errors
+        with which a broker refuses. Several tasks may commit at once. Whether a commit that was cancelled or that timed
+        out was accepted, is not known.
+        """
         with self._driver.use():
             return await self._driver.run(
                 self._commit_call(offsets, timeout, wait_for_rebalance=wait_for_rebalance, allow_rewind=allow_rewind)
@@ -192,8 +230,11 @@ class AsyncConsumer(Verbs, Generic[K, V]):
     def commit_async(
         self, offsets: Offsets | None = None, *, allow_rewind: bool = False
     ) -> asyncio.Future[CommitResult]:
-        """As `Consumer.commit_async`: hands a commit over and goes on. The future may be awaited, or left alone; its
-        callbacks run in the loop. To cancel it does not take the commit back. Needs a running loop.
+        """Hand a commit over and go on. It is sent as soon as possible, with others, and outlives a rebalance.
+
+        The future ends as `commit` would: with a `CommitResult`, or an error. It may be awaited, or left alone; its
+        callbacks run in the loop. To cancel it does not take the commit back. Raises IllegalStateError outside of a
+        running loop.
         """
         with self._driver.use():
             loop = self._driver.running_loop("commit_async")
@@ -202,61 +243,93 @@ class AsyncConsumer(Verbs, Generic[K, V]):
     async def committed(
         self, *partitions: TopicPartition | Iterable[TopicPartition], timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """As `Consumer.committed`."""
+        """The group's committed offsets of any partitions, from the broker; None where there is none.
+
+        timeout: seconds, else default_api_timeout. Raises IllegalStateError without a group_id, KafkaTimeoutError,
+        GroupAuthorizationFailedError.
+        """
         with self._driver.use():
             return await self._driver.run(self._committed_call(partitions, timeout))
 
     # -- positions
 
     async def position(self, partition: TopicPartition, *, timeout: float | None = None) -> int:
-        """As `Consumer.position`."""
+        """The offset of the next record that poll will return. Waits until it is known.
+
+        timeout: seconds, else default_api_timeout. Raises ValueError for a partition that is not assigned, WakeupError,
+        KafkaTimeoutError, and what keeps it from being found: NoOffsetForPartitionError with auto_offset_reset "none",
+        errors of the partition or the group.
+        """
         with self._driver.use():
             return await self._driver.run(self._position_call(partition, timeout))
 
     async def beginning_offsets(
         self, partitions: Iterable[TopicPartition], *, timeout: float | None = None
     ) -> dict[TopicPartition, int]:
-        """As `Consumer.beginning_offsets`."""
+        """The first offset that each log still has, from its leader.
+
+        timeout: seconds, else default_api_timeout. Raises KafkaTimeoutError (no leader, say),
+        TopicAuthorizationFailedError.
+        """
         with self._driver.use():
             return await self._driver.run(self._ends_call("beginning_offsets", partitions, EARLIEST, timeout))
 
     async def end_offsets(
         self, partitions: Iterable[TopicPartition], *, timeout: float | None = None
     ) -> dict[TopicPartition, int]:
-        """As `Consumer.end_offsets`."""
+        """High watermarks, from the leaders; with isolation_level "read_committed" the last stable offsets.
+
+        timeout: seconds, else default_api_timeout. Raises KafkaTimeoutError (no leader, say),
+        TopicAuthorizationFailedError.
+        """
         with self._driver.use():
             return await self._driver.run(self._ends_call("end_offsets", partitions, LATEST, timeout))
 
     async def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int], *, timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """As `Consumer.offsets_for_times`."""
+        """Of each partition the first record whose timestamp is that or later; None where there is none.
+
+        timestamps: milliseconds since 1970, as records bear them; a negative one is a ValueError. timeout: seconds,
+        else default_api_timeout. Raises KafkaTimeoutError (no leader, say), TopicAuthorizationFailedError.
+        """
         with self._driver.use():
             return await self._driver.run(self._times_call(timestamps, timeout))
 
     # -- what there is
 
     async def partitions_for(self, topic: str, *, timeout: float | None = None) -> list[PartitionInfo]:
-        """As `Consumer.partitions_for`."""
+        """The topic's partitions, by number; none where it does not exist. It is not created.
+
+        Asks a broker each time. timeout: seconds, else default_api_timeout. Raises TopicAuthorizationFailedError,
+        InvalidTopicError, KafkaTimeoutError.
+        """
         with self._driver.use():
             return await self._driver.run(self._partitions_call(topic, timeout))
 
     async def list_topics(
         self, *, include_internal: bool = False, timeout: float | None = None
     ) -> dict[str, list[PartitionInfo]]:
-        """As `Consumer.list_topics`."""
+        """Every topic that we may describe, with its partitions. Asks a broker each time.
+
+        include_internal: also __consumer_offsets and its like. timeout: seconds, else default_api_timeout. Raises
+        KafkaTimeoutError.
+        """
         with self._driver.use():
             return await self._driver.run(self._topics_call(timeout, internal=include_internal))
 
     # -- the end
 
     async def close(self, *, timeout: float = 30.0, leave_group: bool | None = None) -> None:
-        """As `Consumer.close`. Other tasks that wait in the consumer raise ConsumerClosedError.
+        """Send the queued commits, call the listener, leave the group, end the network thread. Idempotent.
 
-        In a listener it returns at once, and the consumer closes when the call ends that the listener runs in. One that
-        is cancelled still ends the membership, within the timeout: the network thread does the rest, and the
-        interpreter waits for that when it exits; a second close waits for it too. An asynchronous listener that
-        outlasts the timeout is cancelled. May be called in another loop once the consumer's own is closed.
+        timeout: seconds for all of it. leave_group: True leaves the group, False leaves the membership to its session
+        time-out; None does what is usual: a static member (group_instance_id) stays, any other leaves (KIP-1092). Other
+        tasks that wait in the consumer raise ConsumerClosedError. In a listener it returns at once, and the consumer
+        closes when the call ends that the listener runs in. One that is cancelled still ends the membership, within the
+        timeout: the network thread does the rest, and the interpreter waits for that when it exits; a second close
+        waits for it too. An asynchronous listener that outlasts the timeout is cancelled. May be called in another loop
+        once the consumer's own is closed.
         """
         limit = arguments.seconds("close", timeout)
         driver = self._driver

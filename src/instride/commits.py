@@ -19,7 +19,7 @@ from typing import Final
 from instride.errors import KafkaError
 from instride.records import OffsetAndMetadata, TopicPartition
 
-__all__ = ["CommitEntry", "CommitOutcome", "CommitResult", "CommitSnapshot", "OnSettled"]
+__all__ = ["CommitEntry", "CommitOutcome", "CommitResult", "CommitSnapshot"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,14 +12,13 @@ Laws
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal, Required, TypeAlias, TypedDict, get_args
 
-from instride._config_names import hint_for
 from instride._core.assignors.assignor import Assignor
-from instride._durations import parse_duration
+from instride._setting_values import parse_bootstrap_servers, reset_duration
 from instride._wire.sasl.oauthbearer import OAuthToken
 from instride.errors import ConfigError
 from instride.telemetry import TelemetryListener
@@ -32,10 +31,6 @@ __all__ = [
     "ConsumerSettings",
     "RunningSettings",
     "UntypedSettings",
-    "changed_while_running",
-    "config_from_settings",
-    "parse_bootstrap_servers",
-    "reset_duration",
 ]
 
 AutoOffsetReset: TypeAlias = str | float
@@ -62,8 +57,6 @@ _CHOICES: Final[dict[str, tuple[str, ...]]] = {
 
 # What Kafka takes for the name of a topic, it takes for that of an instance.
 _INSTANCE_ID: Final = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}", re.ASCII)
-_RESETS: Final = ("earliest", "latest", "none")
-_BY_DURATION: Final = "by_duration:"
 
 # name -> (lowest, highest) value, both allowed. The highest of a time is such that milliseconds are seen to be none.
 _BOUNDS: Final[dict[str, tuple[float, float]]] = {
@@ -372,71 +365,6 @@ def _check_together(config: ConsumerConfig) -> None:
             raise ConfigError(
                 f"{low} ({getattr(config, low):g} s) must not be above {high} ({getattr(config, high):g} s)"
             )
-
-
-def reset_duration(setting: str | float) -> float | None:
-    """How many seconds auto_offset_reset goes back; None where it names an end, or none. Raises `ConfigError`."""
-    if setting in _RESETS:
-        return None
-    seconds = _seconds_back(setting)
-    if seconds is None or not 0 <= seconds < float("inf"):
-        raise ConfigError(
-            'auto_offset_reset must be "earliest", "latest", "none", a number of seconds to go back, or such as '
-            f'"by_duration:PT1H"; it is {setting!r}'
-        )
-    return seconds
-
-
-def _seconds_back(setting: object) -> float | None:
-    if isinstance(setting, str) and setting.startswith(_BY_DURATION):
-        try:
-            return parse_duration(setting.removeprefix(_BY_DURATION))
-        except ValueError:
-            return None
-    return float(setting) if isinstance(setting, int | float) and not isinstance(setting, bool) else None
-
-
-def parse_bootstrap_servers(servers: str | Sequence[str]) -> tuple[tuple[str, int], ...]:
-    """(host, port) of each server. IPv6 addresses stand in brackets: "[::1]:9092". Raises `ConfigError`."""
-    names = servers.split(",") if isinstance(servers, str) else servers
-    if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
-        raise ConfigError(f'bootstrap_servers must be texts such as "localhost:9092"; it is {servers!r}')
-    cleaned = [name.strip() for name in names if name.strip()]
-    if not cleaned:
-        raise ConfigError('bootstrap_servers must name a broker, such as "localhost:9092"')
-    return tuple(_parse_server(name) for name in cleaned)
-
-
-def _parse_server(name: str) -> tuple[str, int]:
-    host, colon, port = name.rpartition(":")
-    bracketed = host.startswith("[") and host.endswith("]")
-    if not colon or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65_536:
-        raise ConfigError(f'bootstrap_servers: {name!r} is not "host:port" with a port from 1 to 65535')
-    if "/" in host:
-        raise ConfigError(f'bootstrap_servers: {name!r} must be "host:port" without a scheme')
-    if ":" in host and not bracketed:
-        raise ConfigError(f'bootstrap_servers: put the IPv6 address of {name!r} in brackets: "[::1]:9092"')
-    return (host[1:-1] if bracketed else host), int(port)
-
-
-def config_from_settings(settings: Mapping[str, Any]) -> ConsumerConfig:
-    """A checked config of a caller's settings. An unknown one is a `ConfigError` that names its likeliest kin."""
-    known = [field.name for field in fields(ConsumerConfig)]
-    for name in settings:
-        if name not in known:
-            raise ConfigError(f"unknown setting {name!r}{hint_for(name, known)}")
-    if "bootstrap_servers" not in settings:
-        raise ConfigError('bootstrap_servers is missing; it names the cluster, such as "localhost:9092"')
-    return ConsumerConfig(**settings)
-
-
-def changed_while_running(config: ConsumerConfig, settings: Mapping[str, Any]) -> ConsumerConfig:
-    """The config with these settings instead. ConfigError for one that cannot be changed, or a wrong value."""
-    for name in settings:
-        if name not in RunningSettings.__annotations__:
-            known = ", ".join(sorted(RunningSettings.__annotations__))
-            raise ConfigError(f"{name!r} cannot be changed while the consumer runs; what can: {known}")
-    return replace(config, **settings)
 
 
 # -- TLS and SASL: which settings fit together

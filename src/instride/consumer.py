@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Generic, Never, Unpack
 
 from instride import _arguments as arguments
 from instride._core.application.partition import PollResult
+from instride._record_reader import RecordReader
 from instride._types import K, V
 from instride._verbs import Member
 from instride.config import ConsumerSettings, UntypedSettings
 from instride.consumer_records import Changes, ConsumerRecords
-from instride.deserializers import RecordReader
 from instride.errors import ConfigError
 from instride.records import ConsumerRecord, OffsetRange
 

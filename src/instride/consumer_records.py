@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from instride.records import ConsumerRecord
 
-__all__ = ["Changes", "ConsumerRecords", "Stretch", "stretches_of"]
+__all__ = ["Changes", "ConsumerRecords", "Stretch"]
 
 
 class Stretch(NamedTuple):
@@ -112,11 +112,6 @@ class ConsumerRecords(Generic[K_co, V_co]):
     def __repr__(self) -> str:
         parts = ", ".join(str(partition) for partition in self.partitions())
         return f"ConsumerRecords({len(self)} of {parts or 'no partition'})"
-
-
-def stretches_of(records: object) -> list[Stretch] | None:
-    """Of what a poll returned; None for any other records."""
-    return records.stretches() if isinstance(records, ConsumerRecords) else None
 
 
 def _continues(delivery: Delivery, before: Delivery) -> bool:

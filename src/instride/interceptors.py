@@ -1,24 +1,13 @@
-"""Code of the user that sees all records on their way out, and all offsets that were committed: for traces, say.
-
-Laws
-1. Interceptors are called in the order given, on the application's thread, inside the consumer's own calls.
-2. They observe: records, positions, commits and the lists of KIP-983 are what they are without them.
-3. What one raises is logged and goes no further (as in Java).
-"""
+"""Code of the user that sees all records on their way out, and all offsets that were committed: for traces, say."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 
 from instride.consumer_records import ConsumerRecords
-from instride.errors import ConfigError
 from instride.records import OffsetAndMetadata, TopicPartition
 
-__all__ = ["ConsumerInterceptor", "Interceptors"]
-
-_logger = logging.getLogger("instride.interceptors")
-_METHODS = ("on_consume", "on_commit", "close")
+__all__ = ["ConsumerInterceptor"]
 
 
 class ConsumerInterceptor:
@@ -34,38 +23,3 @@ class ConsumerInterceptor:
 
     def close(self) -> None:
         """Called once, at the end of the consumer's close."""
-
-
-class Interceptors:
-    """Those of one consumer. Used by one thread at a time, as the consumer is."""
-
-    def __init__(self, interceptors: Sequence[ConsumerInterceptor]) -> None:
-        """Raises ConfigError for what lacks one of the methods."""
-        self._interceptors = tuple(interceptors)
-        for each in self._interceptors:
-            missing = [method for method in _METHODS if not callable(getattr(each, method, None))]
-            if missing:
-                raise ConfigError(f"interceptors: {type(each).__name__} has no method {missing[0]}")
-
-    def __bool__(self) -> bool:
-        return bool(self._interceptors)
-
-    def on_consume(self, records: ConsumerRecords) -> None:
-        for each in self._interceptors if records else ():
-            _call(each, each.on_consume, records)
-
-    def on_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        for each in self._interceptors:
-            _call(each, each.on_commit, offsets)
-
-    def close(self) -> None:
-        for each in self._interceptors:
-            _call(each, each.close)
-
-
-def _call(interceptor: ConsumerInterceptor, method: Callable[..., None], *arguments: object) -> None:
-    """Law 3."""
-    try:
-        method(*arguments)
-    except Exception:
-        _logger.exception("%s.%s raised", type(interceptor).__name__, method.__name__)

@@ -24,9 +24,9 @@ from operator import attrgetter
 from typing import Any, Final, Protocol, TypeVar
 
 from instride import _arguments as arguments
-from instride._run import CANCELLED, FAILED, FINISHED, UNDER_WAY, Block, Run
+from instride._run import CANCELLED, FAILED, FINISHED, UNDER_WAY, Block, Run, stretches_of
 from instride.commits import CommitEntry, CommitOutcome, CommitSnapshot
-from instride.consumer_records import Stretch, stretches_of
+from instride.consumer_records import Stretch
 from instride.errors import OffsetGapError
 from instride.records import OffsetRange, TopicPartition
 
@@ -51,7 +51,8 @@ class TrackedRecord(Protocol):
 class WatchedFuture(Protocol):
     """What a ledger asks of a future: those of `concurrent.futures` and of asyncio have it."""
 
-    def add_done_callback(self, fn: Callable[[Any], object], /) -> object: ...
+    def add_done_callback(self, fn: Callable[[Any], object], /) -> object:
+        """Call ``fn`` with the future when that is done; at once if it is done already."""
 
 
 R = TypeVar("R", bound=TrackedRecord)

@@ -38,7 +38,7 @@ def test_without_a_terminal_each_change_has_a_line() -> None:
     ]
 
 
-def test_on_a_terminal_a_letter_tells_who_owns_each_partition_and_the_cursor_comes_back() -> None:
+def test_on_a_terminal_a_letter_tells_each_partitions_owner() -> None:
     out, run = io.StringIO(), History()
     with View("The flights", Console(file=out, width=120, force_terminal=True)) as view:
         view.show(run, run.apply(STORY), 13.0)

@@ -105,7 +105,7 @@ print(json.dumps([most - start, turn, fetched]))
         ("lz4", 200, 64 * MIB, 500, 1000, 5),
     ],
 )
-def test_what_is_held_stays_within_the_bound(
+def test_what_is_buffered_stays_within_the_bound(
     codec: str, partitions: int, budget: int, records: int, size: int, leaves: int
 ) -> None:
     case = json.dumps([codec, partitions, budget, records, size, leaves])

@@ -8,6 +8,8 @@ from typing import Any
 
 from instride import AsyncDatabaseStore
 
+__all__ = ["AwaitedConnection", "awaited_store"]
+
 
 class AwaitedConnection:
     def __init__(self, connection: sqlite3.Connection) -> None:

@@ -14,8 +14,8 @@ from instride._processing.attempts import Desk
 from instride._processing.engine import Batch, Engine, EnginePlan, Job, Task, Verdict
 from instride._processing.failures import Failures, Retry
 from instride._processing.remembered import decode
+from instride._record_reader import RecordReader
 from instride.consumer_records import Stretch
-from instride.deserializers import RecordReader
 
 __all__ = ["TOPIC_ID", "Bench", "desk_of", "keyed"]
 

@@ -19,7 +19,7 @@ from instride._processing.engine import Engine, EnginePlan, Job, Verdict
 from instride._processing.failures import Failures
 from instride._processing.process_child import Spec
 from instride._processing.process_workers import ProcessWorkers, pickled
-from instride.deserializers import RecordReader
+from instride._record_reader import RecordReader
 from instride.errors import ConfigError, DeserializationError, HandlerDiedError
 
 PATIENCE = 120.0

@@ -31,6 +31,8 @@ from instride.telemetry import (
 )
 from instride.testing.simulation import Event, History
 
+__all__ = ["disagreements"]
+
 _C = OwnershipChange
 NEXT = {
     None: {_C.ASSIGNED},

@@ -113,7 +113,7 @@ def test_a_hold_costs_what_is_kept_nothing() -> None:
 
 @pytest.mark.requirement("KIP-983/1")
 @pytest.mark.rule("21")
-def test_a_hold_takes_no_room_from_what_is_kept() -> None:
+def test_a_hold_takes_no_capacity_from_what_is_kept() -> None:
     """With more records than there is room for: what is delayed has no share of it."""
     with_hold, without = played(hold=SPAN, backlog=BACKLOG), played(hold=0.0, backlog=BACKLOG)
     start = max(with_hold.requested_at, without.requested_at)

@@ -24,6 +24,8 @@ from query_help import QueryApp
 
 from instride.testing import LocalKafka
 
+__all__ = ["reached"]
+
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(1800)]
 
 PROJECT = Path(__file__).parents[2]

@@ -21,6 +21,8 @@ from query_help import QueryApp
 from instride import Consumer, TopicPartition
 from instride.testing import LocalKafka
 
+__all__ = ["PARTITIONS", "Topic", "each_once"]
+
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(3600)]
 
 TURNS = int(os.environ.get("GROUP_TURNS", "20"))

@@ -15,6 +15,26 @@ from instride._wire.record_set import decode_record_set
 from instride.errors import CorruptRecordError
 from instride.records import ConsumerRecord
 
+__all__ = [
+    "BatchHeader",
+    "CODECS",
+    "HEADER",
+    "Rec",
+    "batch",
+    "compress",
+    "corrupt",
+    "decode",
+    "marker",
+    "nullable",
+    "plain",
+    "read",
+    "record",
+    "records_of",
+    "seal",
+    "xerial",
+    "zigzag",
+]
+
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 

@@ -9,6 +9,8 @@ from typing import Any, get_args, get_origin
 
 from kio.schema.errors import ErrorCode
 
+__all__ = ["build"]
+
 _ZEROS: dict[str, Any] = {"string": "", "bytes": b"", "bool": False, "error_code": 0, "timedelta_i32": 0}
 
 

@@ -13,6 +13,8 @@ from wire_strategies import body_of
 from instride._wire import api
 from instride._wire.codecs import codec_of
 
+__all__ = ["framed", "greeting"]
+
 ALL_KEYS = {codec_of(kind).api_key: (0, 99) for kind in api.RESPONSES if kind is not api.Fetch}
 
 

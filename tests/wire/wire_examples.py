@@ -11,6 +11,8 @@ from instride._wire import api
 from instride._wire.codecs import Codec, codec_of
 from instride._wire.sasl.messages import SaslAuthenticate, SaslHandshake
 
+__all__ = ["A", "B", "CODECS", "EVERY_VERSION", "IDS", "REQUESTS"]
+
 A, B = UUID(int=0xA), UUID(int=0xB)
 IDS = {"a": A, "b": B}
 

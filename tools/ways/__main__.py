@@ -32,7 +32,7 @@ _SECONDS = 60.0
 _ROUNDS = 5
 
 
-class Ways:
+class Passed:
     """The functions of a package that run while it counts, by file and name."""
 
     def __init__(self, package: Path) -> None:
@@ -84,9 +84,9 @@ def _produce(servers: str, topic: str) -> None:
 
 
 def _record_and_commit(name: str, package: Path, build: Callable[[], Any], servers: str, topic: str) -> list[str]:
-    ways = Ways(package)
-    threading.setprofile(ways.hook)
-    sys.setprofile(ways.hook)
+    passed = Passed(package)
+    threading.setprofile(passed.hook)
+    sys.setprofile(passed.hook)
     consumer = build()
     consumer.subscribe([topic])
     try:
@@ -96,17 +96,17 @@ def _record_and_commit(name: str, package: Path, build: Callable[[], Any], serve
         records, commits = [], []
         for _ in range(_ROUNDS):
             _produce(servers, topic)
-            with ways.counting():
+            with passed.counting():
                 _until(lambda: bool(_polled(consumer)))
-            records.append(ways.take())
+            records.append(passed.take())
         consumer.commit()  # the first one opens a connection
         for _ in range(_ROUNDS):
             _produce(servers, topic)
             ends = consumer.end_offsets(consumer.assignment())
             _until(lambda ends=ends: _read_to(consumer, ends))  # type: ignore[misc]
-            with ways.counting():  # nothing is left to be fetched: what runs is the commit's, and the thread's turns
+            with passed.counting():  # nothing is left to be fetched: what runs is the commit's, and the thread's turns
                 consumer.commit()
-            commits.append(ways.take())
+            commits.append(passed.take())
         return [_line(f"{name}, a record", records), _line(f"{name}, a blocking commit", commits)]
     finally:
         sys.setprofile(None)
@@ -123,9 +123,9 @@ def _polled(consumer: Any) -> Any:
 
 
 def _delayed_revoke(servers: str, topic: str) -> str:
-    ways = Ways(Path(instride.__file__).parent)
-    threading.setprofile(ways.hook)
-    sys.setprofile(ways.hook)
+    passed = Passed(Path(instride.__file__).parent)
+    threading.setprofile(passed.hook)
+    sys.setprofile(passed.hook)
     settings: dict[str, Any] = {"bootstrap_servers": servers, "group_id": "ways-revoke", "heartbeat_interval": 0.2}
     one, other = Consumer(client_id="one", **settings), Consumer(client_id="other", **settings)
     try:
@@ -136,7 +136,7 @@ def _delayed_revoke(servers: str, topic: str) -> str:
 
         def step() -> bool:
             nonlocal delays
-            with ways.counting("MainThread", "instride-one"):
+            with passed.counting("MainThread", "instride-one"):
                 one.poll(timeout=0.1)
                 requested = one.to_be_revoked_partitions()
                 if requested and delays < 3:
@@ -146,7 +146,7 @@ def _delayed_revoke(servers: str, topic: str) -> str:
             return len(other.assignment()) == 1
 
         _until(step)
-        return _line("instride, a delayed revoke (polls, heartbeats and the rejoin included)", [ways.take()])
+        return _line("instride, a delayed revoke (polls, heartbeats and the rejoin included)", [passed.take()])
     finally:
         sys.setprofile(None)
         threading.setprofile(None)

@@ -132,7 +132,7 @@ class Polled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Consumed:
-    """Room for fetches: what left the buffer, per partition: (epoch, fetch_number, records, bytes)."""
+    """Fetch capacity is free again: what left the buffer, per partition: (epoch, fetch_number, records, bytes)."""
 
     partitions: Mapping[TopicPartition, tuple[int, int, int, int]]
 

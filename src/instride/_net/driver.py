@@ -49,7 +49,7 @@ from instride.errors import (
     IllegalStateError,
     TransportError,
 )
-from instride.errors.quoting import one_line
+from instride.errors._quoting import one_line
 from instride.metrics import MetricName
 from instride.observers import Observers
 from instride.telemetry import DelayAtRisk, PartitionFlows, PartitionStalled, PositionReset, TelemetryEvent

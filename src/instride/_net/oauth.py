@@ -24,7 +24,7 @@ from urllib.parse import SplitResult, quote_plus, urlencode, urlsplit
 
 from instride._wire.sasl.oauthbearer import OAuthToken
 from instride.errors import AuthenticationError, ConfigError, TlsError, TransportError
-from instride.errors.quoting import quoted_from
+from instride.errors._quoting import quoted_from
 
 __all__ = ["OAuthClientCredentials"]
 

@@ -4,7 +4,8 @@ Laws
 1. One loop: take application events, tick, do the actions, wait for sockets or the deadline.
 2. The application's events are a deque; a byte on a socket pair wakes the loop. The byte is sent after the append, and
    read before the deque is emptied, so that no event waits for the next time-out. None is sent to a loop that is awake,
-   nor for what was consumed where nothing waits for its room: the loop hears of it in its next turn, before all else.
+   nor for what was consumed where nothing waits for its capacity: the loop hears of it in its next turn, before all
+   else.
 3. If the thread dies, the mailbox is told first of all, so that every waiting and later call raises what killed it.
 4. A mechanism is prepared before a connection that needs one is opened, and again before its session ends.
 5. It is a daemon: a program that forgets to close ends all the same (and the group waits for its session to end).
@@ -52,7 +53,7 @@ from instride._wire.segments import Segments
 from instride.commits import CommitResult
 from instride.config import ConsumerConfig
 from instride.errors import AuthenticationError, ConsumerClosedError, KafkaError, NetworkThreadDiedError, TransportError
-from instride.errors.quoting import one_line
+from instride.errors._quoting import one_line
 from instride.observers import Observer, Observers
 
 __all__ = ["NetworkThread"]
@@ -163,11 +164,11 @@ class NetworkThread:
             self._fail_futures(self._died)
 
     def _is_urgent(self) -> bool:
-        """What was consumed can wait for the next turn, unless something waits for its room (law 2)."""
+        """What was consumed can wait for the next turn, unless something waits for its capacity (law 2)."""
         return self._machine.waits_for_capacity or not all(isinstance(each, Consumed) for each in tuple(self.events))
 
     def future(self, call: int) -> Future[CommitResult]:
-        """Resolved, on this thread, when the commit is answered. To be taken before it is posted."""
+        """Resolved, on this thread, when the response to the commit came. To be taken before it is posted."""
         future: Future[CommitResult] = Future()
         future.set_running_or_notify_cancel()  # what was handed over cannot be cancelled
         self._futures[call] = future

@@ -180,7 +180,7 @@ class Transport:
         return self.line.take()
 
     def readable(self) -> list[Received]:
-        """Answers that are complete now. May set `failure`."""
+        """Responses that are complete now. May set `failure`."""
         received: list[Received] = []
         if not self._secure:
             self.writable()

@@ -19,7 +19,7 @@ from instride._processing.dead_letters import DeadLetter, dead_letter, text_of
 from instride._processing.engine import Batch, Engine, Job, Task, Verdict
 from instride._processing.failures import Step
 from instride._processing.outputs import OutputRecord, outputs_of, refuse_unrun
-from instride.deserializers import RecordReader
+from instride._record_reader import RecordReader
 from instride.errors import IllegalStateError
 
 __all__ = ["Attempt", "Desk", "current_attempt", "current_job", "enter_attempt"]

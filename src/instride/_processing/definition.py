@@ -19,7 +19,7 @@ from instride._processing.failures import NO_RETRY, AfterFailure, Failures, Retr
 from instride._processing.lifespan import Lifespan, Middleware, wrapped
 from instride._processing.rounds import Pace
 from instride._processing.store import DatabaseStore
-from instride.deserializers import RecordReader
+from instride._record_reader import RecordReader
 from instride.errors import ConfigError
 
 __all__ = [

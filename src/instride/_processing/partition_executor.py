@@ -18,8 +18,8 @@ from typing import Any, Final, Generic, Self, TypeVar
 
 from instride import _arguments as arguments
 from instride._processing.partition_queues import PartitionQueues, Task
+from instride._run import stretches_of
 from instride.commits import CommitSnapshot
-from instride.consumer_records import stretches_of
 from instride.errors import IllegalStateError
 from instride.ledger import TrackedRecord
 from instride.records import OffsetRange, TopicPartition

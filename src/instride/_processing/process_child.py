@@ -26,8 +26,8 @@ from instride._processing.attempts import enter_attempt
 from instride._processing.engine import Batch, Job, Task
 from instride._processing.lifespan import Lifespan, SyncLifespan
 from instride._processing.outputs import OutputRecord, outputs_of, refuse_unrun
+from instride._record_reader import RecordReader
 from instride._wire.decoder import ConsumerRecord
-from instride.deserializers import RecordReader
 from instride.errors import DeserializationError
 
 __all__ = ["DONE", "READY", "Spec", "error_of", "outputs_from", "packed", "serve", "tasks_of"]

@@ -18,9 +18,9 @@ from instride._processing.definition import (
 from instride._processing.kit import ProcessorKit
 from instride._processing.outputs import Outputs
 from instride._processing.running import RunningProcessor, run_with_signals
+from instride._record_reader import RecordReader
 from instride._wire.decoder import ConsumerRecord
 from instride.config import ConsumerSettings
-from instride.deserializers import RecordReader
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -208,48 +208,55 @@ class Processor(Generic[K, V]):
         value_deserializer: Callable[..., Any] | None = None,
         **options: Any,
     ) -> None:
-        """handler: called with each record, in a thread; a coroutine function on an event loop. Its errors fail it.
+        """The handler is called with each record: a plain one in a thread, a coroutine function on an event loop.
 
-        topics: subscribed to. key_deserializer, value_deserializer: called with the bytes (and a context, if they take
-        one) where the handler is called; null stays None. What they raise fails the record as a handler's error does.
+        An error that it raises fails the record. topics: what is subscribed to. key_deserializer, value_deserializer:
+        called with the bytes (and a context, if they take one) where the handler is called; null stays None. What they
+        raise fails the record as a handler's error does. All other arguments are options with a default:
 
-        Options, all with a default:
-        order: "key" (the default): records of one key of a partition one after the other, without a key in no order;
-        "partition": those of a partition; "none". concurrency (32): handlers at a time, at most, for all partitions
-        together; concurrency_per_partition: of one.
-        retry: which failures are tried again, and when; by default none. on_failure: what becomes of a record that is
-        not tried again: "stop" (the default: the processor stops, and raises the error), "skip", or "dead-letter" (the
-        default where dead_letters is given). dead_letters: their topic. produce: what writes them, and returns, or
-        returns a future or an awaitable that ends, once it is acknowledged; by default confluent-kafka, with the
-        consumer's settings of the connection.
-        breaker: a CircuitBreaker, which pauses while what the handler depends on is away; by default none.
-        output: the topic of what the handler returns: an OutputRecord, a list of them, or None. The attempt has ended
-        when they are acknowledged.
-        store: a DatabaseStore, for coroutine functions an AsyncDatabaseStore: what the handler writes and its offset
-        are one transaction of a database; with order="partition", which is then the default. Not with processes.
-        lifespan: a function that returns a context manager, for coroutine functions an asynchronous one: entered before
-        the first record, left after the last. worker_lifespan: the same for each thread. Handlers see the context
-        variables that these set. middleware: functions of a record and of what comes next, which they call (or await);
-        the first is the outermost.
-        processes: then plain handlers are called in so many processes, not in threads, and concurrency bounds the
-        records in them; the handler must be a function of a module.
-        timeout: seconds of one attempt; then it fails with TimeoutError. Coroutines are cancelled, processes killed; a
-        thread cannot be interrupted: there the attempt fails when its handler ends, and that sees
-        current_attempt().cancelled. max_records (10,000), max_bytes (64
-        MiB): how much may be queued or at work before partitions are paused. commit_interval (1): seconds between
-        commits. drain_timeout (30): seconds that a stop waits for what is at work. on_deadline: when the deadline of a
-        hand-over comes, "wait" (the default): for what is at work until its partition is lost; "cancel": give that up a
-        second before, commit the rest and hand over. stuck_after (60): a record that is
-        at work for so many seconds is named in the log and in `RunningProcessor.health`. max_metadata (4,000):
-        characters of a commit's metadata, which remember what is finished out of order; the broker's
-        offset.metadata.max.bytes bounds them.
+        - order (text, "key"): "key": records of one key of a partition one after the other, those without a key in no
+          order; "partition": all records of a partition; "none".
+        - concurrency (int, 32): so many handlers at a time at most, for all partitions together.
+          concurrency_per_partition (int): of one partition.
+        - retry (Retry): which failures are tried again, and when; by default none.
+        - on_failure (text): what becomes of a record that is not tried again. "stop" is the default: the processor
+          stops, and raises the error. "skip". "dead-letter" is the default where dead_letters is given.
+        - dead_letters (text): the topic of the dead letters. output (text): the topic of what the handler returns, an
+          OutputRecord, a list of them, or None; the attempt has ended when they are acknowledged.
+        - produce (function): writes dead letters and outputs. It returns once they are acknowledged, or returns a
+          future or an awaitable that ends then. By default confluent-kafka, with the consumer's settings of the
+          connection.
+        - breaker (CircuitBreaker): pauses while what the handler depends on is away; by default none.
+        - store (DatabaseStore; for coroutine functions AsyncDatabaseStore): what the handler writes and its offset are
+          one transaction of a database. It needs order="partition", which is then the default. Not with processes.
+        - lifespan (function): returns a context manager, for coroutine functions an asynchronous one, which is entered
+          before the first record and left after the last. worker_lifespan: the same for each thread. Handlers see the
+          context variables that these set.
+        - middleware (functions): each gets a record and what comes next, which it calls (or awaits). The first is the
+          outermost.
+        - processes (int): plain handlers are called in so many processes, not in threads; concurrency bounds the
+          records in them. The handler must be a function of a module.
+        - timeout (seconds): of one attempt; then it fails with TimeoutError. A coroutine is cancelled, a process is
+          killed. A thread cannot be interrupted: the attempt fails when its handler ends, and the handler sees
+          current_attempt().cancelled.
+        - max_records (int, 10,000), max_bytes (int, 64 MiB): how much may be queued or at work before partitions are
+          paused.
+        - commit_interval (seconds, 1): between commits. drain_timeout (seconds, 30): a stop waits so long for what is
+          at work.
+        - on_deadline (text, "wait"): what happens when the deadline of a hand-over comes. "wait": the processor waits
+          for what is at work until the partition is lost. "cancel": it gives that up a second before, commits the rest
+          and hands over.
+        - stuck_after (seconds, 60): a record that is at work for so long is named in the log and in
+          `RunningProcessor.health`.
+        - max_metadata (characters, 4,000): the length of a commit's metadata, which remember what is finished out of
+          order; the broker's offset.metadata.max.bytes bounds them.
+        - max_batch (int): the handler takes a list of records of one partition, in order, at most so many. It is called
+          when there are so many, or when the first has waited for max_wait (seconds, 1). concurrency counts calls.
+        - batch_format (text, "list"): with "arrow" the handler takes a pyarrow.Table with the columns of
+          `Consumer.poll_arrow`, keys and values as bytes; there are no deserializers then.
 
-        max_batch: then the handler takes a list of records instead, of one partition, in order, at most so many. It is
-        called when there are so many, or when the first has waited for max_wait (1) seconds. concurrency counts calls.
-        batch_format: "list" (the default), or "arrow": then it takes a pyarrow.Table with the columns of
-        `Consumer.poll_arrow`, keys and values as bytes; there are no deserializers then.
-
-        Raises ConfigError, TypeError or ValueError for a wrong or contradictory value. Does no I/O.
+        Raises ConfigError, TypeError or ValueError for a wrong or contradictory value. Does no I/O; any thread may call
+        it.
         """
         if misplaced:
             raise TypeError(f"Processor takes its topics and options by name: topics=[{misplaced[0]!r}]")
@@ -257,11 +264,11 @@ class Processor(Generic[K, V]):
         object.__setattr__(self, "_definition", definition(handler, topics, reader, cast("AnyOptions", options)))
 
     def run(self, **settings: Unpack[ConsumerSettings]) -> None:
-        """Run until it is stopped. In the main thread SIGTERM and SIGINT stop it, and a second one cancels.
+        """Run until it is stopped; blocks. In the main thread SIGTERM and SIGINT stop it, and a second one cancels.
 
-        settings: a consumer's, see `ConsumerConfig`; group_id is required. A stop finishes what is at work, commits it
-        and leaves the group; then this returns. Raises what ended it: ConfigError, a fatal KafkaError, or the error of
-        a record that failed for good, with a note that names the record.
+        settings: a consumer's, see `ConsumerConfig`; group_id is required. Any thread may call it. A stop finishes what
+        is at work, commits it and leaves the group; then this returns. Raises what ended it: ConfigError, a fatal
+        KafkaError, or the error of a record that failed for good, with a note that names the record.
         """
         run_with_signals(self.running(**settings))
 

@@ -32,7 +32,7 @@ class Segments:
         self._nbytes = 0
 
     def take(self, length: int) -> bytearray | None:
-        """A segment for so many bytes, with whatever it held before; None where none that is kept fits and is free."""
+        """A segment for so many bytes, with its old content; None where none that is kept fits and is free."""
         most = segment_bytes(length) + length // 8
         for place in range(len(self._kept) - 1, -1, -1):
             segment = self._kept[place]

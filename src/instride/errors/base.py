@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from instride.errors.quoting import one_line
+from instride.errors._quoting import one_line
 
 __all__ = [
     "AssignorError",

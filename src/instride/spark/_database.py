@@ -30,7 +30,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
 from instride.errors import ConfigError, MissingDataError, NotASinkError, SinkError, SinkWriteError, WrongTopicError
-from instride.errors.quoting import one_line
+from instride.errors._quoting import one_line
 from instride.records import TopicPartition
 from instride.spark._functions import pickle_function, unpickled
 from instride.spark.sink import CommitOutcome, CommitStatus, FileInfo, JobResult, OutputRange, WrittenRange

@@ -95,7 +95,7 @@ class FileInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenRange:
-    """What the successful attempts of a job wrote for a range: nothing, where the range held no rows."""
+    """What the successful attempts of a job wrote for a range: nothing, where the range had no rows."""
 
     range: OutputRange
     files: tuple[FileInfo, ...] = ()

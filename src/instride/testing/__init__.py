@@ -18,10 +18,20 @@ if TYPE_CHECKING:
     from instride.testing.java import Java, find_java
     from instride.testing.kafka_home import KafkaHome, find_kafka
     from instride.testing.local_kafka import LocalKafka
-    from instride.testing.recording import Recorder
+    from instride.testing.recording import RecordedMember, RecordedPeer, Recorder
     from instride.testing.simulation.cluster import SimulatedCluster
 
-__all__ = ["LocalKafka", "Java", "KafkaHome", "find_java", "find_kafka", "Recorder", "SimulatedCluster"]
+__all__ = [
+    "LocalKafka",
+    "Java",
+    "KafkaHome",
+    "find_java",
+    "find_kafka",
+    "RecordedMember",
+    "RecordedPeer",
+    "Recorder",
+    "SimulatedCluster",
+]
 
 _HOMES: Final = {
     "LocalKafka": "local_kafka",
@@ -29,6 +39,8 @@ _HOMES: Final = {
     "find_java": "java",
     "KafkaHome": "kafka_home",
     "find_kafka": "kafka_home",
+    "RecordedMember": "recording",
+    "RecordedPeer": "recording",
     "Recorder": "recording",
     "SimulatedCluster": "simulation.cluster",
 }

@@ -17,9 +17,9 @@ __all__ = ["all_ready", "topics_gone", "topics_ready"]
 
 
 def all_ready(running: Running) -> bool:
-    """Whether all nodes that serve answer, know the controller, count each other as alive, and lead what they can."""
+    """Whether all nodes that serve respond, know the controller, count each other as alive, and lead what they can."""
     serving = set(running.serving())
-    answers = _answers(running, None)
+    responses = _responses(running, None)
     return (
         bool(serving)
         and all(
@@ -27,34 +27,34 @@ def all_ready(running: Running) -> bool:
             and _counts_all(response, serving)
             and _has_leaders(response, serving)
             and {str(topic.name) for topic in response.topics} >= running.stored_topics
-            for response in answers
+            for response in responses
         )
-        and _leaders_serve(running, answers[0])
+        and _leaders_serve(running, responses[0])
     )
 
 
 def topics_ready(running: Running, topics: Mapping[str, int]) -> bool:
     """Whether all nodes that serve know these topics with so many partitions, each with a leader that serves it."""
-    answers = _answers(running, tuple(topics))
-    return all(_knows_all(response, topics) for response in answers) and _leaders_serve(running, answers[0])
+    responses = _responses(running, tuple(topics))
+    return all(_knows_all(response, topics) for response in responses) and _leaders_serve(running, responses[0])
 
 
 def topics_gone(running: Running, names: tuple[str, ...]) -> bool:
     """Whether no node that serves knows any of these topics."""
     return all(
         not topic.partitions
-        for response in _answers(running, names)
+        for response in _responses(running, names)
         for topic in response.topics
         if topic.name in names
     )
 
 
-def _answers(running: Running, topics: tuple[str, ...] | None) -> list[MetadataResponse]:
-    answers = []
+def _responses(running: Running, topics: tuple[str, ...] | None) -> list[MetadataResponse]:
+    responses = []
     for number in running.serving():
         with running.probe(number) as admin:
-            answers.append(admin.metadata(topics))
-    return answers
+            responses.append(admin.metadata(topics))
+    return responses
 
 
 def _counts_all(response: MetadataResponse, serving: set[int]) -> bool:

@@ -28,6 +28,8 @@ from instride.config import ConsumerConfig
 from instride.listeners import RebalanceListener
 from instride.records import TopicPartition
 
+__all__ = ["RecordingListener", "Script", "epochs", "shown", "tp"]
+
 T = TypeVar("T")
 E = TypeVar("E")
 

@@ -153,7 +153,7 @@ def test_a_close_that_is_interrupted_still_leaves_the_group(owner: Script) -> No
 
 
 @pytest.mark.rule("13")
-def test_what_was_assigned_before_an_interrupted_unsubscribe_is_no_part_of_a_new_subscription(owner: Script) -> None:
+def test_an_assignment_before_an_interrupted_unsubscribe_is_not_taken_after_it(owner: Script) -> None:
     """The group's assignment and the unsubscribe pass each other."""
     call = owner.machine.unsubscribe(owner.now, 30.0)
     owner.start(call)

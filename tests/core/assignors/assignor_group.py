@@ -10,6 +10,8 @@ from instride._core.assignors.assignor import Assignment, ClusterView, MemberSub
 from instride._core.assignors.sticky import CooperativeStickyAssignor
 from instride.records import TopicPartition
 
+__all__ = ["Group", "assert_valid", "assignable", "cluster", "member", "shown", "sizes", "tps"]
+
 
 def tps(text: str) -> tuple[TopicPartition, ...]:
     """ "1-0 2-3" is partition 0 of t1 and partition 3 of t2."""

@@ -119,7 +119,7 @@ def test_losers_of_a_dispute_keep_what_nobody_disputes() -> None:
 
 
 @pytest.mark.vector(16)
-def test_undisputed_claims_of_any_generation_count() -> None:
+def test_undisputed_owners_of_any_generation_count() -> None:
     members = [
         member("a", owned="1-0 1-1 1-2", generation=9),
         member("b", owned="1-3 1-4 1-5", generation=8),

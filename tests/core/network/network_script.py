@@ -39,6 +39,8 @@ from instride.config import ConsumerConfig
 from instride.errors import ErrorCode, TransportError
 from instride.records import TopicPartition
 
+__all__ = ["NOTHING_PENDING", "NetworkScript", "single", "tp"]
+
 R = TypeVar("R")
 E = TypeVar("E")
 

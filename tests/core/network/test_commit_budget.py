@@ -66,7 +66,7 @@ def test_a_slow_response_is_forgotten_by_and_by(script: NetworkScript) -> None:
 
 
 @pytest.mark.rule("deadline")
-def test_a_commit_that_is_sent_at_the_deadline_has_the_whole_budget_for_its_response(script: NetworkScript) -> None:
+def test_a_commit_sent_at_the_deadline_has_the_whole_budget_for_its_response(script: NetworkScript) -> None:
     slow_heartbeat(script, 8.0)
     event = requested(script)
     budget = script.now + 60.0 - event.deadline

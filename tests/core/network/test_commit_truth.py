@@ -78,7 +78,7 @@ def test_one_behind_a_commit_that_the_broker_accepted_is_refused(script: Network
 
 @pytest.mark.rule("15")
 @pytest.mark.parametrize("end", [TransportError("gone"), api.OffsetCommitResponse(errors={tp(0): LOADING})])
-def test_one_behind_a_commit_that_the_broker_may_have_accepted_does_not_take_it_back(
+def test_one_behind_a_commit_that_may_have_been_accepted_does_not_take_it_back(
     script: NetworkScript, end: Exception | api.OffsetCommitResponse
 ) -> None:
     """Nobody waits for the further one any more, and nobody knows what became of it: so it goes once more."""

@@ -94,7 +94,7 @@ def test_a_response_ends_its_own_request_once(box: Outbox) -> None:
     assert len(box.ended) == 2, "it had ended already"
 
 
-def test_a_request_without_a_response_closes_its_connection_and_ends_those_behind_it(box: Outbox) -> None:
+def test_a_request_without_response_closes_its_connection_and_ends_those_behind_it(box: Outbox) -> None:
     box.send("a")
     box.send("b", timeout=100.0)
     box.send("elsewhere", key=OTHER, timeout=100.0)

@@ -393,7 +393,7 @@ def test_the_next_fetch_leaves_before_what_came_is_decoded() -> None:
 
 
 @pytest.mark.parametrize("partitions", [1, 4])
-def test_while_there_is_room_hardly_anything_is_decoded_without_a_fetch_outstanding(partitions: int) -> None:
+def test_with_capacity_hardly_anything_is_decoded_without_a_fetch_outstanding(partitions: int) -> None:
     """One partition of them has records: it must not wait for itself."""
     script = member(*range(partitions))
     pieces = without = 0

@@ -192,7 +192,7 @@ def test_a_new_subscription_gives_up_everything_at_once(script: NetworkScript) -
 
 @pytest.mark.rule("membership")
 @pytest.mark.parametrize("code", [UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION])
-def test_a_barrier_that_was_missed_loses_what_is_held(script: NetworkScript, code: int) -> None:
+def test_a_barrier_that_was_missed_loses_what_is_owned(script: NetworkScript, code: int) -> None:
     script.member_of(1, 0, 1)
     script.heartbeat(REBALANCE_IN_PROGRESS)
     script.take(RevocationRequested)

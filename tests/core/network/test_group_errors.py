@@ -196,7 +196,7 @@ def test_what_cannot_be_spoken_with_is_told(script: NetworkScript) -> None:
 
 
 @pytest.mark.vector(36)
-def test_a_join_that_is_without_any_response_is_given_up_after_the_rebalance_timeout() -> None:
+def test_a_join_without_any_response_is_given_up_after_the_rebalance_timeout() -> None:
     script = NetworkScript(max_poll_interval=20.0, request_timeout=5.0, session_timeout=10.0)
     script.subscribe()
     first = script.requested(api.JoinGroup)

@@ -253,7 +253,7 @@ STEPS = st.lists(st.tuples(st.sampled_from(["respond", "respond", "poll", "pause
 @pytest.mark.requirement("surface/byte-bounds")
 @settings(max_examples=40)
 @given(LOGS, st.integers(1, 4), STEPS)
-def test_what_is_held_is_never_over_the_bound(
+def test_what_is_buffered_is_never_over_the_bound(
     logs: list[tuple[int, ...]], nodes: int, steps: list[tuple[str, int]]
 ) -> None:
     made = world(dict(enumerate(logs)), nodes=nodes)

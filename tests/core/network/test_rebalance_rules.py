@@ -48,7 +48,7 @@ def asked_back(script: NetworkScript, *partitions: int, generation: int = 2, kee
 @pytest.mark.requirement("threading/21")
 @pytest.mark.requirement("KIP-429/7")
 @pytest.mark.rule("C")
-def test_a_cooperative_join_does_not_wait_and_lists_what_is_held(script: NetworkScript) -> None:
+def test_a_cooperative_join_does_not_wait_and_lists_what_is_owned(script: NetworkScript) -> None:
     script.member_of(1, 0, 1)
     script.heartbeat(REBALANCE_IN_PROGRESS)
     said = script.joining_with()
@@ -359,7 +359,7 @@ def test_poll_interval_exceeded_leaves_and_loses_and_rejoins_at_the_next_poll() 
 
 
 @pytest.mark.rule("membership")
-def test_a_process_that_was_suspended_beyond_its_poll_interval_returns_nothing_before_it_is_told_of_the_loss() -> None:
+def test_a_process_suspended_beyond_its_poll_interval_returns_nothing() -> None:
     """Its session is longer, so that the group may have dealt out anew without it, and still takes it for a member."""
     script = NetworkScript(max_poll_interval=10.0, session_timeout=60.0, heartbeat_interval=3.0)
     script.member_of(1, 0)

@@ -31,6 +31,8 @@ from instride.errors import ErrorCode, KafkaTimeoutError
 from instride.listeners import RebalanceListener
 from instride.records import TopicPartition
 
+__all__ = ["Pair"]
+
 GAPS: Final = frozenset({3, 4, 11, 25})
 """Offsets that compaction has taken out of the log."""
 

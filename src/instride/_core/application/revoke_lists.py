@@ -226,7 +226,7 @@ class RevokeLists:
         return [*moves, (self.owned.clear,), (setattr, self, "_lost", set()), (self._revocation_requested.clear,)]
 
     def _matching(self, partitions: Epochs) -> list[OwnedPartition]:
-        """Held partitions of these very epochs; what bears another epoch is stale."""
+        """Owned partitions of exactly these epochs; one of another epoch is stale."""
         found = []
         for tp, epoch in partitions.items():
             owned = self.owned.get(tp)

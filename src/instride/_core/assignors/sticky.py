@@ -55,7 +55,7 @@ from instride.records import TopicPartition
 __all__ = [
     "OwnedPartitions",
     "CooperativeStickyAssignor",
-    "Kept",
+    "KeptPartitions",
     "StickyAssignor",
     "StickyUserdata",
     "assign_aligned",
@@ -69,14 +69,14 @@ __all__ = [
 ]
 
 
-Kept = dict[str, list[TopicPartition]]
+KeptPartitions = dict[str, list[TopicPartition]]
 """Member id -> what it owns and may keep, for every member."""
 
 
 # -- same subscriptions
 
 
-def assign_constrained(partitions: Sequence[TopicPartition], kept: Kept) -> dict[str, list[TopicPartition]]:
+def assign_constrained(partitions: Sequence[TopicPartition], kept: KeptPartitions) -> dict[str, list[TopicPartition]]:
     """partitions: all that are to be assigned, sorted. kept: by every member, with nothing owned twice."""
     quota, longer = divmod(len(partitions), len(kept))
     parts: dict[str, list[TopicPartition]] = {}
@@ -154,7 +154,9 @@ class _Shares:
                 return
 
 
-def assign_aligned(partitions: Sequence[TopicPartition], kept: Kept, racks: Racks) -> dict[str, list[TopicPartition]]:
+def assign_aligned(
+    partitions: Sequence[TopicPartition], kept: KeptPartitions, racks: Racks
+) -> dict[str, list[TopicPartition]]:
     """partitions: all that are to be assigned, sorted. kept: by every member, with nothing owned twice."""
     members = sorted(kept)
     shares = _Shares(partitions, members)
@@ -171,7 +173,7 @@ def assign_aligned(partitions: Sequence[TopicPartition], kept: Kept, racks: Rack
     return shares.parts
 
 
-def _keep(shares: _Shares, kept: Kept, near: Near) -> None:
+def _keep(shares: _Shares, kept: KeptPartitions, near: Near) -> None:
     for member in shares.parts:
         for partition in sorted(kept[member], key=lambda each: (each.partition, each.topic)):
             if partition in shares.free and near(member, partition) and shares.capacity(member):
@@ -184,7 +186,7 @@ def _keep(shares: _Shares, kept: Kept, near: Near) -> None:
 def assign_general(
     partitions: Mapping[str, Sequence[TopicPartition]],
     consumers: Mapping[str, Sequence[str]],
-    kept: Kept,
+    kept: KeptPartitions,
     racks: Racks | None = None,
 ) -> dict[str, list[TopicPartition]]:
     """partitions: of each topic that is to be assigned. consumers: of each of these topics, the member ids.
@@ -203,7 +205,7 @@ def assign_general(
     return _pick(partitions, counts, owned, racks)
 
 
-def _by_topic(kept: Kept) -> dict[str, dict[str, list[TopicPartition]]]:
+def _by_topic(kept: KeptPartitions) -> dict[str, dict[str, list[TopicPartition]]]:
     owned: dict[str, dict[str, list[TopicPartition]]] = {}
     for member_id, partitions in kept.items():
         topics = owned.setdefault(member_id, {})
@@ -475,10 +477,10 @@ class OwnedPartitions:
     generation: int
 
 
-def keepable(cluster: ClusterView, owned: Iterable[OwnedPartitions]) -> Kept:
+def keepable(cluster: ClusterView, owned: Iterable[OwnedPartitions]) -> KeptPartitions:
     owned = list(owned)
     holders = _holders(owned)
-    kept: Kept = {}
+    kept: KeptPartitions = {}
     for each in owned:
         member_id, topics = each.member.member_id, topics_of(each.member, cluster)
         kept[member_id] = [

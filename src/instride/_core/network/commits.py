@@ -291,7 +291,7 @@ class Commits:
         self._doubtful: dict[TopicPartition, CommitEntry] = {}
         self._waiters = Waiters(context, self._accepted)
         self._unknown_since: dict[TopicPartition, float] = {}
-        # Held until more syncs than these had their response (law 4).
+        # Commits wait until more syncs than these had their response (law 4).
         self._deferred_until = -1
 
     # -- what others ask

@@ -610,8 +610,8 @@ class Fetcher:
     def _free(self) -> int:
         """C6."""
         owned = self._owned()
-        held = owned.kept_bytes + sum(each.undecoded_bytes for each in owned.undecoded())
-        return self._context.config.fetch_buffer_bytes - held - sum(each.reserved for each in self._lanes.values())
+        buffered = owned.kept_bytes + sum(each.undecoded_bytes for each in owned.undecoded())
+        return self._context.config.fetch_buffer_bytes - buffered - sum(each.reserved for each in self._lanes.values())
 
     def _let_go(self) -> None:
         """C6."""
@@ -652,7 +652,7 @@ class Fetcher:
         for assigned in looks:
             if assigned.fetchable or self._is_placed(assigned):
                 self._place(assigned, now)
-            if assigned in self._passed_over and not self._is_held(assigned):
+            if assigned in self._passed_over and not self._is_owned(assigned):
                 del self._passed_over[assigned]
         if known[0] != self._metadata_version:
             self._forget_brokers(now)
@@ -673,12 +673,12 @@ class Fetcher:
             self._led.pop(node_id, None)
 
     def _place(self, assigned: AssignedPartition, now: float) -> None:
-        held = self._is_held(assigned)
-        fetchable = held and assigned.fetchable
+        owned = self._is_owned(assigned)
+        fetchable = owned and assigned.fetchable
         leader = self._cluster.leader(assigned.partition) if fetchable else None
         self._count_leader(assigned, leader)
         old = self._lane_of.get(assigned)
-        if old is not None and held and old.asks_for(assigned):
+        if old is not None and owned and old.asks_for(assigned):
             old.again[assigned] = None
             return
         self._waiting.pop(assigned, None)
@@ -693,7 +693,7 @@ class Fetcher:
         else:
             self._join(lane, assigned, leader)
 
-    def _is_held(self, assigned: AssignedPartition) -> bool:
+    def _is_owned(self, assigned: AssignedPartition) -> bool:
         return self._owned().get(assigned.partition) is assigned
 
     def _count_leader(self, assigned: AssignedPartition, leader: _Leader | None) -> None:

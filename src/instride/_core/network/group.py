@@ -592,7 +592,7 @@ class Joining:
         self._last_join = float("-inf")
         self._repeated: set[str] = set()
         self._left_out: list[TopicPartition] = []
-        # How often in a row an assignment held topics that are not in the subscription, with which we had joined.
+        # How often in a row an assignment named topics that are not in the subscription with which we had joined.
         self._misfits = 0
         self._commit_backoff = context.backoff()
         self._commit_refused_at = float("-inf")

@@ -26,7 +26,7 @@ from instride.errors import (
     SaslAuthenticationFailedError,
     UnsupportedSaslMechanismError,
 )
-from instride.errors.quoting import quoted_from
+from instride.errors._quoting import quoted_from
 
 __all__ = ["Exchange", "Mechanism"]
 

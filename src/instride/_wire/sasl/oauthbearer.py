@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from instride.errors import AuthenticationError
-from instride.errors.quoting import quoted_from
+from instride.errors._quoting import quoted_from
 
 __all__ = ["LONGEST_LIFE", "OAuthBearer", "OAuthToken"]
 

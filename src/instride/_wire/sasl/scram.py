@@ -17,7 +17,7 @@ import hmac
 from typing import Final, Literal
 
 from instride.errors import AuthenticationError
-from instride.errors.quoting import quoted_from
+from instride.errors._quoting import quoted_from
 
 __all__ = ["MOST_ITERATIONS", "Scram", "ScramCredentials"]
 

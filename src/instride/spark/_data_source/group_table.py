@@ -105,22 +105,22 @@ class GroupTable:
 
     def replay(self, follows: BatchPlan, end: BatchPlan) -> BatchPlan:
         """What of it is to be read (law 6). It is in flight from now on. Raises IllegalStateError as `confirm`."""
-        flight = self._in_flight
-        if flight is None:
-            self._in_flight = flight = _InFlight(follows, end, self._left_to_us(end))
-        if flight.end != end:
+        batch = self._in_flight
+        if batch is None:
+            self._in_flight = batch = _InFlight(follows, end, self._left_to_us(end))
+        if batch.end != end:
             raise IllegalStateError("Spark replays a batch while another is in flight: start the query anew")
-        return BatchPlan(flight.reads, end.topic_ids)
+        return BatchPlan(batch.reads, end.topic_ids)
 
     def confirm(self, start: BatchPlan) -> None:
         """Spark asks what follows this batch. Raises IllegalStateError where another is in flight."""
-        flight = self._in_flight
-        if flight is None or start == flight.follows != flight.end:
+        batch = self._in_flight
+        if batch is None or start == batch.follows != batch.end:
             return
-        if start != flight.end:
+        if start != batch.end:
             raise IllegalStateError("Spark asks what follows a batch that it was not given: start the query anew")
         self._in_flight, self._pending = None, {}
-        for partition, span in flight.reads.items():
+        for partition, span in batch.reads.items():
             owned = self._owned.get(partition)
             if owned is not None and owned.position is not None and owned.position < span.end:
                 owned.position = self._owed[partition] = span.end

@@ -31,7 +31,7 @@ from instride.spark.parquet._manifest import Manifest, chain_folder, decode, enc
 from instride.spark.parquet._store import ManifestStore
 from instride.spark.sink import FileInfo
 
-__all__ = ["Chain", "ChainState", "Kept"]
+__all__ = ["Chain", "ChainState", "Retained"]
 
 T = TypeVar("T")
 
@@ -61,7 +61,7 @@ class ChainState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class Retained:
     """What readers may need. oldest: the checkpoint that the oldest of them took, or None where they took none."""
 
     state: ChainState
@@ -153,15 +153,15 @@ class Chain:
 
         return self._snapshot(look)
 
-    def kept(self, since: float) -> Kept:
+    def kept(self, since: float) -> Retained:
         """What readers may need that took their snapshots at a time, in seconds since 1970, or later."""
 
-        def look(listing: _Listing) -> Kept:
+        def look(listing: _Listing) -> Retained:
             checkpoints = [self._must_read_checkpoint(number) for number in listing.checkpoints]
             oldest = next((each for each in reversed(checkpoints) if each.created <= since), None)
             manifests = self._listed_after(oldest.sequence if oldest else 0, listing)
             needed = tuple(each for each in checkpoints if oldest is None or each.number >= oldest.number)
-            return Kept(state=self._listed_state(listing), oldest=oldest, checkpoints=needed, manifests=manifests)
+            return Retained(state=self._listed_state(listing), oldest=oldest, checkpoints=needed, manifests=manifests)
 
         return self._snapshot(look)
 

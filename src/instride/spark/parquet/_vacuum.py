@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Final
 
 from instride.spark.parquet import _files as files
-from instride.spark.parquet._chain import Chain, ChainState, Kept
+from instride.spark.parquet._chain import Chain, ChainState, Retained
 from instride.spark.parquet._checkpoint import number_of
 from instride.spark.parquet._layout import COMPACTED, attempt_of, data_folder, local_folder, open_sink, start_of
 from instride.spark.parquet._read import chains_in
@@ -60,7 +60,7 @@ def _temporary(folder: Path) -> list[Path]:
     return [file for file in _inside(folder) if files.is_temporary(file.name)]
 
 
-def _unlisted(root: Path, chain: Chain, kept: Kept) -> list[Path]:
+def _unlisted(root: Path, chain: Chain, kept: Retained) -> list[Path]:
     """Laws 1 and 2."""
     last = kept.state.last
     if last is None:
@@ -70,7 +70,7 @@ def _unlisted(root: Path, chain: Chain, kept: Kept) -> list[Path]:
     return [file for file, start in found if start is not None and start < last.end and file not in listed]
 
 
-def _replaced(root: Path, chain: Chain, kept: Kept) -> list[Path]:
+def _replaced(root: Path, chain: Chain, kept: Retained) -> list[Path]:
     """Laws 2 and 3."""
     checkpoint = kept.state.checkpoint
     if checkpoint is None:

@@ -4,7 +4,7 @@
 
 Laws
 1. A history is a value: events in the order of time (`events`), whoever wrote them.
-2. Each invariant is a small pure function (`rules`) over a bookkeeping that they share (`book`).
+2. Each invariant is a small pure function (`rules`) over a state that they share (`history_state.py`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The shared bookkeeping: what a history's events add up to. It judges nothing.
 
 Laws
-1. It is pure: the same events give the same book. It asks no clock and reads no file.
-2. Each event is folded by one function (`folds`), which first tells the rules (`ask`) and then changes the book.
+1. It is pure: the same events give the same state. It asks no clock and reads no file.
+2. Each event is folded by one function (`folds`), which first tells the rules (`ask`) and then changes the state.
 3. Where a member names an assignment that nothing was told of, the history is no history: HistoryError.
 """
 
@@ -27,7 +27,7 @@ _FOREVER = float("inf")
 
 
 def _ask_nobody(name: str, step: Step) -> None:
-    """A book that is kept for its own sake."""
+    """A state by itself, which no rule reads."""
 
 
 @dataclass(slots=True, kw_only=True)

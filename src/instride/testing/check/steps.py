@@ -1,7 +1,7 @@
 """What rules are asked about: each event taken apart into what it says of one assignment or one partition.
 
 Laws
-1. A step is told before the bookkeeping has taken it in: the book is what was true until then.
+1. The rules see a step before the state has taken it in: the state is what was true until then.
 2. Its name (a key of `rules.RULES`) says when it is told; its type, what a rule finds in it.
 """
 

@@ -34,16 +34,16 @@ Call = Generator[Wait, float, Any]
 
 
 class Channel:
-    """A connection. answers: those that wait for the network side. Law 1."""
+    """A connection. responses: those that wait for the network side. Law 1."""
 
-    __slots__ = ("_busy", "_requests", "_serve", "answers", "closed")
+    __slots__ = ("_busy", "_requests", "_serve", "closed", "responses")
 
     def __init__(self, serve: Callable[[Request, Callable[[Response], None]], None]) -> None:
         self._serve = serve
         self._requests: deque[tuple[int, Request]] = deque()
         self._busy = False
         self.closed = False
-        self.answers: deque[tuple[int, Response]] = deque()
+        self.responses: deque[tuple[int, Response]] = deque()
 
     def send(self, number: int, request: Request) -> None:
         self._requests.append((number, request))
@@ -58,7 +58,7 @@ class Channel:
     def _served(self, number: int, response: Response) -> None:
         self._busy = False
         if not self.closed:
-            self.answers.append((number, response))
+            self.responses.append((number, response))
         self._next()
 
 
@@ -111,7 +111,7 @@ class Party:
         self.tick()
 
     def response(self, key: ConnectionKey) -> None:
-        number, response = self.channels[key].answers.popleft()
+        number, response = self.channels[key].responses.popleft()
         self._tap.on_response(number, response, self.now)
         self.machine.response_received(number, response, self.now)
         self.tick()
@@ -147,7 +147,7 @@ class Party:
 
     def waiting(self) -> list[ConnectionKey]:
         """Connections with a response that can be taken."""
-        return [] if self.stopped else [key for key, each in self.channels.items() if each.answers]
+        return [] if self.stopped else [key for key, each in self.channels.items() if each.responses]
 
     # -- its application
 

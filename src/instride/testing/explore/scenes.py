@@ -95,7 +95,7 @@ def _settling(world: World) -> Iterator[str]:
 
 def _network(world: World) -> list[str]:
     """The moves of network sides."""
-    return [each for each in world.moves() if ".take" in each or ".answer" in each]
+    return [each for each in world.moves() if ".take" in each or ".respond" in each]
 
 
 def _has_come(world: World, kind: type[Assigned | RevocationRequested]) -> bool:

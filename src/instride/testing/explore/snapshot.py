@@ -4,7 +4,7 @@ Laws
 1. Everything counts that is reached from the members, the brokers and the judge: each attribute, each local of a call
    that waits, and which objects are the same.
 2. What counts nothing: telemetry, metrics and logs, which nothing else reads; the history itself, of which the judge's
-   book keeps what matters for the future; settings, which never change.
+   state keeps what matters for the future; settings, which never change.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def fingerprint(world: World) -> int:
 
 
 def _told(world: World, walk: _Walk) -> None:
-    """What the judge's book knows of now."""
+    """What the judge's state knows of now."""
     assignment = world.judge.state
     for each in assignment.assignments.values():
         if not each.ended or each.ended == "lost":

@@ -209,7 +209,7 @@ class Member(RebalanceListener):
         if not party.stopped:
             found += ["take"] if party.events else []
             found += ["take all"] if len(party.events) > 1 else []
-        found += [f"answer {key.role.value}" for key in party.waiting()]
+        found += [f"respond {key.role.value}" for key in party.waiting()]
         if self.closed:
             return found
         if party.call is not None:
@@ -270,8 +270,8 @@ class Member(RebalanceListener):
                 self._call("unsubscribe", consumer.unsubscribe(timeout=_CLOSING))
             case "close":
                 self._call("close", consumer.close(timeout=_CLOSING))
-            case _ if word.startswith("answer "):
-                party.response(next(key for key in party.waiting() if key.role.value == word[7:]))
+            case _ if word.startswith("respond "):
+                party.response(next(key for key in party.waiting() if key.role.value == word[8:]))
             case _:
                 self._on_a_partition(word)
 
@@ -409,7 +409,7 @@ class Member(RebalanceListener):
                 party.take(len(party.events))
             self.world.scheduler.run(party.now, lambda: False)
             for key in party.waiting():
-                if key in party.channels and party.channels[key].answers:
+                if key in party.channels and party.channels[key].responses:
                     party.response(key)
         return moved
 

@@ -1,4 +1,4 @@
-"""One function for each kind of event: it tells the rules what the event says, then takes it into the book."""
+"""One function for each kind of event: it tells the rules what the event says, then takes it into the state."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ __all__ = ["count_turns"]
 
 
 def count_turns(state: HistoryState, event: Event, paused: Collection[TopicPartition]) -> None:
-    """A poll has returned; its deliveries are in the book, what it says of revokes is not yet."""
+    """A poll has returned; its deliveries are in the state, what it says of revokes is not yet."""
     who = event.who
     beat = state.heartbeat_responses[who] > state.beat_at.get(who, 0)
     state.beat_at[who] = state.heartbeat_responses[who]

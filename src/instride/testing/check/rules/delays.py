@@ -62,9 +62,9 @@ def l1(step: Delivery | Change, state: HistoryState) -> str | None:
 
 @rule("L1", "no turn passes one over", "passed over", "delivery", within="faultless", when=_goes_on)
 def l1_turns(step: Passed | Delivery, state: HistoryState) -> str | None:
-    """The same without a clock, for real machines: while the member's turns go on (`turns`: its heartbeats are
-    answered, its polls return, records that were written later go to others), a partition with records to read is not
-    passed over in forty of them."""
+    """The same without a clock, for real machines: while the member's turns go on (`turns`: its heartbeats
+    have responses, its polls return, records that were written later go to others), a partition with records to read is
+    not passed over in forty of them."""
     turns = _turns(step)
     return f"{step.each} has records to read, and {turns} turns returned none" if turns == _TURNS else None
 

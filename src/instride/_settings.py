@@ -1,4 +1,4 @@
-"""What other clients call a setting: for the one who is told that theirs is unknown here. Not for users.
+"""From a caller's keyword arguments to a config. An unknown name is told with its likeliest kin, other clients' too.
 
 The pages of docs/coming-from have the whole list; here is what no likeness of names would find.
 """
@@ -6,10 +6,14 @@ The pages of docs/coming-from have the whole list; here is what no likeness of n
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Any, Final
 
-__all__ = ["hint_for"]
+from instride.config import ConsumerConfig, RunningSettings
+from instride.errors import ConfigError
+
+__all__ = ["changed_while_running", "config_from_settings", "hint_for"]
 
 _ELSEWHERE: Final[dict[str, str]] = {
     "partition_assignment_strategy": "assignors",
@@ -60,3 +64,23 @@ def _likeliest(name: str, known: Sequence[str]) -> str:
     if name in _ELSEWHERE:
         return _ELSEWHERE[name]
     return next(iter(difflib.get_close_matches(name, known, n=1, cutoff=0.6)), "")
+
+
+def config_from_settings(settings: Mapping[str, Any]) -> ConsumerConfig:
+    """A checked config of a caller's settings. An unknown one is a `ConfigError` that names its likeliest kin."""
+    known = [field.name for field in fields(ConsumerConfig)]
+    for name in settings:
+        if name not in known:
+            raise ConfigError(f"unknown setting {name!r}{hint_for(name, known)}")
+    if "bootstrap_servers" not in settings:
+        raise ConfigError('bootstrap_servers is missing; it names the cluster, such as "localhost:9092"')
+    return ConsumerConfig(**settings)
+
+
+def changed_while_running(config: ConsumerConfig, settings: Mapping[str, Any]) -> ConsumerConfig:
+    """The config with these settings instead. ConfigError for one that cannot be changed, or a wrong value."""
+    for name in settings:
+        if name not in RunningSettings.__annotations__:
+            known = ", ".join(sorted(RunningSettings.__annotations__))
+            raise ConfigError(f"{name!r} cannot be changed while the consumer runs; what can: {known}")
+    return replace(config, **settings)

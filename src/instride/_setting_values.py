@@ -1,0 +1,76 @@
+"""What texts in settings mean: addresses of servers, and where a reset leads.
+
+Durations are spelled as in Kafka's settings: ISO 8601, as Java's ``Duration.parse`` reads it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from instride.errors import ConfigError
+
+__all__ = ["parse_bootstrap_servers", "parse_duration", "reset_duration"]
+
+_RESETS: Final = ("earliest", "latest", "none")
+_BY_DURATION: Final = "by_duration:"
+_DURATION: Final = re.compile(
+    r"P(?:(?P<days>\d+)D)?(?P<time>T(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:[.,]\d{0,9})?)S)?)?",
+    re.IGNORECASE | re.ASCII,
+)
+
+
+def parse_duration(text: str) -> float:
+    """Seconds of "P1DT2H3M4.5S". Raises ValueError for anything else, a negative duration among it (KIP-1106)."""
+    found = _DURATION.fullmatch(text)
+    parts = found.group("days", "hours", "minutes", "seconds") if found is not None else ()
+    if found is None or not any(parts) or (found["time"] or "x").upper() == "T":
+        raise ValueError(f"{text!r} is not a duration such as PT1H30M or P2D")
+    days, hours, minutes, seconds = (float((part or "0").replace(",", ".")) for part in parts)
+    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+
+
+def reset_duration(setting: str | float) -> float | None:
+    """How many seconds auto_offset_reset goes back; None where it names an end, or none. Raises `ConfigError`."""
+    if setting in _RESETS:
+        return None
+    seconds = _seconds_back(setting)
+    if seconds is None or not 0 <= seconds < float("inf"):
+        raise ConfigError(
+            'auto_offset_reset must be "earliest", "latest", "none", a number of seconds to go back, or such as '
+            f'"by_duration:PT1H"; it is {setting!r}'
+        )
+    return seconds
+
+
+def _seconds_back(setting: object) -> float | None:
+    if isinstance(setting, str) and setting.startswith(_BY_DURATION):
+        try:
+            return parse_duration(setting.removeprefix(_BY_DURATION))
+        except ValueError:
+            return None
+    return float(setting) if isinstance(setting, int | float) and not isinstance(setting, bool) else None
+
+
+def parse_bootstrap_servers(servers: str | Sequence[str]) -> tuple[tuple[str, int], ...]:
+    """(host, port) of each server. IPv6 addresses stand in brackets: "[::1]:9092". Raises `ConfigError`."""
+    names = servers.split(",") if isinstance(servers, str) else servers
+    if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
+        raise ConfigError(f'bootstrap_servers must be texts such as "localhost:9092"; it is {servers!r}')
+    cleaned = [name.strip() for name in names if name.strip()]
+    if not cleaned:
+        raise ConfigError('bootstrap_servers must name a broker, such as "localhost:9092"')
+    return tuple(_parse_server(name) for name in cleaned)
+
+
+def _parse_server(name: str) -> tuple[str, int]:
+    host, colon, port = name.rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    if not colon or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65_536:
+        raise ConfigError(f'bootstrap_servers: {name!r} is not "host:port" with a port from 1 to 65535')
+    if "/" in host:
+        raise ConfigError(f'bootstrap_servers: {name!r} must be "host:port" without a scheme')
+    if ":" in host and not bracketed:
+        raise ConfigError(f'bootstrap_servers: put the IPv6 address of {name!r} in brackets: "[::1]:9092"')
+    return (host[1:-1] if bracketed else host), int(port)
