@@ -297,7 +297,7 @@ def _drive(make: Callable[[], Sink], what: str, told: Connection) -> None:
         written = _write(sink, _span(reached, reached + 3), job)
         told.send(f"written {reached}")
         if stops:
-            os.kill(os.getpid(), signal.SIGSTOP)
+            signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
         outcome = _commit(sink, job, written)
         told.send(f"{outcome.status.value} {outcome.position}")
         if stops:
