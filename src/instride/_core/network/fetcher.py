@@ -610,8 +610,8 @@ class Fetcher:
     def _free(self) -> int:
         """C6."""
         owned = self._owned()
-        buffered = owned.kept_bytes + sum(each.undecoded_bytes for each in owned.undecoded())
-        return self._context.config.fetch_buffer_bytes - buffered - sum(each.reserved for each in self._lanes.values())
+        held = owned.kept_bytes + sum(each.undecoded_bytes for each in owned.undecoded())
+        return self._context.config.fetch_buffer_bytes - held - sum(each.reserved for each in self._lanes.values())
 
     def _let_go(self) -> None:
         """C6."""
