@@ -33,6 +33,8 @@ from instride import TopicPartition
 from instride.spark import Pipeline, PipelineEvent, Sink, recommended_conf
 from instride.spark.sink import CommitOutcome, JobResult
 
+__all__ = ["Faulty"]
+
 SCHEMA = pa.schema([("partition", pa.int32()), ("offset", pa.int64()), ("value", pa.binary())])
 
 
