@@ -240,7 +240,9 @@ class Process:
         random = self.scheduler.random.random
         machine = self.machine
         for _ in range(self._some(len(self._events), random())):
-            machine.handle(self._events.popleft(), now)
+            event = self._events.popleft()
+            self._busiest.took(event)
+            machine.handle(event, now)
         for _ in range(self._some(len(self._inputs), random())):
             self._take(self._inputs.popleft(), now)
         self._act(now)
@@ -275,7 +277,7 @@ class Process:
                     link = self.links.get(action.key)
                     if link is not None:
                         self._tap.on_request(action.key, action.request_id, action.request, now)
-                        self._busiest.sent()
+                        self._busiest.sent(action.request)
                         link.transmit(action.request_id, action.request)
                 case OpenConnection():
                     self._open(action)

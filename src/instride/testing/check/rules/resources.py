@@ -19,13 +19,12 @@ _ALLOWANCE: Final = {"rss": 16 << 20, "files": 4, "threads": 2}
 """What the last quarter may have above the second one, in bytes, files and threads; of rss a tenth at least."""
 
 
-_FEW: Final = {"queued": 300, "requests": 40, "connections": 20, "turns": 1500, "sent": 600}
+_FEW: Final = {"queued": 300, "requests": 40, "connections": 20, "turns": 1500, "sent": 400}
 """The most of each that a member of the simulation has at any time, or does within a second: two to four times what is
 seen of three brokers and seven partitions. What is queued may be four more for each partition that it has ever owned:
 where each begins, and that its position was reset, is told to an application that polls when it likes, of two
 assignments. Each rebalance meanwhile is four events: a user who worked for 17 s, while his group rebalanced 56 times,
-had 211 queued. One who read a backlog and committed 139 times in that second sent 471 requests: a spin sends
-thousands."""
+had 211 queued."""
 _DRIFT: Final = {"queued": 40, "requests": 10, "connections": 6}
 """The same as _ALLOWANCE, for what is counted in a simulation."""
 
