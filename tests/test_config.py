@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from instride import _settings as config_names
+from instride import _settings
 from instride import config as config_module
 from instride._setting_values import parse_bootstrap_servers, reset_duration
 from instride._settings import changed_while_running, config_from_settings
@@ -296,6 +296,6 @@ def test_another_clients_name_leads_to_ours(name: str, instead: str) -> None:
 
 def test_the_names_elsewhere_lead_to_settings_that_there_are() -> None:
     known = {field.name for field in fields(ConsumerConfig)}
-    for theirs, ours in config_names._ELSEWHERE.items():
+    for theirs, ours in _settings._ELSEWHERE.items():
         assert theirs not in known
         assert known & set(re.findall(r"\w+", ours)) or ours == "Consumer.metrics()", theirs

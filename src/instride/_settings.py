@@ -1,6 +1,6 @@
 """From a caller's keyword arguments to a config. An unknown name is told with its likeliest kin, other clients' too.
 
-The pages of docs/coming-from have the whole list; here is what no likeness of names would find.
+The pages of docs/coming-from name every setting of other clients; here are those whose names are too unlike ours.
 """
 
 from __future__ import annotations

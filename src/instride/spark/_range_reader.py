@@ -105,12 +105,13 @@ class RangeReader:
         Raises WrongTopicError (law 5), OffsetsGoneError (law 6), KafkaTimeoutError when nothing comes for too long,
         CorruptRecordError, and other errors of the partition.
         """
-        began, seen = self._ahead, self._seen
+        ahead, seen = self._ahead, self._seen
         self._ahead = self._seen = None
-        if began not in (None, wanted):
+        was_begun = ahead == wanted
+        if ahead is not None and not was_begun:
             self._consumer.assign([])  # its topic was never looked up
-        anew = self._go_to(wanted) or began == wanted
-        if anew and not (began == wanted and seen == (wanted.topic, wanted.topic_id)):
+        anew = self._go_to(wanted) or was_begun
+        if anew and not (was_begun and seen == (wanted.topic, wanted.topic_id)):
             self._check_topic(wanted)
         whole = False
         try:

@@ -297,6 +297,7 @@ def _drive(make: Callable[[], Sink], what: str, told: Connection) -> None:
         written = _write(sink, _span(reached, reached + 3), job)
         told.send(f"written {reached}")
         if stops:
+            # To this thread: one to the process may find another, and this one goes on for some milliseconds.
             signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
         outcome = _commit(sink, job, written)
         told.send(f"{outcome.status.value} {outcome.position}")

@@ -157,7 +157,7 @@ def test_the_whole_ends_at_its_timeout(kind: Leaving) -> None:
 
 @pytest.mark.rule("12")
 @KINDS
-def test_the_listener_hears_as_lost_of_what_was_not_complete_at_the_timeout(kind: Leaving) -> None:
+def test_partitions_not_revoked_by_the_timeout_are_told_as_lost(kind: Leaving) -> None:
     """A commit that no broker answers, say: of each partition a listener hears the end, once."""
     listener = RecordingListener()
     leaver = Leaver(kind, listener=listener)
@@ -263,7 +263,7 @@ def test_a_revocation_requested_before_is_nothing_to_a_new_subscription() -> Non
 @pytest.mark.rule("12")
 @KINDS
 def test_a_loss_is_told_once_wherever_the_poll_that_takes_it_is_interrupted(kind: Leaving) -> None:
-    """Its last line is reached: then nothing was interrupted."""
+    """Each line of that poll in turn, until the number is beyond its last line and nothing interrupts it."""
     number, interrupted = 0, True
     while interrupted:
         listener = RecordingListener()

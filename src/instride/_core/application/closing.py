@@ -117,7 +117,7 @@ def _take_completions(state: ApplicationState, errors: list[Exception]) -> Call[
 def _take_losses(state: ApplicationState, errors: list[Exception]) -> Call[None]:
     losses = tuple(state.inbox.losses)
     lost, writes = state.lists.losing(losses)
-    lost |= state.gone  # a poll that was interrupted has taken these and told nobody
+    lost |= state.gone  # an interrupted poll took these losses, and did not tell the listener
     writes += [*[(state.inbox.losses.popleft,) for _ in losses], (setattr, state, "gone", frozenset())]
     if lost and state.listener is not None:
         callback = Callback(call=partial(state.listener.on_partitions_lost, sorted(lost)))

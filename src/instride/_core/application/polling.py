@@ -243,9 +243,10 @@ class Poller:
         return writes
 
     def _tell_lost(self) -> Call[bool]:
-        if self._state.gone:
-            self._state.write([self._state.lists.adding_lost(self._state.gone), *self._telling_lost()])
-        return (yield from run_callbacks(self._state))
+        state = self._state
+        if state.gone:
+            state.write([state.lists.adding_lost(state.gone), *self._telling_lost()])
+        return (yield from run_callbacks(state))
 
     # -- the other events
 

@@ -39,7 +39,8 @@ class Assignment:
     began_at_reset: when its revoke was requested it had a place, which no commit of the group had given it.
     responses: what the coordinator said is committed, None for nothing. reset: why it may start elsewhere.
     released: its listener was told of its revoke.
-    paused: its user wants nothing of it at present. in_passing: its member was leaving already when it got it.
+    paused: its user wants nothing of it at present.
+    was_leaving: its member had begun to close before it was assigned.
     earlier: after a seek, until a commit goes beyond: the first and last offset that one that was requested before the
         seek may have.
     """
@@ -48,6 +49,7 @@ class Assignment:
     partition: TopicPartition
     epoch: int
     generation: int | None
+    was_leaving: bool = False
     start: int | None = None
     next: int | None = None
     seek: int | None = None
@@ -70,7 +72,6 @@ class Assignment:
     reset: str = ""
     released: bool = False
     not_begun: int | None = None
-    in_passing: bool = False
     begun: set[int] = field(default_factory=set)
     idle_delays: int = 0
     acknowledged: int = 0

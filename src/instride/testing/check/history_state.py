@@ -48,7 +48,7 @@ class HistoryState:
     rounds: how many rebalances began. changes: of membership, those of a subscription too. delays_over: revokes that
     ended after they had been delayed.
     ending: who was interrupted in a close or unsubscribe, and by when its membership is to have ended. members: the
-    group's. interrupted: who ever was. leaving: who was told to close, and will not stay.
+    group's. interrupted: who ever was. leaving: who has begun to close.
     taken: by member and partition, what the coordinator took of it: the last that the member knows of, and those since.
     commits_at_all: who has sent a commit. tells_begins: whose users tell on which records work is begun.
     in_flight: what each pending commit speaks of. own: offsets that a user chose himself, without a leader epoch.

@@ -14,8 +14,14 @@ def _assigned(state: HistoryState, event: Event) -> None:
     generation, partitions = event.detail
     for partition, epoch in partitions:
         older = state.newest.get(partition)
-        new = Assignment(who=event.who, partition=partition, epoch=epoch, generation=generation, lines=[state.line])
-        new.in_passing = event.who in state.leaving
+        new = Assignment(
+            who=event.who,
+            partition=partition,
+            epoch=epoch,
+            generation=generation,
+            was_leaving=event.who in state.leaving,
+            lines=[state.line],
+        )
         state.ask("assigned", Change(event, new, older))
         state.assignments[event.who, partition, epoch] = state.live[event.who][partition] = new
         state.last[event.who, partition] = new

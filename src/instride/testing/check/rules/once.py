@@ -39,8 +39,8 @@ def s2_confined(again: Again, state: HistoryState) -> str | None:
 @rule("S2", "at least once", "end of")
 def s2(end: EndOf, state: HistoryState) -> str | None:
     """Whatever crashed or was lost: at the end every record that was returned is finished at least once; but what the
-    last member of the group had only queued when it left. Who is leaving already when it gets a partition need not
-    read it."""
+    last member of the group had only queued when it left. A member that is leaving already when a partition is
+    assigned to it need not read it."""
     last = state.delivered.get(end.partition, {}).get(end.prefix)
     if end.prefix < end.end and last is not None and not _was_left_to_the_next(last, end, state):
         return f"{end.partition}: offset {end.prefix} was returned, and nobody finished it"
@@ -50,4 +50,4 @@ def s2(end: EndOf, state: HistoryState) -> str | None:
 def _was_left_to_the_next(last: Assignment, end: EndOf, state: HistoryState) -> bool:
     not_begun = last.not_begun is not None and end.prefix >= last.not_begun
     newest = state.newest.get(end.partition)
-    return not_begun and bool(last.ended) and (newest is last or (newest is not None and newest.in_passing))
+    return not_begun and bool(last.ended) and newest is not None and (newest is last or newest.was_leaving)
