@@ -288,8 +288,10 @@ class Poller:
         if immediate and not change.partitions and state.listener is not None:
             # Eager, and nothing is owned (C).
             writes.append((state.callbacks.append, Callback(call=partial(state.listener.on_partitions_revoked, []))))
-        dropped = {each: state.lists.owned[each].all_told() for each in requested}
-        state.write([taken, (state.send, Consumed(partitions=dropped)), *writes])
+        told = {each: state.lists.owned[each].all_told() for each in sorted(requested)}
+        dropped = {each: left for each, left in told.items() if left[2]}
+        sent: list[Write] = [(state.send, Consumed(partitions=dropped))] if dropped else []
+        state.write([taken, *sent, *writes])
         if requested and immediate:
             self._complete_now(requested, now)
 
