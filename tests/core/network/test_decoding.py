@@ -621,3 +621,17 @@ def test_what_was_consumed_wakes_only_where_it_may_change_something() -> None:
     assert waits([KIB], 0, prefetch="total")
     assert waits([5 * MIB, 5 * MIB], 0)
     assert not waits([5 * MIB, 5 * MIB], 2)
+
+
+def test_only_as_much_is_dropped_as_a_large_batch_needs_and_those_that_keep_most() -> None:
+    script = member(0, 1, 2, fetch_buffer_bytes=400 * KIB)
+    response(script, p0=Batches(0, [20 * KIB]), p1=Batches(0, [100 * KIB]), p2=Batches(0, []))
+    assert sorted(fetched(script)) == [(0, 1), (1, 1)]
+    for number in (0, 1):
+        script.do(Pause(partition=tp(number), epoch=script.epoch(number)))
+    script.pass_time(1)
+    response(script, p2=Batches(0, [300 * KIB]))
+    assert fetched(script) == []
+    assert drop(script, 0) == 1
+    assert fetched(script) == [(2, 1)], "what is small stays"
+    assert script.take(DropBuffered) == []

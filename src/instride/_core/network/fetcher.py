@@ -629,15 +629,17 @@ class Fetcher:
         if left <= most:
             return True
         for assigned in sorted(standing, key=lambda each: each.kept_bytes, reverse=True):
-            if left <= most:
-                break
-            left -= assigned.kept_bytes
-            if assigned.state is Ownership.OWNED and assigned.drop_asked != assigned.fetch_number:
-                assigned.drop_asked = assigned.fetch_number
-                self._context.deliver(
-                    DropBuffered(partition=assigned.partition, epoch=assigned.epoch, fetch_number=assigned.fetch_number)
-                )
+            if left > most:
+                left -= assigned.kept_bytes
+                self._ask_to_drop(assigned)
         return False
+
+    def _ask_to_drop(self, assigned: AssignedPartition) -> None:
+        """C7. Once for each fetch number: whatever is done about it raises that."""
+        if assigned.state is Ownership.OWNED and assigned.drop_asked != assigned.fetch_number:
+            assigned.drop_asked, number = assigned.fetch_number, assigned.fetch_number
+            event = DropBuffered(partition=assigned.partition, epoch=assigned.epoch, fetch_number=number)
+            self._context.deliver(event)
 
     def _let_go(self) -> None:
         """C6."""
