@@ -46,6 +46,7 @@ __all__ = [
     "DeadlineMoved",
     "DelayExplained",
     "EnforceRebalance",
+    "DropBuffered",
     "Epochs",
     "ErrorRaised",
     "FetchCommitted",
@@ -479,6 +480,19 @@ class PartitionRecovered:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DropBuffered:
+    """Large batches wait for memory: let go of what is buffered of this partition, of which no poll takes anything.
+
+    The next poll does, and says where to fetch again (`SetPosition`); but not where the fetch number is another one
+    by then, since what was buffered under the older one is gone.
+    """
+
+    partition: TopicPartition
+    epoch: int
+    fetch_number: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CallCompleted:
     """The response to the application event with this call number: a result, or an error.
 
@@ -515,6 +529,7 @@ BackgroundEvent = (
     | Fetched
     | PartitionFailed
     | PartitionRecovered
+    | DropBuffered
     | CallCompleted
     | CallsCompleted
 )

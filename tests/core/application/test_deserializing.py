@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from instride._core.application.partition import Delivery
-from instride._core.events import Commit, Consumed, Fetched, SetPosition, UnreadablePartitions
+from instride._core.events import Commit, Consumed, DropBuffered, Fetched, SetPosition, UnreadablePartitions
 from instride.errors import DeserializationError
 from instride.records import ConsumerRecord
 from instride.testing.simulation.chunk import SimulatedChunk
@@ -336,3 +336,80 @@ def test_whatever_is_bad_all_others_come_once_and_in_order(
         assert script.position(partition) == ends[partition]
     assert told == bad & set(everything)
     assert all(stood)
+
+
+def dropped(script: ReadingScript) -> SetPosition:
+    """What the next poll says of partition 0 when the network side needs the memory of what is buffered of it."""
+    script.up(DropBuffered(partition=tp(0), epoch=1, fetch_number=0))
+    script.take_posted(SetPosition)
+    assert script.read() == []
+    (told,) = script.take_posted(SetPosition)
+    return told
+
+
+@pytest.mark.requirement("surface/byte-bounds")
+def test_an_unreadable_record_that_was_dropped_is_fetched_once_it_is_due() -> None:
+    """It stays in `failed_partitions` all the time, and its back-off grows."""
+    script = ReadingScript((0, 2))
+    script.arrives(0, 0, 5)
+    assert script.read() == [(0, 0), (0, 1)]
+    assert script.fails() == (0, 2)
+    told = dropped(script)
+    assert (told.offset, told.fetch_number, told.seek_number) == (2, 1, 0)
+    assert script.machine.failed().keys() == {tp(0)}
+    script.take_posted(UnreadablePartitions)
+    script.now += 1.0
+    assert script.read() == []
+    assert script.take_posted(UnreadablePartitions) == [UnreadablePartitions(partitions={})], "it may be fetched"
+    assert script.machine.failed().keys() == {tp(0)}
+    script.arrives(0, 2, 5, fetch_number=1)
+    assert script.fails() == (0, 2), "tried again at once"
+    assert script.take_posted(UnreadablePartitions) == [UnreadablePartitions(partitions={tp(0): 1})]
+    script.now += 1.0
+    assert script.read() == [], "the back-off goes on growing"
+    script.reader.bad.clear()
+    script.now += 1.0
+    assert script.read() == [(0, 2), (0, 3), (0, 4)], "nothing is lost, nothing comes twice"
+
+
+@pytest.mark.requirement("surface/byte-bounds")
+def test_what_is_buffered_of_a_paused_partition_is_dropped_and_comes_again() -> None:
+    script = ReadingScript()
+    script.arrives(0, 0, 5)
+    assert script.read(limit=2) == [(0, 0), (0, 1)]
+    script.machine.pause([tp(0)])
+    told = dropped(script)
+    assert (told.offset, told.keeps_buffer) == (2, False)
+    script.machine.resume([tp(0)])
+    script.arrives(0, 5, 8)
+    assert script.read() == [], "of the older fetch"
+    script.arrives(0, 2, 8, fetch_number=1)
+    assert script.read() == [(0, each) for each in range(2, 8)]
+
+
+@pytest.mark.requirement("surface/byte-bounds")
+def test_a_buffer_that_is_gone_already_is_not_dropped() -> None:
+    script = ReadingScript()
+    script.machine.seek(tp(0), 3)
+    script.arrives(0, 3, 5, fetch_number=1)
+    script.take_posted(SetPosition)
+    for event in (
+        DropBuffered(partition=tp(0), epoch=1, fetch_number=0),
+        DropBuffered(partition=tp(0), epoch=0, fetch_number=1),
+        DropBuffered(partition=tp(5), epoch=0, fetch_number=0),
+    ):
+        script.up(event)
+    assert script.read() == [(0, 3), (0, 4)]
+    assert script.take_posted(SetPosition) == []
+
+
+@pytest.mark.requirement("surface/byte-bounds")
+def test_what_a_revoke_drops_is_told_to_the_network_side() -> None:
+    script = ReadingScript()
+    script.arrives(0, 0, 5)
+    assert script.read(limit=2) == [(0, 0), (0, 1)]
+    script.take_posted(Consumed)
+    script.revocation_requested(0)
+    assert script.read() == []
+    told = [each.partitions[tp(0)] for each in script.take_posted(Consumed) if tp(0) in each.partitions]
+    assert [(epoch, number, records) for epoch, number, records, _ in told if records] in ([(1, 0, 3)], [(1, 0, 5)])

@@ -12,6 +12,7 @@ from network_script import NetworkScript, tp
 from instride._core.events import (
     Close,
     Consumed,
+    DropBuffered,
     Fetched,
     PartitionFailed,
     Pause,
@@ -150,15 +151,30 @@ def test_while_one_batch_fills_the_buffer_little_is_requested_beside_it(size: in
     assert requested() == {1: beside}
 
 
-def test_what_a_paused_partition_keeps_lets_one_batch_at_a_time_pass() -> None:
+def drop(script: NetworkScript, offset: int) -> int:
+    """The application drops what it is asked to. Of which partition it was."""
+    (asked,) = script.take(DropBuffered)
+    script.do(
+        SetPosition(
+            partition=asked.partition,
+            epoch=asked.epoch,
+            seek_number=0,
+            fetch_number=asked.fetch_number + 1,
+            offset=offset,
+        )
+    )
+    return asked.partition.partition
+
+
+def test_what_a_paused_partition_keeps_gives_way_to_a_batch_that_needs_its_room() -> None:
     script = member(0, 1, fetch_buffer_bytes=200 * KIB)
     response(script, p0=Batches(0, [90 * KIB]), p1=Batches(0, []))
     script.do(Pause(partition=tp(0), epoch=script.epoch(0)))
     script.pass_time(1)
     response(script, p1=Batches(0, [30 * KIB, 30 * KIB]))
-    assert fetched(script) == [(0, 1), (1, 1)]
-    consume(script, 1, 1, 30 * KIB)
-    assert fetched(script) == [(1, 2)]
+    assert fetched(script) == [(0, 1)]
+    assert drop(script, 0) == 0
+    assert fetched(script) == [(1, 1), (1, 2)]
 
 
 @pytest.mark.parametrize("turns", range(10))
@@ -223,13 +239,9 @@ def test_what_nobody_can_deserialize_holds_up_no_large_batch() -> None:
     script.do(UnreadablePartitions(partitions={tp(1): script.epoch(1) + 1, tp(7): 1}))
     assert fetched(script) == [], "of another assignment"
     script.do(UnreadablePartitions(partitions={tp(1): script.epoch(1)}))
+    assert fetched(script) == [], "it is not alone yet"
+    assert drop(script, 0) == 1
     assert fetched(script) == [(0, 1)]
-    consume(script, 0, 1, 500 * KIB)
-    script.do(UnreadablePartitions(partitions={}))
-    response(script, p0=Batches(1, [500 * KIB]))
-    assert fetched(script) == [], "it can be read again, so a poll takes it soon"
-    consume(script, 1, 2, 60 * KIB)
-    assert fetched(script) == [(0, 2)]
 
 
 @pytest.mark.requirement("KIP-41/12")
@@ -609,3 +621,17 @@ def test_what_was_consumed_wakes_only_where_it_may_change_something() -> None:
     assert waits([KIB], 0, prefetch="total")
     assert waits([5 * MIB, 5 * MIB], 0)
     assert not waits([5 * MIB, 5 * MIB], 2)
+
+
+def test_only_as_much_is_dropped_as_a_large_batch_needs_and_those_that_keep_most() -> None:
+    script = member(0, 1, 2, fetch_buffer_bytes=400 * KIB)
+    response(script, p0=Batches(0, [20 * KIB]), p1=Batches(0, [100 * KIB]), p2=Batches(0, []))
+    assert sorted(fetched(script)) == [(0, 1), (1, 1)]
+    for number in (0, 1):
+        script.do(Pause(partition=tp(number), epoch=script.epoch(number)))
+    script.pass_time(1)
+    response(script, p2=Batches(0, [300 * KIB]))
+    assert fetched(script) == []
+    assert drop(script, 0) == 1
+    assert fetched(script) == [(2, 1)], "what is small stays"
+    assert script.take(DropBuffered) == []

@@ -6,6 +6,7 @@ A broker sends one batch at least for the first partition of a response that has
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
@@ -13,7 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from network_script import NetworkScript, tp
 
-from instride._core.events import Assign, Consumed, Fetched, Pause, Resume
+from instride._core.events import (
+    Assign,
+    Consumed,
+    DropBuffered,
+    Fetched,
+    Pause,
+    Resume,
+    SetPosition,
+    UnreadablePartitions,
+)
 from instride._core.network.actions import ConnectionKey, Transmit
 from instride._core.network.ranges import RangeChunk
 from instride._wire import api
@@ -62,7 +72,7 @@ class Batches:
 class World:
     """Brokers whose logs have batches of these sizes, again and again, and an application that polls now and then.
 
-    most: what was held, and came, at most. read: how far each partition was returned.
+    most: what was held, and came, at most. read: how far each partition was returned. dropped: for want of memory.
     """
 
     script: NetworkScript
@@ -70,9 +80,13 @@ class World:
     batches: weakref.WeakSet[Batches] = field(default_factory=weakref.WeakSet)
     buffered: dict[int, list[Fetched]] = field(default_factory=dict)
     paused: set[int] = field(default_factory=set)
+    unreadable: set[int] = field(default_factory=set)
+    fetch_numbers: dict[int, int] = field(default_factory=dict)
+    to_drop: list[DropBuffered] = field(default_factory=list)
     read: dict[int, int] = field(default_factory=dict)
     working_on: dict[int, tuple[int, int, int, int]] = field(default_factory=dict)
     refused: int = 0
+    dropped: int = 0
     most: int = 0
 
     @property
@@ -127,8 +141,9 @@ class World:
 
     def take(self) -> None:
         for event in self.script.take(Fetched):
-            if event.chunk is not None:
+            if event.chunk is not None and event.fetch_number == self.fetch_numbers.get(event.partition.partition, 0):
                 self.buffered.setdefault(event.partition.partition, []).append(event)
+        self.to_drop += self.script.take(DropBuffered)
         self.most = max(self.most, self.held)
 
     def poll(self, records: int) -> None:
@@ -137,7 +152,8 @@ class World:
         if worked_on:
             self.script.do(Consumed(partitions={tp(partition): each for partition, each in worked_on.items()}))
             self.take()
-        for partition in sorted(self.buffered.keys() - self.paused) if records else ():
+        self.drop()
+        for partition in sorted(self.buffered.keys() - self.paused - self.unreadable) if records else ():
             events, rest = self.buffered[partition][:records], self.buffered[partition][records:]
             self.buffered[partition] = rest
             if events:
@@ -147,14 +163,32 @@ class World:
                 self.read[partition] = events[-1].next_offset
         self.take()
 
-    def pause(self, partition: int, *, anyway: bool = False) -> None:
-        """Or resume. What is buffered of it is not large: that stays in memory, beside what comes of the others."""
-        buffered = sum(each.chunk.nbytes for each in self.buffered.get(partition, ()) if each.chunk)
-        coming = sum(each.nbytes for each in self.batches if each.partition == partition)
-        if buffered + coming > 5 * MIB and partition not in self.paused and not anyway:
-            return
-        if partition in self.working_on:
-            self.poll(0)
+    def drop(self) -> None:
+        """As a poll does it: what is asked for, and then it is fetched again from where it was returned."""
+        for event in self.to_drop:
+            partition, number = event.partition.partition, event.fetch_number
+            if number == self.fetch_numbers.get(partition, 0):
+                self.dropped += bool(self.buffered.pop(partition, None))
+                self.fetch_numbers[partition] = number + 1
+                self.script.do(
+                    SetPosition(
+                        partition=event.partition,
+                        epoch=event.epoch,
+                        seek_number=0,
+                        fetch_number=number + 1,
+                        offset=self.read.get(partition, 0),
+                    )
+                )
+        self.to_drop.clear()
+
+    def cannot_read(self, partition: int) -> None:
+        """A record of it cannot be deserialized; or it can, now."""
+        self.unreadable ^= {partition}
+        self.script.do(UnreadablePartitions(partitions={tp(each): each + 1 for each in sorted(self.unreadable)}))
+        self.take()
+
+    def pause(self, partition: int) -> None:
+        """Or resume."""
         if partition in self.paused:
             self.paused.discard(partition)
             self.script.do(Resume(partition=tp(partition), epoch=partition + 1))
@@ -236,7 +270,7 @@ def test_what_came_of_a_paused_partition_is_let_go_of_for_a_large_value() -> Non
     made.respond(0)
     made.respond(0)
     assert [each.partition for each in made.batches] == [0], "it waits until what is buffered was returned"
-    made.pause(0, anyway=True)
+    made.pause(0)
     made.run(5)
     assert made.read == {1: 4}, "it flows, though the buffer was full of a paused partition"
     made.pause(0)
@@ -245,9 +279,46 @@ def test_what_came_of_a_paused_partition_is_let_go_of_for_a_large_value() -> Non
     assert made.most < BOUND
 
 
+@pytest.mark.requirement("surface/byte-bounds")
+@pytest.mark.parametrize("stands_still", [World.pause, World.cannot_read])
+def test_what_is_buffered_and_stands_still_gives_way(stands_still: Callable[[World, int], None]) -> None:
+    """Of three partitions a value of nearly fetch_buffer_bytes is buffered, one after the other, as each is paused."""
+    made = world(dict.fromkeys(range(4), (60_000_000,)), nodes=2)
+    stood: set[int] = set()
+    for turn in range(60):
+        made.respond(turn)
+        buffered = [each for each, events in made.buffered.items() if events and each not in stood]
+        if buffered and len(stood) < 3:
+            stands_still(made, buffered[0])
+            stood.add(buffered[0])
+        made.poll(20)
+    assert made.most < BOUND, f"{made.most / MIB:.0f} MiB"
+    assert len(stood) == 3
+    assert made.dropped == 3
+    (flows,) = set(range(4)) - stood
+    assert made.read[flows] > 3
+    before = dict(made.read)
+    for each in sorted(stood):
+        stands_still(made, each)
+    made.run(60)
+    assert made.most < BOUND
+    assert all(made.read[each] > before.get(each, 0) for each in range(4)), "each goes on, without a gap"
+
+
+def test_what_is_small_stays_while_a_partition_is_paused() -> None:
+    made = world({0: (MIB,), 1: (60_000_000,)})
+    made.respond(0)
+    made.pause(0)
+    made.run(20)
+    assert made.read[1] > 3
+    assert made.dropped == 0
+    assert made.most < BOUND
+
+
 SIZES = st.sampled_from([100 * KIB, MIB, 5 * MIB, 30 * MIB, 60_000_000, 64 * MIB])
 LOGS = st.lists(st.lists(SIZES, min_size=1, max_size=5).map(tuple), min_size=1, max_size=8)
-STEPS = st.lists(st.tuples(st.sampled_from(["respond", "respond", "poll", "pause"]), st.integers(0, 7)), max_size=60)
+KINDS = st.sampled_from(["respond", "respond", "poll", "pause", "cannot read"])
+STEPS = st.lists(st.tuples(KINDS, st.integers(0, 7)), max_size=60)
 
 
 @pytest.mark.requirement("surface/byte-bounds")
@@ -263,11 +334,15 @@ def test_what_is_buffered_is_never_over_the_bound(
                 made.respond(number)
             case "poll":
                 made.poll(20)
-            case _:
+            case "pause":
                 made.pause(number % len(logs))
+            case _:
+                made.cannot_read(number % len(logs))
         assert made.most < BOUND, f"{made.most / MIB:.0f} MiB"
     for partition in sorted(made.paused):
         made.pause(partition)
+    for partition in sorted(made.unreadable):
+        made.cannot_read(partition)
     before = dict(made.read)
     made.run(60)
     assert made.most < BOUND, f"{made.most / MIB:.0f} MiB"

@@ -3,7 +3,8 @@
 Laws
 1. A poll returns what comes before such a record, and of other partitions; its own partition stands at it. The error
    is raised once: in this poll where there is nothing to return, else in the next.
-2. It is read again after a back-off, which grows and is bounded; when it fails again, the error is raised again. Until
+2. It is read again after a back-off, which grows and is bounded; when it fails again, the error is raised again. One
+   that was dropped for want of memory is fetched first, once the back-off is over. Until
    it can be read, or a seek goes past it, it stands in `failed_partitions`, and its partition returns nothing.
 3. Trying it again takes nothing from the records of others.
 4. What a poll took and does not return was never taken: position, leader epoch and buffer are as before.
@@ -33,8 +34,8 @@ LONGEST_RETRY: Final = 60.0
 
 def next_retry(partitions: Iterable[OwnedPartition]) -> float:
     """When the first of those that cannot be read is tried again; infinity where there is none."""
-    waiting = (each.unreadable.retry_at for each in partitions if each.unreadable is not None and not each.paused)
-    return min(waiting, default=float("inf"))
+    waiting = (each.unreadable for each in partitions if not each.paused)
+    return min((each.retry_at for each in waiting if each is not None and not each.awaited), default=float("inf"))
 
 
 def retry_unreadable(read: Read | None, partitions: Iterable[OwnedPartition], now: float) -> None:
@@ -42,6 +43,9 @@ def retry_unreadable(read: Read | None, partitions: Iterable[OwnedPartition], no
     for owned in partitions:
         before = owned.unreadable
         if before is None or owned.paused or (read is not None and now < before.retry_at):
+            continue
+        if read is not None and not owned.buffered:
+            owned.unreadable = replace(before, awaited=True)
             continue
         owned.unreadable = None
         if read is not None:

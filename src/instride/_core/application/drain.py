@@ -20,6 +20,7 @@ from instride._core.events import (
     CommitsSettled,
     Consumed,
     DeadlineMoved,
+    DropBuffered,
     ErrorRaised,
     Fetched,
     LeaseRenewed,
@@ -67,7 +68,7 @@ def _apply(state: ApplicationState, event: BackgroundEvent) -> list[Write]:
     """What is to be written when it leaves the queue; the rest is done here, and may be done again."""
     inbox = state.inbox
     match event:
-        case Fetched() | Positioned() | PartitionFailed() | PartitionRecovered():
+        case Fetched() | Positioned() | PartitionFailed() | PartitionRecovered() | DropBuffered():
             return _data(state, event)
         case Lost() | RevocationRequested() | Reassigned() | Assigned() | CommitsSettled() | Revoked():
             return _waiting(state, event)
@@ -141,6 +142,8 @@ def _data(state: ApplicationState, event: Data) -> list[Write]:
             owned.failed(event)
         case PartitionRecovered():
             owned.recovered(event)
+        case DropBuffered():
+            return [(state.inbox.to_drop.append, event)]
         case _:
             assert_never(event)
     return []

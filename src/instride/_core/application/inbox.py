@@ -20,6 +20,7 @@ from instride._core.events import (
     Assigned,
     CallCompleted,
     CommitsSettled,
+    DropBuffered,
     Epochs,
     Fetched,
     Lost,
@@ -36,13 +37,13 @@ __all__ = ["Change", "Completion", "Data", "Inbox"]
 
 Change = RevocationRequested | Reassigned | Assigned
 Completion = CommitsSettled | Revoked
-Data = Fetched | Positioned | PartitionFailed | PartitionRecovered
+Data = Fetched | Positioned | PartitionFailed | PartitionRecovered | DropBuffered
 
 
 class Inbox:
     """Queues by kind. Not thread-safe: the application machine owns it."""
 
-    __slots__ = ("changes", "completed", "completions", "early", "errors", "losses", "woken")
+    __slots__ = ("changes", "completed", "completions", "early", "errors", "losses", "to_drop", "woken")
 
     def __init__(self) -> None:
         self.woken = False
@@ -50,6 +51,8 @@ class Inbox:
         self.losses: deque[Lost] = deque()
         self.changes: deque[Change] = deque()
         self.completions: deque[Completion] = deque()
+        # For the next poll: a verb between two is no moment to count as free what the application still works on.
+        self.to_drop: deque[DropBuffered] = deque()
         # Calls whose caller is to hear of it.
         self.completed: deque[CallCompleted] = deque()
         # By epoch.
@@ -57,7 +60,7 @@ class Inbox:
 
     def is_quiet(self) -> bool:
         """A poll has nothing to raise and nothing to take."""
-        return not (self.woken or self.errors or self.losses or self.changes or self.completions)
+        return not (self.woken or self.errors or self.losses or self.changes or self.completions or self.to_drop)
 
     def keeping_early(self, data: Data) -> Write:
         return (self._early_of(data).append, data)

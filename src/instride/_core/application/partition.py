@@ -88,12 +88,16 @@ class Polls:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unreadable:
-    """Why a record cannot be deserialized. raised: by a poll. delay: between the last try and the next."""
+    """Why a record cannot be deserialized. raised: by a poll. delay: between the last try and the next.
+
+    awaited: it is to be tried again, and is not there: it was dropped for want of memory.
+    """
 
     error: DeserializationError
     retry_at: float
     delay: float
     raised: bool = False
+    awaited: bool = False
 
 
 class _Place(NamedTuple):
@@ -426,6 +430,13 @@ class OwnedPartition:
         return Delivery(
             partition=self.partition, chunk=chunk, epoch=self.epoch, seek_number=self.seek_number, start=start
         )
+
+    def all_told(self) -> tuple[int, int, int, int]:
+        """As `Consumed` says it, where all that is buffered is dropped."""
+        place = self._settled()
+        (last,) = self._buffer[-1:] or (place,)
+        records, nbytes = self._told
+        return self.epoch, self.fetch_number, last.records - records, last.nbytes - nbytes
 
     def untold(self) -> tuple[tuple[int, int, int, int], Write]:
         """What has left the buffer and the network side does not know of, as `Consumed` says it; and how to note that

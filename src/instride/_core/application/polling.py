@@ -45,7 +45,7 @@ from instride._core.application.deserializing import Read, next_retry, read_take
 from instride._core.application.drain import apply_early, drain
 from instride._core.application.inbox import Change, Completion
 from instride._core.application.partition import Delivery, OwnedPartition, PollResult
-from instride._core.application.seeking import reset_due, restarted
+from instride._core.application.seeking import drop_due, reset_due, restarted
 from instride._core.application.state import ApplicationState, Callback
 from instride._core.events import (
     Assigned,
@@ -287,7 +287,10 @@ class Poller:
         if immediate and not change.partitions and state.listener is not None:
             # Eager, and nothing is owned (C).
             writes.append((state.callbacks.append, Callback(call=partial(state.listener.on_partitions_revoked, []))))
-        state.write([taken, *writes])
+        told = {each: state.lists.owned[each].all_told() for each in sorted(requested)}
+        dropped = {each: left for each, left in told.items() if left[2]}
+        sent: list[Write] = [(state.send, Consumed(partitions=dropped))] if dropped else []
+        state.write([taken, *sent, *writes])
         if requested and immediate:
             self._complete_now(requested, now)
 
@@ -330,6 +333,7 @@ class Poller:
     def _collect(self, result: PollResult, limit: int, read: Read | None, now: float) -> None:
         """Takes aside what the poll returns. What failed is raised where it returns nothing (law 7)."""
         state = self._state
+        drop_due(state)
         reset_due(state)
         retry_unreadable(read, state.lists.failing.those(), now)
         taken = state.fairness.collect({each.partition: each for each in state.lists.filled.those()}, limit)
@@ -344,7 +348,8 @@ class Poller:
             self._raise_failure()
 
     def _tell_unreadable(self) -> None:
-        unreadable = {each.partition: each.epoch for each in self._state.lists.failing.those() if each.unreadable}
+        failing = self._state.lists.failing.those()
+        unreadable = {each.partition: each.epoch for each in failing if each.unreadable and not each.unreadable.awaited}
         if unreadable != self._unreadable:
             event = UnreadablePartitions(partitions=unreadable)
             self._state.write([(self._state.send, event), (setattr, self, "_unreadable", unreadable)])

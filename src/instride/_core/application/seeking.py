@@ -7,16 +7,20 @@ Laws
 3. What arrived and does not continue the buffer is fetched again from the buffer's end. What is buffered stays, and
    no seek is needed.
 4. Where a log was cut behind the position no seek is needed: what comes next is fetched again.
+5. What the network side asks to be dropped, a poll drops: it is fetched again from the position, and no seek is needed.
+   A record that cannot be deserialized stays one.
 """
 
 from __future__ import annotations
 
-from instride._core.application.calls import Write
+from contextlib import suppress
+
+from instride._core.application.calls import Write, first
 from instride._core.application.partition import OwnedPartition
 from instride._core.application.state import ApplicationState
 from instride._core.events import SetPosition
 
-__all__ = ["fetch_again", "reset_due", "restarted", "seek"]
+__all__ = ["drop_due", "fetch_again", "reset_due", "restarted", "seek"]
 
 
 def seek(
@@ -51,6 +55,18 @@ def reset_due(state: ApplicationState) -> None:
         else:
             # The network side tells from where to where, once it knows.
             seek(state, owned, reset, owned.reset_epoch, reset_from=owned.position)
+
+
+def drop_due(state: ApplicationState) -> None:
+    """Law 5."""
+    to_drop = state.inbox.to_drop
+    while (event := first(to_drop)) is not None:
+        owned, writes = state.lists.owned.get(event.partition), list[Write]()
+        if owned is not None and (owned.epoch, owned.fetch_number) == (event.epoch, event.fetch_number):
+            stays = (setattr, owned, "unreadable", owned.unreadable)
+            writes = [*owned.restarting(), stays, restarted(state, owned)]
+        with suppress(ValueError):  # a handler of a signal was quicker
+            state.write([(to_drop.index, event, 0, 1), (to_drop.popleft,), *writes])
 
 
 def fetch_again(state: ApplicationState, owned: OwnedPartition) -> list[Write]:

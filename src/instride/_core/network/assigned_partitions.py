@@ -140,6 +140,8 @@ class AssignedPartition:
     nbytes: int
     kept: list[Kept]
     kept_bytes: int
+    # Under which fetch number the application was asked to drop what is buffered; -1: it was not asked.
+    drop_asked: int
     undecoded: tuple[Undecoded, ...]
 
     __slots__ = (
@@ -152,6 +154,7 @@ class AssignedPartition:
         "deadline",
         "doubt",
         "doubted",
+        "drop_asked",
         "epoch",
         "failed_in",
         "fetch_error",
@@ -378,6 +381,7 @@ _AT_FIRST: tuple[tuple[str, object], ...] = (
     ("records", 0),
     ("nbytes", 0),
     ("kept_bytes", 0),
+    ("drop_asked", -1),
     ("undecoded", ()),
 )
 """What a partition is like when it is assigned. Set without `__setattr__`, which would note each of them."""
@@ -423,6 +427,7 @@ class AssignedPartitions(dict[TopicPartition, AssignedPartition]):
         self._undecoded: _Group = {}
         self._demand = self._owned = 0
         self._kept = self._flowing_kept = self._flowing_records = 0
+        self._standing_still: _Group = {}
         self._of_topic: dict[str, int] = {}
         self._topics: frozenset[str] = frozenset()
 
@@ -503,6 +508,11 @@ class AssignedPartitions(dict[TopicPartition, AssignedPartition]):
         self._take_note()
         return self._flowing_kept
 
+    def standing_still(self) -> list[AssignedPartition]:
+        """Of which decoded records keep memory, and no poll may take them."""
+        self._take_note()
+        return list(self._standing_still)
+
     @property
     def flowing_records(self) -> int:
         """How many records are buffered that a poll may take."""
@@ -545,6 +555,8 @@ class AssignedPartitions(dict[TopicPartition, AssignedPartition]):
             keep(self._unchecked, assigned, wanted=new_unchecked)
         if undecoded is not new_undecoded:
             keep(self._undecoded, assigned, wanted=new_undecoded)
+        if kept or new_kept:
+            keep(self._standing_still, assigned, wanted=new_kept > 0 and not new_flows)
         self._demand += new_demand - demand
         self._owned += new_owned - owned
         self._kept += new_kept - kept

@@ -66,6 +66,10 @@ C6. A broker sends one batch at least for the first partition of a response, how
     flight may fill. A longer one is not received. Its lane then waits until so much is free; while it waits no other
     fetch leaves, and what came of partitions that cannot be decoded (as of paused ones) is let go of. Where nothing is
     left that a poll could take, so much need not be free: one such response is in flight at a time.
+C7. A batch passes alone (C3), and a response may have any length (C6), only where what is buffered and no poll takes
+    (of partitions that are paused or to be revoked, or of which a record cannot be deserialized) keeps no more than
+    an eighth of fetch_buffer_bytes. Else the application is asked to drop it, those that keep most first. What is to be
+    revoked it drops by itself.
 
 Laws of the fetch sessions (KIP-227): a broker remembers a lane's partitions, and each fetch says only what has changed
 S1. A session belongs to one lane, with one fetch in flight at a time. Its first fetch names everything (epoch 0); those
@@ -87,7 +91,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from instride._core.events import Fetched
+from instride._core.events import DropBuffered, Fetched
 from instride._core.network.actions import ConnectionKey, Role
 from instride._core.network.assigned_partitions import (
     Arrival,
@@ -141,6 +145,8 @@ _SMALL_BYTES = 16 << 10
 # What a usual response has besides what was requested (C6): brokers allow batches of a MiB by default. Its partition's
 # name, and whatever else is not records.
 _LARGER_BATCH = 5 << 18
+# The part of the buffer that may stay full of what no poll takes, beside a batch that passes alone (C7).
+_STAYS = 8
 _PARTITION_BYTES = 512
 # In so many responses of its lane after a large one, and two for each partition, another one is expected.
 _REMEMBERED = 8
@@ -604,6 +610,8 @@ class Fetcher:
             return True
         if owned.flowing_kept_bytes or owned.undecoded() or any(each.reserved for each in self._lanes.values()):
             return False
+        if not self._is_alone():
+            return False
         lane.reserved, lane.most_bytes = lane.needs, 0
         return True
 
@@ -612,6 +620,26 @@ class Fetcher:
         owned = self._owned()
         held = owned.kept_bytes + sum(each.undecoded_bytes for each in owned.undecoded())
         return self._context.config.fetch_buffer_bytes - held - sum(each.reserved for each in self._lanes.values())
+
+    def _is_alone(self) -> bool:
+        """C7."""
+        standing = self._owned().standing_still()
+        left = sum(each.kept_bytes for each in standing)
+        most = self._context.config.fetch_buffer_bytes // _STAYS
+        if left <= most:
+            return True
+        for assigned in sorted(standing, key=lambda each: each.kept_bytes, reverse=True):
+            if left > most:
+                left -= assigned.kept_bytes
+                self._ask_to_drop(assigned)
+        return False
+
+    def _ask_to_drop(self, assigned: AssignedPartition) -> None:
+        """C7. Once for each fetch number: whatever is done about it raises that."""
+        if assigned.state is Ownership.OWNED and assigned.drop_asked != assigned.fetch_number:
+            assigned.drop_asked, number = assigned.fetch_number, assigned.fetch_number
+            event = DropBuffered(partition=assigned.partition, epoch=assigned.epoch, fetch_number=number)
+            self._context.deliver(event)
 
     def _let_go(self) -> None:
         """C6."""
@@ -1084,7 +1112,7 @@ class Fetcher:
         free, alone = capacity.of(assigned)
         target = min(capacity.share - assigned.nbytes, _TURN_BYTES)
         piece = undecoded.records.decode(target, free) if target > 0 else None
-        if piece is None and alone and target > 0:
+        if piece is None and alone and target > 0 and self._is_alone():
             self._forget_undecoded(assigned)
             piece = undecoded.records.decode(target, free, alone=True)
         if piece is None:
