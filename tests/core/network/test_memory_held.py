@@ -104,6 +104,7 @@ class World:
         if not waiting:
             self.script.pass_time(0.2)
             return
+        self.most = max(self.most, self.held + sum(map(self.coming, waiting)))
         action = waiting[place % len(waiting)]
         assert isinstance(action.request, api.Fetch)
         length, found = self.found(action.request)
@@ -121,6 +122,12 @@ class World:
         del found
         self.script.pass_time(0.2)
         self.take()
+
+    def coming(self, action: Transmit) -> int:
+        """How much of its response may be received, while the others' are: nothing of one that is too long."""
+        assert isinstance(action.request, api.Fetch)
+        length, _ = self.found(action.request)
+        return length if length <= (action.request.most_bytes or length) else 0
 
     def found(self, request: api.Fetch) -> tuple[int, dict[api.Partition, api.FetchedPartition]]:
         """As Kafka does it, without sessions."""
@@ -225,6 +232,22 @@ def test_values_as_large_as_the_buffer_come_one_by_one(nodes: int) -> None:
     assert made.most < BOUND, f"{made.most / MIB:.0f} MiB"
     assert min(made.read.get(partition, 0) for partition in range(10)) > 3
     assert not any("failed" in each for each in made.script.logs)
+
+
+@pytest.mark.requirement("surface/byte-bounds")
+@pytest.mark.parametrize("nodes", [1, 3, 10, 40])
+@pytest.mark.parametrize("size", [MIB, 3 * MIB, 9_000_000])
+def test_however_many_brokers_send_a_large_batch_at_once(nodes: int, size: int) -> None:
+    """A broker sends its first batch whole, and all of them may do so before the application polls."""
+    made = world(dict.fromkeys(range(40), (size,)), nodes=nodes)
+    for _ in range(400):
+        for _ in made.fetches():
+            made.respond(0)
+        made.poll(20)
+        if len(made.read) == 40:
+            break
+    assert made.most < BOUND, f"{made.most / MIB:.0f} MiB"
+    assert len(made.read) == 40
 
 
 @pytest.mark.requirement("surface/byte-bounds")

@@ -66,6 +66,9 @@ C6. A broker sends one batch at least for the first partition of a response, how
     flight may fill. A longer one is not received. Its lane then waits until so much is free; while it waits no other
     fetch leaves, and what came of partitions that cannot be decoded (as of paused ones) is let go of. Where nothing is
     left that a poll could take, so much need not be free: one such response is in flight at a time.
+    What is usual is an equal part of `_TOGETHER` for each of a broker's two lanes, however many brokers there are. So
+    what is held and all that is in flight come to fetch_buffer_bytes and `_TOGETHER` at most. A fetch for which too
+    little of that is left waits for a response, or for a poll.
 C7. A batch passes alone (C3), and a response may have any length (C6), only where what is buffered and no poll takes
     (of partitions that are paused or to be revoked, or of which a record cannot be deserialized) keeps no more than
     an eighth of fetch_buffer_bytes. Else the application is asked to drop it, those that keep most first. What is to be
@@ -145,6 +148,9 @@ _SMALL_BYTES = 16 << 10
 # What a usual response has besides what was requested (C6): brokers allow batches of a MiB by default. Its partition's
 # name, and whatever else is not records.
 _LARGER_BATCH = 5 << 18
+# What all responses in flight may have together besides what is free of the buffer, and what one has at least (C6).
+_TOGETHER = 32 << 20
+_LEAST = 16 << 10
 # The part of the buffer that may stay full of what no poll takes, beside a batch that passes alone (C7).
 _STAYS = 8
 _PARTITION_BYTES = 512
@@ -226,9 +232,14 @@ def decoding_capacity(config: ConsumerConfig, owned: AssignedPartitions) -> Deco
     return DecodingCapacity(share=share(config, owned.sharers), left=left, waiting=owned.flowing_kept_bytes)
 
 
-def usual_bytes(config: ConsumerConfig, partitions: int) -> int:
-    """C6: how long a response of so many partitions may always be: with a batch that is larger than was requested."""
-    return response_bytes(config) + _LARGER_BATCH + partitions * _PARTITION_BYTES
+def usual_bytes(config: ConsumerConfig, brokers: int, left: int) -> int:
+    """C6: how many bytes of records a response may always have: with a batch that is larger than was requested.
+
+    left: of what all may have together. Where that is less than its part, the fetch takes it, if a batch of a MiB
+    passes: brokers allow no larger ones by default. 0: it waits.
+    """
+    part = max(_LEAST, _TOGETHER // (2 * max(1, brokers)))
+    return min(response_bytes(config) + _LARGER_BATCH, part, left) if left >= min(part, _LARGER_BATCH) else 0
 
 
 def share(config: ConsumerConfig, partitions: int) -> int:
@@ -425,7 +436,8 @@ class _Lane:
     early: how many responses running came early and without records. ready_at: before that no fetch is sent (law 12).
     turn: where a fetch that names everything begins: each of its own, lest two in step begin at the same ones for ever.
     needs: how long its next response is expected to be, where that is more than usual; for `remembers` responses (C6).
-    most_bytes: how long the response to its last fetch may be; reserved: how much longer than usual, while in flight.
+    most_bytes: how long the response to its last fetch may be. usual: how many bytes of records are usual in it;
+    reserved: how much longer it may be; both are 0 while nothing is in flight.
     left: in the session, and to be dropped. again: to be looked at once the fetch has its response.
     None of them is a set: the same inputs give the same requests, whatever the hashes of a process.
     """
@@ -449,6 +461,7 @@ class _Lane:
         "turn",
         "unproven",
         "unsure",
+        "usual",
     )
 
     def __init__(self, key: LaneKey) -> None:
@@ -465,19 +478,24 @@ class _Lane:
         self.named_at = 0.0
         self.early = 0
         self.ready_at = 0.0
-        self.needs = self.remembers = self.reserved = self.most_bytes = self.turn = 0
+        self.needs = self.remembers = self.usual = self.reserved = self.most_bytes = self.turn = 0
 
     def expect(self, nbytes: int, partitions: int) -> None:
         """C6. A large batch comes at the head of a response only: each of the partitions may have its turn before."""
         self.needs, self.remembers = nbytes, _REMEMBERED + 2 * partitions
 
-    def came_whole(self, nbytes: int, usual: int, partitions: int) -> None:
+    def came_whole(self, nbytes: int, partitions: int) -> None:
         """C6, of a response with so many bytes of records."""
-        if nbytes + _LARGER_BATCH > usual:
+        if nbytes > self.requested_bytes:
             self.expect(nbytes + nbytes // 16, partitions)
         elif self.needs:
             self.remembers -= 1
             self.needs *= self.remembers > 0
+
+    @property
+    def requested_bytes(self) -> int:
+        """C6. Of records. The rest of what is usual is for a batch that is larger."""
+        return self.usual - min(_LARGER_BATCH, self.usual // 4)
 
     def asks_for(self, assigned: AssignedPartition) -> bool:
         """Whether a fetch of it, as it is now, is under way."""
@@ -580,6 +598,7 @@ class Fetcher:
     def _send_all(self, now: float) -> float:
         """Returns when the next one may be sent."""
         wake, waits = float("inf"), False
+        brokers = len({node_id for (node_id, _), each in self._lanes.items() if not each.idle})
         for lane in (*self._short, *(each for each in self._lanes.values() if each not in self._short)):
             if lane.in_flight is not None or not lane.has_something_to_fetch:
                 self._short.pop(lane, None)
@@ -590,7 +609,7 @@ class Fetcher:
             if now < ready_at:
                 wake = min(wake, ready_at)
                 continue
-            waits = waits or not self._reserve(lane)
+            waits = waits or not self._reserve(lane, brokers)
             if waits:
                 self._short[lane] = None
             else:
@@ -598,28 +617,37 @@ class Fetcher:
                 self._send(lane, now)
         return wake
 
-    def _reserve(self, lane: _Lane) -> bool:
+    def _reserve(self, lane: _Lane, brokers: int) -> bool:
         """C6: whether its next fetch may leave. Where only one response may be large, that one may be of any length."""
         config, owned = self._context.config, self._owned()
-        usual = usual_bytes(config, max(1, len(lane.session)))
-        if lane.needs > max(usual, self._free()):
+        names = _PARTITION_BYTES * max(1, len(lane.session))
+        records = usual_bytes(config, brokers, self._left())
+        if not records or lane.needs > max(names + records, self._free()):
             self._let_go()
-        free = self._free()
+            records = usual_bytes(config, brokers, self._left())
+        if not records:
+            self._is_alone()
+            return False
+        free, usual = max(0, self._free()), names + records
         if lane.needs <= max(usual, free):
-            lane.reserved, lane.most_bytes = max(0, free - usual), max(usual, free)
+            lane.usual, lane.reserved, lane.most_bytes = records, max(0, free - usual), max(usual, free)
             return True
         if owned.flowing_kept_bytes or owned.undecoded() or any(each.reserved for each in self._lanes.values()):
             return False
         if not self._is_alone():
             return False
-        lane.reserved, lane.most_bytes = lane.needs, 0
+        lane.usual, lane.reserved, lane.most_bytes = records, lane.needs, 0
         return True
 
     def _free(self) -> int:
-        """C6."""
+        """C6. Of fetch_buffer_bytes; negative where more is held."""
         owned = self._owned()
         held = owned.kept_bytes + sum(each.undecoded_bytes for each in owned.undecoded())
         return self._context.config.fetch_buffer_bytes - held - sum(each.reserved for each in self._lanes.values())
+
+    def _left(self) -> int:
+        """C6. Of what all responses in flight may have together."""
+        return _TOGETHER + min(0, self._free()) - sum(each.usual for each in self._lanes.values())
 
     def _is_alone(self) -> bool:
         """C7."""
@@ -656,7 +684,7 @@ class Fetcher:
         for (node_id, role), lane in self._lanes.items():
             key, broker = ConnectionKey(role, node_id), self._cluster.brokers.get(node_id)
             if lane.session.established and broker is not None and self._context.connections.is_ready(key):
-                request = self._request(lane.session.end(), 0.0)
+                request = self._request(lane.session.end(), 0.0, lane)
                 address = (broker.host, broker.port)
                 self._context.connections.send(key, address, request, lambda _result, _then: None, now)
 
@@ -821,7 +849,7 @@ class Fetcher:
         self._context.connections.send(
             ConnectionKey(role, node_id),
             (broker.host, broker.port),
-            self._request(state, wait, lane.most_bytes),
+            self._request(state, wait, lane),
             lambda result, then: self._on_response(lane, fences, state, result, then, sent=(now, wait)),
             now,
             timeout=self._context.config.request_timeout + self._context.config.fetch_max_wait,
@@ -835,7 +863,7 @@ class Fetcher:
             lane.named_at = now
         return state
 
-    def _request(self, state: FetchSessionState, max_wait: float, most_bytes: int = 0) -> api.Fetch:
+    def _request(self, state: FetchSessionState, max_wait: float, lane: _Lane) -> api.Fetch:
         config = self._context.config
         return api.Fetch(
             partitions=state.partitions,
@@ -847,11 +875,11 @@ class Fetcher:
             session_epoch=state.session_epoch,
             max_wait=max_wait,
             min_bytes=config.fetch_min_bytes,
-            max_bytes=response_bytes(config),
+            max_bytes=max(1, min(response_bytes(config), lane.requested_bytes)),
             read_committed=config.isolation_level == "read_committed",
             rack=config.client_rack or "",
             max_decompressed_bytes=config.max_decompressed_bytes,
-            most_bytes=most_bytes,
+            most_bytes=lane.most_bytes,
         )
 
     def _wait(self, lane: _Lane) -> float:
@@ -878,6 +906,7 @@ class Fetcher:
         if isinstance(result, api.FetchResponse):
             lane.came(empty=not _has_records(requested, result), sent_at=sent[0], wait=sent[1], now=now)
         self._take_response(lane, fences, requested, result, now)
+        lane.usual = 0
         for partition in lane.left:
             lane.leave(partition)
         lane.left.clear()
@@ -917,7 +946,7 @@ class Fetcher:
         for partition in proven:
             lane.unproven.pop(partition, None)
         came = sum(each.undecoded.length for each in result.partitions.values() if each.undecoded is not None)
-        lane.came_whole(came, usual_bytes(self._context.config, len(fences)), len(fences))
+        lane.came_whole(came, len(fences))
         self._take_partitions(node_id, fences, requested, result, now)
         self._end_unknown_ends(lane, fences)
 
