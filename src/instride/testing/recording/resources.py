@@ -12,15 +12,12 @@ __all__ = ["sample"]
 
 
 def sample(consumer: Verbs) -> tuple[int, int, int, int, int | None]:
-    """(bytes of memory, open files, threads, bytes buffered, the most that may be). 0 for what is not known here.
+    """(bytes of memory, open files, threads, bytes buffered, the most that may be). 0 for what is not known here."""
+    metrics = {each.name: int(value) for each, value in consumer.metrics().items() if each.name in _BUFFERED}
+    return _rss(), _files(), threading.active_count(), metrics["buffered-bytes"], metrics["buffered-bytes-limit"]
 
-    A partition is fetched while it has less than its share of fetch_buffer_bytes, and may then bring a whole
-    max_partition_fetch_bytes.
-    """
-    config = consumer._config
-    assigned = list(consumer._driver._thread._machine._assigned_partitions().values())
-    cap = config.fetch_buffer_bytes + len(assigned) * config.max_partition_fetch_bytes
-    return _rss(), _files(), threading.active_count(), sum(each.nbytes for each in assigned), cap
+
+_BUFFERED = frozenset({"buffered-bytes", "buffered-bytes-limit"})
 
 
 def _rss() -> int:
