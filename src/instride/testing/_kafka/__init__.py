@@ -1,0 +1,1 @@
+"""How a real Kafka is found, configured, started and ended. Users import `LocalKafka` from `instride.testing`."""
