@@ -6,14 +6,16 @@ Laws
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from instride.observers import Observer
 from instride.records import ConsumerRecord, OffsetRange, TopicPartition
 from instride.testing._recording.observer import Recording
-from instride.testing._recording.resources import sample
 
 __all__ = ["Observable", "RecordedMember"]
 
@@ -69,4 +71,15 @@ class RecordedMember:
     def sample(self) -> None:
         """What the process and this consumer's buffers need now (R1): call it regularly in a soak."""
         assert self._recording.consumer is not None
-        self._say("sample", *sample(self._recording.consumer))
+        metrics = {each.name: int(value) for each, value in self._recording.consumer.metrics().items() if value >= 0}
+        buffered = (metrics["buffered-bytes"], metrics["buffered-bytes-limit"])
+        self._say("sample", *_memory_and_files(), threading.active_count(), *buffered)
+
+
+def _memory_and_files() -> tuple[int, int]:
+    """Bytes of memory, and how many files are open; zeros where the system does not say so as Linux does."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE"), sum(1 for _ in Path("/proc/self/fd").iterdir())
+    except OSError:
+        return 0, 0
