@@ -9,6 +9,9 @@ Laws
 1. Names are loaded on first use: who wants only `find_java` does not import an admin client.
 """
 
+# What is inside: check, simulation, simulate, explore: the checker, simulated groups, and their commands;
+# _check, _simulation, _explore, _kafka, _recording: their parts; _tap: what an observer tells a history.
+
 from __future__ import annotations
 
 from importlib import import_module

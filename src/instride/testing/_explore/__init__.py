@@ -2,6 +2,10 @@
 
     python -m instride.testing.explore --depth 4
 
+scenes, world, party             where to begin; a small group; one of its members
+search, snapshot                 breadth first; a world as a value
+processes, command               several scenes at a time; the command
+
 Laws
 1. What is ours is the product's own code, both machines of every member; the brokers are the models of `simulation`.
 2. Nothing is left to chance: a state is what its sequence of moves makes of it, and is made again from that.

@@ -6,6 +6,8 @@ with Recorder(path, source="my application") as recorder:
     ...                                      # use the consumer as ever
     member.done(record)                      # when the work on a record is finished
 violations = recorder.check()
+
+recorder, member, observer, peer    the file; who is recorded; what is seen of it; members with another client
 """
 
 from __future__ import annotations

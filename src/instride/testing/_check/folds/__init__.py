@@ -1,4 +1,8 @@
-"""One function for each kind of event: it tells the rules what the event says, then takes it into the state."""
+"""One function for each kind of event: it tells the rules what the event says, then takes it into the state.
+
+members, ownership, records, commits    by what the event is about
+turns                                   time as a member itself passes it
+"""
 
 from __future__ import annotations
 

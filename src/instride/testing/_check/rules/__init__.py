@@ -1,4 +1,8 @@
-"""The invariants. One file for each, or for a few that are of one kind."""
+"""The invariants. One file for each, or for a few that are of one kind.
+
+once (S1, S2), order (S3), commits (S4 to S6), revokes (S7), losses (S8), resets (S9), lease (S10), owners (S11)
+delays (L1, L2, L5), liveness (L3, L4), resources (R1), promises (P1 to P5); rule: how one is declared
+"""
 
 from __future__ import annotations
 
