@@ -35,7 +35,7 @@ from instride._wire.chunk import UndecodedRecords
 from instride.records import TopicPartition
 from instride.telemetry import ResetCause
 
-__all__ = ["Arrival", "AssignedPartition", "AssignedPartitions", "BufferedPiece", "Phase", "Undecoded", "keep"]
+__all__ = ["Arrival", "AssignedPartition", "AssignedPartitions", "Kept", "Phase", "Undecoded", "keep"]
 
 # Sets an attribute without a note in `changed` (law 5).
 _set = object.__setattr__
@@ -55,7 +55,7 @@ class Phase(Enum):
 
 
 @dataclass(slots=True, kw_only=True)
-class BufferedPiece:
+class Kept:
     """A piece that was delivered: how many of its records are not consumed, and the memory that it keeps till then."""
 
     records: int
@@ -138,7 +138,7 @@ class AssignedPartition:
     unreadable: bool
     records: int
     nbytes: int
-    kept: list[BufferedPiece]
+    kept: list[Kept]
     kept_bytes: int
     undecoded: tuple[Undecoded, ...]
 
@@ -314,7 +314,7 @@ class AssignedPartition:
         self.records += records
         self.nbytes += nbytes
         self.kept_bytes += kept
-        self.kept.append(BufferedPiece(records=records, nbytes=kept))
+        self.kept.append(Kept(records=records, nbytes=kept))
 
     def arrived(self, records: UndecodedRecords, arrival: Arrival) -> Undecoded:
         """What a fetch from `fetch_offset` on brought."""
