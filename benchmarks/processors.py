@@ -124,7 +124,7 @@ def _faststream() -> str:
 @contextmanager
 def _parallel_consumer() -> Iterator[Command]:
     from instride.testing import find_java
-    from instride.testing.fetching import fetched
+    from instride.testing._kafka.fetching import fetched
 
     with tempfile.TemporaryDirectory() as base, fetched(PARALLEL_CONSUMER, Path(base)) as folder:
         jars = ":".join(sorted(map(str, folder.rglob("*.jar"))))

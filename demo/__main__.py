@@ -34,8 +34,8 @@ from demo.view import View
 from instride.errors import KafkaError
 from instride.spark.parquet import read_files
 from instride.testing import LocalKafka
+from instride.testing._kafka.processes import Processes
 from instride.testing.check import check, read_histories, without_owner
-from instride.testing.processes import Processes
 
 PLAIN_WIDTH: Final = 150
 INTERRUPTED: Final = 130

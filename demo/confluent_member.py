@@ -27,7 +27,7 @@ from demo.history import Note
 from demo.member import Plan, main
 from instride.errors import BrokerResponseError
 from instride.records import TopicPartition as Partition
-from instride.testing.recording import Recorder
+from instride.testing import Recorder
 
 POLL_SECONDS: Final = 0.5
 MOST_MESSAGES: Final = 20_000

@@ -20,8 +20,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from instride.testing import Recorder
 from instride.testing.check import Event, decode
-from instride.testing.recording import Recorder
 
 SUFFIX: Final = ".history.jsonl"
 

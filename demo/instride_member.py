@@ -33,7 +33,7 @@ from instride.spark import (
     recommended_conf,
 )
 from instride.telemetry import OwnershipChange, OwnershipChanged
-from instride.testing.recording import RecordedMember, Recorder
+from instride.testing import RecordedMember, Recorder
 
 CORES: Final = 4  # one may be taken for long by the slow flight
 # The driver's heap is what a local Spark works in; no record comes there, so little is enough.

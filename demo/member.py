@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 
 from demo.flights import parse
 from demo.history import Note, recorder
-from instride.testing.recording import Recorder
+from instride.testing import Recorder
 
 LOOK_SECONDS: Final = 0.05
 

@@ -30,8 +30,8 @@ from demo.member import Plan
 from demo.view import View
 from instride._net.clock import now
 from instride.records import TopicPartition
-from instride.testing.processes import Processes
-from instride.testing.recording import Recorder
+from instride.testing import Recorder
+from instride.testing._kafka.processes import Processes
 
 APPS: Final = ("A", "B")
 TICK_SECONDS: Final = 0.2

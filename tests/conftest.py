@@ -16,7 +16,7 @@ from hypothesis import settings
 import pytest_instride
 
 if TYPE_CHECKING:
-    from instride.testing.local_kafka import LocalKafka
+    from instride.testing._kafka.local_kafka import LocalKafka
     from postgres_server import PostgresServer
 
 # No test is judged by the clock: a busy machine would fail it.

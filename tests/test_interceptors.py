@@ -11,7 +11,7 @@ from instride import Consumer, ConsumerInterceptor, ConsumerRecords, OffsetAndMe
 from instride._core.application.partition import Delivery
 from instride._interceptors import Interceptors
 from instride.errors import ConfigError
-from instride.testing.simulation.chunk import SimulatedChunk
+from instride.testing._simulation.chunk import SimulatedChunk
 
 TP = TopicPartition("t", 0)
 

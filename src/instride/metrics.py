@@ -103,6 +103,11 @@ _GAUGES: Final[dict[str, dict[str, tuple[Unit, str]]]] = {
         "position-reset-rate": ("1/s", "positions that were reset since the log does not have them"),
         "records-lag-max": ("records", "the greatest lag of any partition"),
         "failed-partitions": ("", "partitions that do not go on since something of them failed"),
+        "buffered-bytes": ("bytes", "memory of the records that were fetched and that no poll has returned yet"),
+        "buffered-bytes-limit": (
+            "bytes",
+            "the most that it may be: fetch_buffer_bytes, and max_partition_fetch_bytes for each owned partition",
+        ),
     },
     HANDOVER: {
         "partitions-to-be-revoked": ("", "partitions whose revocation the group requested and that are still owned"),
@@ -150,6 +155,8 @@ _NOT_JAVAS: Final = frozenset(
     {
         "request-latency-avg",
         "request-latency-max",
+        "buffered-bytes",
+        "buffered-bytes-limit",
         "failed-partitions",
         "offsets-skipped-total",
         "position-reset-rate",

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from instride.testing.local_kafka import LocalKafka
+    from instride.testing import LocalKafka
 
 __all__ = ["instride_kafka", "instride_kafka_cluster", "instride_kafka_topic"]
 
@@ -25,7 +25,7 @@ __all__ = ["instride_kafka", "instride_kafka_cluster", "instride_kafka_topic"]
 @pytest.fixture(scope="session")
 def instride_kafka() -> Iterator[LocalKafka]:
     """One real broker for the whole run, started on first use. Do not stop or kill it: other tests use it too."""
-    from instride.testing.local_kafka import LocalKafka  # noqa: PLC0415 - see the top of the file
+    from instride.testing import LocalKafka  # noqa: PLC0415 - see the top of the file
 
     with LocalKafka() as cluster:
         yield cluster
@@ -34,7 +34,7 @@ def instride_kafka() -> Iterator[LocalKafka]:
 @pytest.fixture(scope="module")
 def instride_kafka_cluster() -> Iterator[LocalKafka]:
     """Three nodes for the tests of one module, which may kill, suspend and restart them, and then restore them."""
-    from instride.testing.local_kafka import LocalKafka  # noqa: PLC0415 - see the top of the file
+    from instride.testing import LocalKafka  # noqa: PLC0415 - see the top of the file
 
     with LocalKafka(nodes=3) as cluster:
         yield cluster

@@ -25,7 +25,7 @@ from instride._core.events import (
     Fetched,
     Positioned,
 )
-from instride.testing.simulation.chunk import SimulatedChunk
+from instride.testing._simulation.chunk import SimulatedChunk
 from network_replies import reply
 
 __all__ = ["CLOCKED", "Listener", "Network", "Scene", "VirtualLoop", "epochs", "patched_clock", "tp"]

@@ -36,10 +36,10 @@ from instride.errors import (
     WakeupError,
 )
 from instride.testing import SimulatedCluster
-from instride.testing.recording.observer import Recording
+from instride.testing._recording.observer import Recording
+from instride.testing._simulation.process import Process, Sleep
+from instride.testing._simulation.scheduler import Scheduler
 from instride.testing.simulation import Member, UserLoop
-from instride.testing.simulation.process import Process, Sleep
-from instride.testing.simulation.scheduler import Scheduler
 
 __all__ = ["Group", "play"]
 

@@ -16,7 +16,7 @@ HERE = Path(__file__).parent
 # Those of the drawn pages are tests of tools, which they replace parts of.
 FILES = sorted(path for path in HERE.rglob("*.py") if not path.name.startswith("test_drawn_"))
 MOCKS = ("unittest.mock", "mock")
-PACKAGES = ("_core", "_net", "_wire")
+PACKAGES = ("_core", "_net", "_wire", "_simulation")
 """Private to users. What the tests may use of them, SURFACE says."""
 
 # Modules (or packages), or names of one: the two machines, what goes in and comes out, tables, assignors, metrics.

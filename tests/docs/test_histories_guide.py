@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Producer
 
 from instride.testing import LocalKafka
-from instride.testing.check.__main__ import main
+from instride.testing._check.command import main
 
 PAGE = Path(__file__).parents[2] / "docs" / "histories.md"
 RECORDS = 60

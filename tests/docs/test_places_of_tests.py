@@ -1,4 +1,5 @@
-"""For each module of the core, of the wire and of the net: its tests have its name, or the architecture names them."""
+"""For each module of the core, of the wire and of the net: its tests have its name, or the architecture names them. And
+each package says at its top what is inside."""
 
 from __future__ import annotations
 
@@ -46,3 +47,25 @@ def test_the_tests_of_a_module_are_found(module: Path) -> None:
 
 def test_the_table_names_modules_that_are_there() -> None:
     assert named().keys() <= set(MODULES)
+
+
+PACKAGES = sorted(path.parent.relative_to(SOURCE) for path in SOURCE.rglob("*/__init__.py"))
+
+
+def inside(package: Path) -> set[str]:
+    """Its modules and packages."""
+    files = {path.stem for path in (SOURCE / package).glob("*.py")} - {"__init__"}
+    return files | {path.parent.name for path in (SOURCE / package).glob("*/__init__.py")}
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=str)
+def test_a_package_says_at_its_top_what_is_inside(package: Path) -> None:
+    """In its docstring; in a comment where that is for users, who shall not read of private modules."""
+    text = (SOURCE / package / "__init__.py").read_text(encoding="utf-8")
+    top = re.split(r"^(?:from|import|__all__)\b", text, maxsplit=1, flags=re.MULTILINE)[0]
+    words = set(re.findall(r"\w+\*?", top))
+    assert {
+        name
+        for name in inside(package) - words
+        if not any(word.endswith("*") and name.startswith(word[:-1]) for word in words)
+    } == set()

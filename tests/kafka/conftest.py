@@ -14,9 +14,8 @@ from kafka_help import QUICK, Member, told_of_writes
 from peer_help import Peer, start
 
 from instride import Consumer, TopicPartition
-from instride.testing import LocalKafka
+from instride.testing import LocalKafka, Recorder
 from instride.testing.check import Judge, read_histories
-from instride.testing.recording import Recorder
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -16,7 +16,7 @@ from kafka_help import PATIENCE, Member
 from peer_help import Peer
 
 from instride import TopicPartition
-from instride.testing.recording import Recorder
+from instride.testing import Recorder
 
 __all__ = ["Course", "drain"]
 

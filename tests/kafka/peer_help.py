@@ -26,8 +26,7 @@ from typing import Any, Final
 from kafka_help import PATIENCE
 
 from instride import TopicPartition
-from instride.testing import LocalKafka, find_java, find_kafka
-from instride.testing.recording import RecordedPeer
+from instride.testing import LocalKafka, RecordedPeer, find_java, find_kafka
 
 __all__ = ["GO", "Peer", "java_peer", "start"]
 

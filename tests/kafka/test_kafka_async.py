@@ -16,8 +16,7 @@ from kafka_help import PATIENCE, QUICK, fill, tps
 
 from instride import AsyncConsumer, AsyncRebalanceListener, Consumer, ConsumerRecord, OffsetLedger, TopicPartition
 from instride.errors import ConsumerClosedError
-from instride.testing import LocalKafka
-from instride.testing.recording import Recorder
+from instride.testing import LocalKafka, Recorder
 
 Topic = Callable[..., str]
 

@@ -9,8 +9,7 @@ import pytest
 from kafka_help import PATIENCE, QUICK, Member, drive, each_once, fill, ids, poll_until, tps
 
 from instride import Consumer
-from instride.testing import LocalKafka
-from instride.testing.recording import Recorder
+from instride.testing import LocalKafka, Recorder
 
 _ACKS: Final = {"acks": "all"}
 

@@ -10,8 +10,7 @@ import pytest
 from kafka_help import PATIENCE, QUICK, Member, drive, each_once, fill, tps
 
 from instride import Consumer
-from instride.testing import LocalKafka, find_java, find_kafka
-from instride.testing.recording import Recorder
+from instride.testing import LocalKafka, Recorder, find_java, find_kafka
 
 MANY: Final = 50_000
 """Records, of some 15 bytes each."""

@@ -13,9 +13,8 @@ from kafka_help import QUICK, fill, poll_until, ranges_until, tps
 from instride import Consumer, RangeConsumer
 from instride._core.network.positions import Positions
 from instride.errors import IllegalStateError
-from instride.testing import LocalKafka
-from instride.testing.check.events import read_histories
-from instride.testing.recording import Recorder
+from instride.testing import LocalKafka, Recorder
+from instride.testing._check.events import read_histories
 
 Open = Callable[..., Consumer]
 Topic = Callable[..., str]

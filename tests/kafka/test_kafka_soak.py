@@ -15,8 +15,7 @@ import pytest
 from kafka_help import QUICK, Member, drive, fill, tps
 
 from instride import Consumer
-from instride.testing import LocalKafka
-from instride.testing.recording import RecordedMember, Recorder
+from instride.testing import LocalKafka, RecordedMember, Recorder
 
 Topic = Callable[..., str]
 

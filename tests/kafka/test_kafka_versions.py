@@ -14,7 +14,7 @@ from peer_help import Peer
 
 from instride import Consumer, OffsetAndMetadata, TopicPartition
 from instride.testing import LocalKafka
-from instride.testing.kafka_home import KAFKA_VERSION, VERSIONS
+from instride.testing._kafka.kafka_home import KAFKA_VERSION, KAFKA_VERSIONS
 
 Topic = Callable[..., str]
 Open = Callable[..., Consumer]
@@ -24,7 +24,7 @@ Start = Callable[..., Peer]
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
-@pytest.fixture(scope="module", params=list(VERSIONS))
+@pytest.fixture(scope="module", params=list(KAFKA_VERSIONS))
 def instride_kafka(request: pytest.FixtureRequest) -> Iterator[LocalKafka]:
     """In place of the run's broker, and so where topics are made: one of each version."""
     if request.param == KAFKA_VERSION:

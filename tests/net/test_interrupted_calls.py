@@ -39,7 +39,7 @@ from instride._core.events import (
     Unsubscribe,
 )
 from instride.listeners import RebalanceListener
-from instride.testing.simulation.chunk import SimulatedChunk
+from instride.testing._simulation.chunk import SimulatedChunk
 from network_replies import reply
 
 OURS = str(Path(instride.__file__).parent)

@@ -27,8 +27,8 @@ from instride._processing.store import Transactions
 from instride._wire.decoder import replaced
 from instride.commits import CommitEntry, CommitOutcome, CommitSnapshot
 from instride.consumer_records import ConsumerRecords, Stretch
+from instride.testing._simulation.process import Sleep
 from instride.testing.simulation import Member, UserLoop
-from instride.testing.simulation.process import Sleep
 
 __all__ = ["ATTEMPTS", "KEYS", "Bank", "Course", "processor_loop"]
 

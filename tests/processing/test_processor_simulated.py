@@ -14,8 +14,8 @@ from simulated_processor import ATTEMPTS, Bank, Course, processor_loop
 from instride import TopicPartition
 from instride._processing.engine import Order
 from instride.testing import SimulatedCluster
+from instride.testing._simulation.history import Event
 from instride.testing.simulation import check, plan_for, transcript
-from instride.testing.simulation.history import Event
 
 
 @pytest.mark.rule("16")

@@ -20,8 +20,8 @@ from typing import Final
 from security_help import PATIENCE, Certificates
 
 from instride.testing import LocalKafka
-from instride.testing.jvm import QUICK_JVM
-from instride.testing.ports import free_ports
+from instride.testing._kafka.jvm import QUICK_JVM
+from instride.testing._kafka.ports import free_ports
 
 __all__ = ["BROKER", "MISSING", "READER", "Kdc", "running_kdc", "with_gssapi"]
 

@@ -20,10 +20,10 @@ from instride._core.network.actions import ConnectionKey, Role
 from instride._wire import api
 from instride._wire.connection import Connection
 from instride.records import TopicPartition
-from instride.testing.simulation.broker_model import BrokerModel
-from instride.testing.simulation.history import History
-from instride.testing.simulation.links import Link
-from instride.testing.simulation.scheduler import Scheduler
+from instride.testing._simulation.broker_model import BrokerModel
+from instride.testing._simulation.history import History
+from instride.testing._simulation.links import Link
+from instride.testing._simulation.scheduler import Scheduler
 
 __all__ = ["PARTITIONS", "KafkaPlace", "ModelPlace", "Place", "TooLateError"]
 

@@ -27,9 +27,9 @@ from pathlib import Path
 from typing import Any, cast
 
 from instride._core.network.actions import Role
+from instride.testing._simulation.plan import FaultKind
 from instride.testing.check import Event, Violation, check
 from instride.testing.simulation import Fault, MemberPlan, Plan, run, transcript
-from instride.testing.simulation.plan import FaultKind
 
 __all__ = ["Scenario", "play", "read", "write"]
 

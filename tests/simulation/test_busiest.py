@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from instride._core.events import Commit
 from instride._wire.api import Heartbeat, OffsetCommit
-from instride.testing.simulation.busiest import Busiest
+from instride.testing._simulation.busiest import Busiest
 
 COMMIT = OffsetCommit(group_id="g", generation=1, member_id="a", offsets={})
 HEARTBEAT = Heartbeat(group_id="g", generation=1, member_id="a")

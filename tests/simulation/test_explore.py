@@ -10,11 +10,11 @@ import pytest
 from instride._core.application.calls import Write
 from instride._core.application.partition import OwnedPartition
 from instride._core.network.commits import Commits
-from instride.testing.explore import SCENES, explore
-from instride.testing.explore.__main__ import main
-from instride.testing.explore.scenes import begin
-from instride.testing.explore.search import replay
-from instride.testing.explore.snapshot import fingerprint
+from instride.testing._explore import SCENES, explore
+from instride.testing._explore.command import main
+from instride.testing._explore.scenes import begin
+from instride.testing._explore.search import replay
+from instride.testing._explore.snapshot import fingerprint
 
 
 @pytest.mark.parametrize("name", ["joining", "assigned and not taken", "assigned just now", "owned"])

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from instride.testing._simulation.corpus import decode
 from instride.testing.simulate import main
 from instride.testing.simulation import check, run, transcript
-from instride.testing.simulation.corpus import decode
 
 FOUND = sorted((Path(__file__).parent / "found").glob("*.json"))
 CHANCES = 10

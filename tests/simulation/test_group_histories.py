@@ -7,9 +7,9 @@ from collections import Counter
 
 import pytest
 
+from instride.testing._simulation.corpus import decode, encode
+from instride.testing._simulation.planning_groups import with_groups
 from instride.testing.simulation import check, plan_for, run
-from instride.testing.simulation.corpus import decode, encode
-from instride.testing.simulation.planning_groups import with_groups
 
 
 @pytest.mark.rule("16")

@@ -6,9 +6,9 @@ from collections import Counter
 
 import pytest
 
+from instride.testing._simulation.corpus import decode, encode
+from instride.testing._simulation.planning_harsh import with_harsh_brokers
 from instride.testing.simulation import check, plan_for, run
-from instride.testing.simulation.corpus import decode, encode
-from instride.testing.simulation.planning_harsh import with_harsh_brokers
 
 
 @pytest.mark.slow

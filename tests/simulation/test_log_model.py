@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
-from instride.testing.simulation.chunk import SimulatedChunk
-from instride.testing.simulation.log_model import LogModel
+from instride.testing._simulation.chunk import SimulatedChunk
+from instride.testing._simulation.log_model import LogModel
 
 
 def read(log: LogModel, offset: int, most: int = 100, *, committed: bool = True) -> tuple[list[int], int]:

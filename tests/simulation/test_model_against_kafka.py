@@ -107,7 +107,7 @@ def test_a_play_depends_on_nothing_that_stands_behind_an_arrow() -> None:
 
 def test_another_response_is_another_transcript(monkeypatch: pytest.MonkeyPatch) -> None:
     """The comparison can fail: a coordinator that takes commits of any generation."""
-    from instride.testing.simulation.coordinator_model import GroupModel
+    from instride.testing._simulation.coordinator_model import GroupModel
 
     monkeypatch.setattr(GroupModel, "_commit_error", lambda self, request: 0)
     assert play_at_the_model("commit-states") != script("commit-states")

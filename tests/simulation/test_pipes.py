@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from instride._core.network.actions import Role
+from instride.testing._simulation.pipes import FramedPipe, WholePipe
+from instride.testing._simulation.plan import Fault, MemberPlan
+from instride.testing._simulation.scheduler import Scheduler
 from instride.testing.simulation import Plan, SimulatedCluster, check
-from instride.testing.simulation.pipes import FramedPipe, WholePipe
-from instride.testing.simulation.plan import Fault, MemberPlan
-from instride.testing.simulation.scheduler import Scheduler
 
 SEEDS = range(40)
 

@@ -10,10 +10,10 @@ from itertools import pairwise
 import pytest
 
 from instride.records import TopicPartition
+from instride.testing._simulation.member import Loop, Member
+from instride.testing._simulation.plan import MemberPlan, Plan
+from instride.testing._simulation.process import Sleep, UserLoop
 from instride.testing.simulation import SimulatedCluster
-from instride.testing.simulation.member import Loop, Member
-from instride.testing.simulation.plan import MemberPlan, Plan
-from instride.testing.simulation.process import Sleep, UserLoop
 
 PARTITIONS = 8
 JOINS_AT, SPAN = 3.0, 8.0

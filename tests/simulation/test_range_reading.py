@@ -12,8 +12,8 @@ from instride._core.network.actions import Role
 from instride.errors import TransportError, UnknownTopicOrPartitionError, WakeupError
 from instride.errors.codes import ErrorCode
 from instride.records import TopicPartition
+from instride.testing._simulation.plan import FaultKind
 from instride.testing.simulation import Fault, Member, MemberPlan, Plan, SimulatedCluster, Sleep, UserLoop
-from instride.testing.simulation.plan import FaultKind
 
 SPAN = 8.0
 """Seconds with faults. After them a range takes at most a few request time-outs."""

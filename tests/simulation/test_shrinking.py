@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from instride._core.network.commits import Commits
+from instride.testing._simulation.corpus import decode, encode
+from instride.testing._simulation.plan import Fault, MemberPlan
+from instride.testing._simulation.shrinking import shrink
 from instride.testing.check import Violation
 from instride.testing.simulation import Plan, check, plan_for, run
-from instride.testing.simulation.corpus import decode, encode
-from instride.testing.simulation.plan import Fault, MemberPlan
-from instride.testing.simulation.shrinking import shrink
 
 
 def test_what_a_bug_makes_of_a_large_plan_it_makes_of_a_small_one(monkeypatch: pytest.MonkeyPatch) -> None:

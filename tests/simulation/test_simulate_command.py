@@ -12,9 +12,10 @@ from instride._core.network import group
 from instride._core.network.commits import Commits
 from instride._core.network.group import GroupInput, GroupState
 from instride.testing import simulate
-from instride.testing.check.__main__ import main as check_main
+from instride.testing._check.command import main as check_main
+from instride.testing._simulation import campaign
 from instride.testing.simulate import main
-from instride.testing.simulation import Plan, campaign, plan_for
+from instride.testing.simulation import Plan, plan_for
 
 
 def test_it_says_what_it_did(capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,9 +18,9 @@ from instride._wire import api
 from instride._wire.consumer_protocol import Assignment, write_assignment
 from instride._wire.group_notice import GroupNotice, write_notice
 from instride.config import ConsumerConfig
-from instride.testing.check.ownerless import percentile, without_owner
+from instride.testing._check.ownerless import percentile, without_owner
+from instride.testing._simulation.plan import MemberPlan, Plan
 from instride.testing.simulation import History, SimulatedCluster
-from instride.testing.simulation.plan import MemberPlan, Plan
 
 PARTITIONS = 24
 MEMBERS = 6

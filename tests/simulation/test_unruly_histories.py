@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
+from instride.testing._simulation.planning_unruly import MEANS, with_unruly_users
 from instride.testing.simulation import History, check, plan_for, run
-from instride.testing.simulation.planning_unruly import MEANS, with_unruly_users
 
 TRACES = {
     "verbs": {"pauses", "resumes", "seek", "own offsets"},

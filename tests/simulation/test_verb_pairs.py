@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 
 from instride._core.ownership import Ownership
+from instride.testing._simulation.campaign import planned
+from instride.testing._simulation.verb_pairs import FIRST, SECOND, STATES, VerbPairs, counted_verbs
+from instride.testing._simulation.verbs import SimulatedConsumer
 from instride.testing.simulation import check, run
-from instride.testing.simulation.campaign import planned
-from instride.testing.simulation.verb_pairs import FIRST, SECOND, STATES, VerbPairs, counted_verbs
-from instride.testing.simulation.verbs import SimulatedConsumer
 
 MEANS = frozenset({"verbs", "listeners", "ends", "pairs", "interrupts"})
 VERBS = {

@@ -14,7 +14,7 @@ import pyspark
 from app_help import environment
 from pipeline_help import QUICK_JVM, wait_for
 
-from instride.testing.ports import free_ports
+from instride.testing._kafka.ports import free_ports
 
 __all__ = ["CONF", "SparkCluster", "ancestors_of", "descendants_of"]
 

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from instride.errors import ChecksumMismatchError, ConfigError, KafkaNotFoundError
-from instride.testing import LocalKafka, find_kafka, kafka_home
+from instride.testing import LocalKafka, find_kafka
+from instride.testing._kafka import kafka_home
 
 JARS = {"kafka-clients-4.3.1.jar": b"one", "kafka_2.13-4.3.1.jar": b"two", "slf4j-simple.jar": b"three"}
 FOLDER = "kafka-4.3.1"
@@ -61,7 +62,7 @@ class World:
     def finder(self) -> subprocess.Popen[str]:
         """Another process that looks for Kafka in this world."""
         code = (
-            "import pathlib; from instride.testing import kafka_home\n"
+            "import pathlib; from instride.testing._kafka import kafka_home\n"
             f"kafka_home._SUMS = pathlib.Path({str(self.sums)!r})\n"
             "print(kafka_home.find_kafka().folder)"
         )
@@ -123,7 +124,7 @@ def test_a_failed_fetch_says_what_jgo_said(world: World) -> None:
 
 
 def test_without_jgo_the_error_says_how_to_get_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("instride.testing.fetching.find_spec", lambda name: None)
+    monkeypatch.setattr("instride.testing._kafka.fetching.find_spec", lambda name: None)
     with pytest.raises(KafkaNotFoundError, match=r'KAFKA_HOME .* pip install "instride\[testing\]"'):
         find_kafka()
     assert world.fetches == []
@@ -186,7 +187,7 @@ def test_a_kafka_home_without_kafka_is_an_error(world: World, tmp_path: Path, mo
     assert world.fetches == []
 
 
-@pytest.mark.parametrize("version", list(kafka_home.VERSIONS))
+@pytest.mark.parametrize("version", list(kafka_home.KAFKA_VERSIONS))
 def test_the_lists_that_are_shipped_name_kafka_whole(version: str) -> None:
     sums = kafka_home.pinned_sums(version)
     assert {f"kafka_2.13-{version}.jar", f"kafka-clients-{version}.jar", "slf4j-simple-1.7.36.jar"} <= set(sums)

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from instride.errors import ConfigError, LocalKafkaError
-from instride.testing import ports
-from instride.testing.settings import RESERVED, Node, checked, checked_listeners, server_properties
+from instride.testing._kafka import ports
+from instride.testing._kafka.settings import RESERVED, Node, checked, checked_listeners, server_properties
 
 NODES = tuple(
     Node(node_id=n, port=1000 + n, controller_port=2000 + n, folder=Path(f"/f/{n}"), log=Path(f"/f/{n}.log"))

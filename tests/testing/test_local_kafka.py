@@ -23,9 +23,10 @@ from instride.errors import (
     LocalKafkaError,
     UnknownTopicOrPartitionError,
 )
-from instride.testing import LocalKafka, find_kafka, running
-from instride.testing.admin import Admin
-from instride.testing.ports import free_ports
+from instride.testing import LocalKafka, find_kafka
+from instride.testing._kafka import running
+from instride.testing._kafka.admin import Admin
+from instride.testing._kafka.ports import free_ports
 
 Eventually = Callable[[Callable[[], bool]], None]
 IsAlive = Callable[[int], bool]

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from instride.errors import LocalKafkaError
-from instride.testing import processes as module
-from instride.testing.processes import Processes
+from instride.testing._kafka import processes as module
+from instride.testing._kafka.processes import Processes
 
 Eventually = Callable[[Callable[[], bool]], None]
 IsAlive = Callable[[int], bool]
@@ -24,7 +24,7 @@ SLEEP = ["sleep", "600"]
 OWNER = """
 import os, signal, sys, time
 from pathlib import Path
-from instride.testing.processes import Processes
+from instride.testing._kafka.processes import Processes
 p = Processes(Path(sys.argv[1]))
 first = p.start("first", ["sleep", "600"], p.folder / "log")
 second = p.start("second", ["sleep", "600"], p.folder / "log")

@@ -75,6 +75,8 @@ def test_a_run_without_kafka_pays_nothing(tmp_path: Path) -> None:
 
 
 def test_the_public_names_are_there() -> None:
-    assert [getattr(testing, name).__name__ for name in testing.__all__] == testing.__all__
+    classes = [name for name in testing.__all__ if name != "KAFKA_VERSIONS"]
+    assert [getattr(testing, name).__name__ for name in classes] == classes
+    assert "4.3.1" in testing.KAFKA_VERSIONS
     with pytest.raises(ImportError, match="cannot import name 'Nothing'"):
         from instride.testing import Nothing  # noqa: F401

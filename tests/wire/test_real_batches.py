@@ -14,7 +14,7 @@ from instride._wire import api
 from instride._wire.compression import Sections
 from instride._wire.connection import Connection
 from instride.records import ConsumerRecord
-from instride.testing.local_kafka import LocalKafka
+from instride.testing._kafka.local_kafka import LocalKafka
 
 pytestmark = pytest.mark.kafka
 

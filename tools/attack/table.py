@@ -24,9 +24,10 @@ the start, "worked" the longest that a call worked beyond its time-out, "lines" 
 _OTHERS = "\n## The same cases against other clients\n"
 _OTHERS_HEAD = """
 Made by `make attack ATTACK_ARGS="--others --write docs/attacks.md"`: those cases that need no more than the plain
-settings of each client, run and judged in the same way; any error of the client's own is well. The bounds are ours: the
-others have promised none of them. Each cell: the outcome, the peak of memory above the start, and how long the process
-worked for it. A consumer that "stands still" did not get the records of partitions that nobody lied about.
+settings of each client, run and judged in the same way. An error of the client's own is no fault. The bounds are
+ours: the others have promised none of them. Each cell: the outcome, the peak of memory above the start, and how long
+the process worked for it. A consumer that "stands still" did not get the records of partitions that nobody lied
+about.
 
 """
 _LONGEST_CELL = 150

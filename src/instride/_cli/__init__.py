@@ -1,4 +1,8 @@
-"""The command `instride`. Each verb is a file: `doctor`, `run`, `dead_letters`."""
+"""The command `instride`. Each verb is a file: `doctor`, `run`, `dead_letters`; `_app` has them all.
+
+supervisor, worker    what `run` decides, and one of its processes
+targets               what `module:name` and the settings of a command line mean
+"""
 
 from __future__ import annotations
 

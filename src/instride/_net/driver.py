@@ -120,7 +120,7 @@ class Shell:
 
     def metrics(self) -> dict[MetricName, float]:
         """From any thread, at any time."""
-        return self.application.metrics(self._network.meter, now())
+        return self.application.metrics(self._network.meter, now(), self._network.buffered())
 
     def future(self, call: int) -> Future[CommitResult]:
         return self._thread.future(call)

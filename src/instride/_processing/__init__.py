@@ -2,8 +2,11 @@
 
 processor, definition, running, rounds    `Processor`, how it may run, a run of it, its loop
 engine, attempts, failures, breaker       which record is started next; tries, retries, the circuit breaker
-workers, process_workers, process_child   handlers in threads, on an event loop, in processes
+crashes                                   which record has killed the process
+workers, event_loop                       handlers in threads, and on an event loop with exact timers
+process_workers, process_child            handlers in processes; such a process
 partition_executor, partition_queues      `PartitionExecutor`, and a queue for each partition
-outputs, dead_letters, store, remembered  output topics; dead letters; a database; what a commit remembers
+arrow_batches, outputs, dead_letters      batches as Arrow tables; output topics; dead letters
+store, async_store, remembered            a database, for threads and for coroutines; what a commit remembers
 lifespan, origin, health, kit             set-up and tear-down; where a record is from; health; the test kit
 """

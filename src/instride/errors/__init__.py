@@ -60,6 +60,10 @@ Laws
 4. A broker's error code has exactly one class; an unknown code raises the base class with that code.
 """
 
+# What is inside:
+# base, connection, offsets, commits, deserialization, processing, pipeline, testing: classes, by what they are about;
+# broker, codes: a class and a row for each error code of Kafka; _quoting: texts of others, made fit.
+
 from __future__ import annotations
 
 from instride.errors import (

@@ -1,5 +1,16 @@
 """instride on Spark: `Pipeline`, its events, and the sinks it writes to."""
 
+# What is inside:
+# _pipeline, _run, _handle, _conf        `Pipeline`; one run of it; a run in the background; Spark's settings
+# _membership, _starting, _planning      what the group assigned; where a partition begins; which offsets make a job
+# _jobs, _running_jobs, _connect_jobs    running jobs, also over Spark Connect; what is under way
+# _task, _range_reader, _functions,
+# _frames, _worker, _report              on the executors: read, call the function, say what became of a range
+# _committing, _dead_letters, sink       the sink and its commits; dead letters
+# _database, _tables, parquet, contract  the sinks, and the checks of one
+# _events, _listener, _progress_line     what a user hears
+# _data_source                           `format("instride")`
+
 # In the driver: _pipeline, its loop _run, and what the loop asks (_membership, _planning, _jobs, _committing).
 # On the executors: _task, _range_reader, and the writer of a sink.
 

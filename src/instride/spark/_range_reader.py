@@ -12,6 +12,7 @@ Laws
 6. Offsets that the log does not hold any more are an error that says so, unless told to pass over them.
 7. The fetch of the range that follows begins as soon as this one's last record is there: while that is worked on, and
    its topic is looked up. It is given up where this range is not read to its end.
+8. It reads with an ordinary `Consumer`, which follows a partition whose leader moves (`_core/network/fetcher.py`).
 """
 
 from __future__ import annotations

@@ -9,19 +9,23 @@ Laws
 1. Names are loaded on first use: who wants only `find_java` does not import an admin client.
 """
 
+# What is inside: check, simulation, simulate, explore: the checker, simulated groups, and their commands;
+# _check, _simulation, _explore, _kafka, _recording: their parts; _tap: what an observer tells a history.
+
 from __future__ import annotations
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from instride.testing.java import Java, find_java
-    from instride.testing.kafka_home import KafkaHome, find_kafka
-    from instride.testing.local_kafka import LocalKafka
-    from instride.testing.recording import RecordedMember, RecordedPeer, Recorder
-    from instride.testing.simulation.cluster import SimulatedCluster
+    from instride.testing._kafka.java import Java, find_java
+    from instride.testing._kafka.kafka_home import KAFKA_VERSIONS, KafkaHome, find_kafka
+    from instride.testing._kafka.local_kafka import LocalKafka
+    from instride.testing._recording import RecordedMember, RecordedPeer, Recorder
+    from instride.testing._simulation.cluster import SimulatedCluster
 
 __all__ = [
+    "KAFKA_VERSIONS",
     "LocalKafka",
     "Java",
     "KafkaHome",
@@ -34,15 +38,16 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "LocalKafka": "local_kafka",
-    "Java": "java",
-    "find_java": "java",
-    "KafkaHome": "kafka_home",
-    "find_kafka": "kafka_home",
-    "RecordedMember": "recording",
-    "RecordedPeer": "recording",
-    "Recorder": "recording",
-    "SimulatedCluster": "simulation.cluster",
+    "KAFKA_VERSIONS": "_kafka.kafka_home",
+    "LocalKafka": "_kafka.local_kafka",
+    "Java": "_kafka.java",
+    "find_java": "_kafka.java",
+    "KafkaHome": "_kafka.kafka_home",
+    "find_kafka": "_kafka.kafka_home",
+    "RecordedMember": "_recording",
+    "RecordedPeer": "_recording",
+    "Recorder": "_recording",
+    "SimulatedCluster": "_simulation.cluster",
 }
 
 

@@ -14,17 +14,17 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from instride.testing._simulation.campaign import Batch, batches, planned
+from instride.testing._simulation.cluster import run
+from instride.testing._simulation.corpus import decode, encode
+from instride.testing._simulation.coverage import never_taken
+from instride.testing._simulation.plan import Plan
+from instride.testing._simulation.planning_groups import GROUPS
+from instride.testing._simulation.planning_harsh import HARSH
+from instride.testing._simulation.planning_unruly import MEANS
+from instride.testing._simulation.shrinking import shrink
+from instride.testing._simulation.transcript import transcript
 from instride.testing.check import check
-from instride.testing.simulation.campaign import Batch, batches, planned
-from instride.testing.simulation.cluster import run
-from instride.testing.simulation.corpus import decode, encode
-from instride.testing.simulation.coverage import never_taken
-from instride.testing.simulation.plan import Plan
-from instride.testing.simulation.planning_groups import GROUPS
-from instride.testing.simulation.planning_harsh import HARSH
-from instride.testing.simulation.planning_unruly import MEANS
-from instride.testing.simulation.shrinking import shrink
-from instride.testing.simulation.transcript import transcript
 
 __all__ = ["main"]
 

@@ -20,7 +20,7 @@ from instride._core.events import (
     Wakeup,
 )
 from instride.errors import IllegalStateError, KafkaTimeoutError
-from instride.testing.simulation.interrupts import Interrupter
+from instride.testing._simulation.interrupts import Interrupter
 
 Leaving = type[Close] | type[Unsubscribe]
 KINDS = pytest.mark.parametrize("kind", [Close, Unsubscribe])

@@ -32,7 +32,7 @@ from instride._core.events import (
     Subscribe,
     SubscriptionMatched,
 )
-from instride._core.metrics.meters import NetworkMeter
+from instride._core.metrics.meters import Buffered, NetworkMeter
 from instride.errors import ConfigError, IllegalStateError, KafkaTimeoutError, TransportError
 from instride.records import OffsetAndMetadata, OffsetAndTimestamp, PartitionInfo, TopicPartition
 
@@ -530,3 +530,9 @@ def test_metrics_tell_the_lag_of_what_is_known(owner: Script) -> None:
     assert {dict(name.tags)["client-id"] for name in found} == {"instride"}
     assigned = [value for name, value in found.items() if name.name == "assigned-partitions"]
     assert assigned == [2.0]
+
+
+def test_metrics_tell_what_is_buffered_and_may_be(owner: Script) -> None:
+    found = owner.machine.metrics(NetworkMeter(), owner.now, Buffered(nbytes=60, limit=300))
+    values = {name.name: value for name, value in found.items()}
+    assert (values["buffered-bytes"], values["buffered-bytes-limit"]) == (60.0, 300.0)

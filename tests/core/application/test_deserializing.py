@@ -14,7 +14,7 @@ from instride._core.application.partition import Delivery
 from instride._core.events import Commit, Consumed, DropBuffered, Fetched, SetPosition, UnreadablePartitions
 from instride.errors import DeserializationError
 from instride.records import ConsumerRecord
-from instride.testing.simulation.chunk import SimulatedChunk
+from instride.testing._simulation.chunk import SimulatedChunk
 
 
 class Reader:

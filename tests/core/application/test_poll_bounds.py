@@ -6,7 +6,7 @@ import pytest
 from application_script import Script, tp
 
 from instride._core.events import Commit, Consumed, Fetched, Polled
-from instride.testing.simulation.chunk import SimulatedChunk
+from instride.testing._simulation.chunk import SimulatedChunk
 
 
 @pytest.mark.vector(45)

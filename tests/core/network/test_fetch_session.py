@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from instride._core.network.fetcher import SESSION_ERRORS, FetchSession, FetchSessionState, next_epoch
 from instride._wire import api
 from instride.errors.codes import ErrorCode
-from instride.testing.simulation.session_model import SessionModel
+from instride.testing._simulation.session_model import SessionModel
 
 pytestmark = pytest.mark.part
 

@@ -18,6 +18,7 @@ from instride._core.events import (
     Resume,
     SetPosition,
 )
+from instride._core.metrics.meters import Buffered
 from instride._core.network.ranges import RangeChunk
 from instride._wire import api
 from instride.errors import (
@@ -340,6 +341,19 @@ def test_a_partition_is_fetched_again_when_its_buffer_is_under_its_share() -> No
     script.do(Consumed(partitions={tp(0): (script.epoch(0), 0, 1, 20)}))
     response(script, p1=data(1, 5, 5))
     assert set(fetches(script)) == {0, 1}
+
+
+@pytest.mark.requirement("surface/metrics")
+def test_what_is_buffered_and_may_be_is_counted_for_the_metrics() -> None:
+    script = NetworkScript(fetch_buffer_bytes=200, max_partition_fetch_bytes=50)
+    assert script.machine.buffered() == Buffered(nbytes=0, limit=200)
+    script.member_of(1, 0, 1)
+    big = RangeChunk(topic="t", partition=0, first_offset=0, next_offset=5, nbytes=60)
+    answered = api.FetchedPartition(chunk=big, next_offset=5, high_watermark=50)  # type: ignore[arg-type]
+    response(script, p0=answered)
+    assert script.machine.buffered() == Buffered(nbytes=60, limit=300)
+    script.do(Consumed(partitions={tp(0): (script.epoch(0), 0, 5, 60)}))
+    assert script.machine.buffered() == Buffered(nbytes=0, limit=300)
 
 
 @pytest.mark.requirement("KIP-41/12")

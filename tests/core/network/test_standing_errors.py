@@ -149,6 +149,7 @@ class Garbage:
         ({"me": [("t", 1 << 40)]}, "give TopicPartitions"),
         ({"me": [(7, 0)]}, "give TopicPartitions"),
         ({"me": ["t-0"]}, "give TopicPartitions"),
+        ({"me": [("t", 0), ("t", 0)]}, "assigns t-0 to 'me' and to 'me'"),
         ({"me": [("\udcff", 0)]}, "give TopicPartitions"),
     ],
 )

@@ -10,9 +10,9 @@ import pytest
 from stories import OWNS, READS, P, Q, Say, commits, done, poll, tell
 
 from instride.errors import HistoryError
+from instride.testing._check.command import main
+from instride.testing._check.vocabulary import KINDS
 from instride.testing.check import BROKER, Event, check, decode, encode, read_histories, write
-from instride.testing.check.__main__ import main
-from instride.testing.check.vocabulary import KINDS
 from instride.testing.simulation import plan_for, run
 
 ROOT = Path(__file__).parents[3]

@@ -8,8 +8,8 @@ import pytest
 from stories import OWNS, READS, STARTED, P, Q, Say, commits, done, poll, tell
 
 from instride.records import TopicPartition
+from instride.testing._check.rules import RULES
 from instride.testing.check import BROKER, INVARIANTS, check
-from instride.testing.check.rules import RULES
 
 END: Say = (BROKER, "end", True)
 OVER: Say = (BROKER, "end", False)

@@ -10,8 +10,8 @@ import pytest
 
 from instride import Consumer, TopicPartition
 from instride._core.events import Assigned
-from instride.testing.check.events import read_histories
-from instride.testing.recording import Recorder
+from instride.testing import Recorder
+from instride.testing._check.events import read_histories
 
 P = TopicPartition("t", 0)
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from instride import TopicPartition
+from instride.testing import Recorder
+from instride.testing._check.events import read_histories
 from instride.testing.check import Event
-from instride.testing.check.events import read_histories
-from instride.testing.recording import Recorder
 
 P, Q = TopicPartition("t", 0), TopicPartition("t", 1)
 

@@ -34,7 +34,7 @@ from instride._core.events import (
     Wakeup,
 )
 from instride._core.lease import Lease
-from instride._core.metrics.meters import NetworkMeter
+from instride._core.metrics.meters import NOTHING_BUFFERED, Buffered, NetworkMeter
 from instride._core.metrics.snapshot import metrics
 from instride._core.ownership import RebalanceProtocol
 from instride.commits import CommitResult
@@ -219,8 +219,10 @@ class ApplicationMachine:
         """Any thread may ask."""
         return self._state.ownership_view.holds()
 
-    def metrics(self, network: NetworkMeter, now: float) -> dict[MetricName, float]:
-        """Any thread may ask."""
+    def metrics(
+        self, network: NetworkMeter, now: float, buffered: Buffered = NOTHING_BUFFERED
+    ) -> dict[MetricName, float]:
+        """Any thread may ask. buffered: as the network side counts it."""
         view = self._state.ownership_view
         return metrics(
             network,
@@ -229,6 +231,7 @@ class ApplicationMachine:
             holds=view.holds(),
             lags=view.lags(),
             failed=view.failed(),
+            buffered=buffered,
             now=now,
         )
 

@@ -10,16 +10,21 @@ Laws
 6. Racks (KIP-881): a member whose rack is unknown is near every partition. A partition whose racks are unknown is
    near no other member. Racks matter where some member's rack has a replica, and not every partition has one in every
    rack.
+7. What one returns is checked (`checked`), since it may be the user's own code, and any type: members of the group, and
+   partitions, each once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from types import MappingProxyType
-from typing import Protocol
+from typing import Final, Protocol
 
 from instride._core.ownership import RebalanceProtocol
+from instride.errors import AssignorError
 from instride.records import TopicPartition
 
 __all__ = [
@@ -29,7 +34,9 @@ __all__ = [
     "MemberSubscription",
     "Racks",
     "as_assignment",
+    "checked",
     "in_order",
+    "no_partitions",
     "subscribers",
     "topics_of",
 ]
@@ -145,6 +152,45 @@ def subscribers(members: Sequence[MemberSubscription], cluster: ClusterView) -> 
 
 def as_assignment(parts: dict[str, list[TopicPartition]]) -> Assignment:
     return {member_id: tuple(sorted(partitions)) for member_id, partitions in parts.items()}
+
+
+# -- what an assignor returns
+
+_SHOWN: Final = 80
+"""Characters of a value that is no assignment."""
+
+
+def checked(assignor: Assignor, view: ClusterView, members: Sequence[MemberSubscription]) -> Assignment:
+    """What it assigns. Raises what it raises, and AssignorError (law 7)."""
+    made: object = assignor.assign(view, members)
+    if not isinstance(made, Mapping):
+        raise AssignorError(f"assignor {assignor.name!r} returned {_shown(made)}: return member id -> partitions")
+    known = {member.member_id for member in members}
+    listed = {member: _listed(assignor.name, member, parts, known) for member, parts in made.items()}
+    if len(frozenset().union(*listed.values())) < sum(map(len, listed.values())):
+        twice = next(tp for tp, times in Counter(chain.from_iterable(listed.values())).items() if times > 1)
+        owners = [member for member, partitions in listed.items() for each in partitions if each == twice]
+        raise AssignorError(f"assignor {assignor.name!r} assigns {twice} to {' and to '.join(map(repr, owners))}")
+    return listed
+
+
+def _listed(assignor: str, member: object, partitions: object, known: Container[str]) -> tuple[TopicPartition, ...]:
+    if not isinstance(member, str) or member not in known:
+        raise AssignorError(f"assignor {assignor!r} assigns to {_shown(member)}, which is no member id of this group")
+    try:
+        return tuple(TopicPartition(*each) for each in partitions)  # type: ignore[attr-defined]
+    except (TypeError, ValueError) as error:
+        raise no_partitions(assignor, member, partitions, error) from error
+
+
+def no_partitions(assignor: str, member: str, partitions: object, error: Exception) -> AssignorError:
+    return AssignorError(
+        f"assignor {assignor!r} gives {_shown(partitions)} to {member!r}: give TopicPartitions ({error})"
+    )
+
+
+def _shown(value: object) -> str:
+    return f"{repr(value)[:_SHOWN]} (a {type(value).__name__})"
 
 
 # -- racks

@@ -1,1 +1,5 @@
-"""Numbers over time: kept by the two machines while they work, read by whoever asks."""
+"""Numbers over time.
+
+meters      counted by the two machines while they work
+snapshot    all metrics at one moment, for whoever asks
+"""

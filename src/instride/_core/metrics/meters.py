@@ -21,7 +21,16 @@ from instride.errors import AuthenticationError
 from instride.records import TopicPartition
 from instride.telemetry import HandedOver, OwnershipChange, PositionReset, RebalanceEnded, RebalanceOutcome
 
-__all__ = ["ApplicationMeter", "NOTHING", "NetworkMeter", "Stat", "TopicMeter", "WINDOW"]
+__all__ = [
+    "ApplicationMeter",
+    "Buffered",
+    "NOTHING",
+    "NOTHING_BUFFERED",
+    "NetworkMeter",
+    "Stat",
+    "TopicMeter",
+    "WINDOW",
+]
 
 
 WINDOW: Final = 30.0
@@ -213,6 +222,16 @@ class NetworkMeter:
         else:
             self.rebalances.record(event.seconds * 1000, event.at)
             self.last_rebalance = event.at
+
+
+class Buffered(NamedTuple):
+    """Bytes in memory of what is decoded and no poll has returned yet, and how many that may be at most."""
+
+    nbytes: int = 0
+    limit: int = 0
+
+
+NOTHING_BUFFERED: Final = Buffered()
 
 
 class TopicMeter:

@@ -11,7 +11,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
-from instride._core.metrics.meters import NOTHING, ApplicationMeter, NetworkMeter, Stat, TopicMeter
+from instride._core.metrics.meters import (
+    NOTHING,
+    NOTHING_BUFFERED,
+    ApplicationMeter,
+    Buffered,
+    NetworkMeter,
+    Stat,
+    TopicMeter,
+)
 from instride.metrics import COORDINATOR, FETCH, GENERAL, HANDOVER, MetricName
 from instride.records import TopicPartition
 from instride.telemetry import Hold, OwnershipChange
@@ -37,6 +45,7 @@ def metrics(
     holds: Mapping[TopicPartition, Hold],
     lags: Mapping[TopicPartition, int],
     failed: int = 0,
+    buffered: Buffered = NOTHING_BUFFERED,
     now: float,
 ) -> dict[MetricName, float]:
     """lags: of the partitions of which it is known. failed: how many partitions do not go on."""
@@ -47,6 +56,8 @@ def metrics(
         *_handover(application, holds, now),
         *_without_owner(network),
         _Value(FETCH, "failed-partitions", failed),
+        _Value(FETCH, "buffered-bytes", buffered.nbytes),
+        _Value(FETCH, "buffered-bytes-limit", buffered.limit),
     ]
     client = ("client-id", client_id)
     return {

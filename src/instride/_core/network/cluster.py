@@ -17,6 +17,7 @@ Laws of the metadata (`Cluster`)
    now would believe the same, and the replicas fence a leader that is behind.
 5. Until a first broker was reached, the user hears of the failure of the whole bootstrap list after 2 s, and again
    while it lasts; that no broker has responded for 2 s is logged in any case.
+6. A topic that was deleted and made again has another id (`topic_id`). What becomes of its positions, `positions` says.
 
 Laws of requests to leaders (`LeaderRequests`): the one way to send them, whatever they ask for
 L1. One request of a kind is in flight to a leader at a time, and it names every partition that needs it.

@@ -12,12 +12,11 @@ from __future__ import annotations
 import logging
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
-from instride._core.assignors.assignor import Assignor, ClusterView, MemberSubscription
+from instride._core.assignors.assignor import Assignor, ClusterView, MemberSubscription, checked, no_partitions
 from instride._core.events import LeaseRenewed
 from instride._core.lease import Lease
 from instride._core.network.assignment import MemberAssignment
@@ -130,7 +129,6 @@ _MOST_UNKNOWN: Final = 1000
 _MOST_FOREIGN: Final = 30_000
 # Topics and owned partitions that all members of a group together name: a leader reads no more.
 _MOST_HEARD: Final = 300_000
-_SHOWN: Final = 80
 _FAST = 0.25
 _SURPLUS = 1.0
 _MOST_A_SECOND = 450  # below 500: what the members of a group send is not exactly even
@@ -1055,7 +1053,7 @@ class LeaderAssignment:
        data of this kind. Else there is none: a broker does not let a KIP-848 member into a classic group whose
        assignments have user data, since it takes them for a custom assignor's.
     5. A static leader that comes back to a stable group makes none: the group goes on with the one there is (KIP-814).
-    6. What an assignor returns is checked before it is written: it may be the user's own code, and any type.
+    6. What an assignor returns is `checked` before it is written: it may be the user's own code, and any type.
     7. A member that was not heard may own any partition. Until it has released what it owns (it gets nothing, and so
        joins again without it) no member of a cooperative group is given what it does not own already. Eager members own
        nothing when they join.
@@ -1108,7 +1106,7 @@ class LeaderAssignment:
         view = self._view = self._present_view()
         if self._skips:
             return {}
-        made = self._checked(assignor, view)
+        made = checked(assignor, view, self._members)
         if self.unheard and RebalanceProtocol.COOPERATIVE in assignor.protocols:
             made = self._only_owned(made)
         withheld = self._withheld(made)
@@ -1118,14 +1116,6 @@ class LeaderAssignment:
             for member, place in (places.items() if withheld else ())
         }
         return {member: _written(assignor.name, member, parts, notices.get(member)) for member, parts in made.items()}
-
-    def _checked(self, assignor: Assignor, view: ClusterView) -> dict[str, tuple[TopicPartition, ...]]:
-        """Law 6."""
-        made: object = assignor.assign(view, self._members)
-        if not isinstance(made, Mapping):
-            raise AssignorError(f"assignor {assignor.name!r} returned {_shown(made)}: return member id -> partitions")
-        known = {member.member_id for member in self._members}
-        return {member: _listed(assignor.name, member, parts, known) for member, parts in made.items()}
 
     def _only_owned(self, made: Mapping[str, Iterable[TopicPartition]]) -> dict[str, tuple[TopicPartition, ...]]:
         """Law 7."""
@@ -1143,30 +1133,11 @@ class LeaderAssignment:
         return ClusterView(partitions=known, racks=self._cluster.racks(known) if self._racked else {})
 
 
-def _listed(assignor: str, member: object, partitions: object, known: AbstractSet[str]) -> tuple[TopicPartition, ...]:
-    if not isinstance(member, str) or member not in known:
-        raise AssignorError(f"assignor {assignor!r} assigns to {_shown(member)}, which is no member id of this group")
-    try:
-        return tuple(TopicPartition(*each) for each in partitions)  # type: ignore[attr-defined]
-    except (TypeError, ValueError) as error:
-        raise _no_partitions(assignor, member, partitions, error) from error
-
-
 def _written(assignor: str, member: str, partitions: tuple[TopicPartition, ...], notice: bytes | None) -> bytes:
     try:
         return write_assignment(Assignment(partitions=partitions, userdata=notice))
     except (TypeError, ValueError, AttributeError, struct.error) as error:
-        raise _no_partitions(assignor, member, partitions, error) from error
-
-
-def _no_partitions(assignor: str, member: str, partitions: object, error: Exception) -> AssignorError:
-    return AssignorError(
-        f"assignor {assignor!r} gives {_shown(partitions)} to {member!r}: give TopicPartitions ({error})"
-    )
-
-
-def _shown(value: object) -> str:
-    return f"{repr(value)[:_SHOWN]} (a {type(value).__name__})"
+        raise no_partitions(assignor, member, partitions, error) from error
 
 
 def _silent(member: api.GroupMember) -> MemberSubscription:

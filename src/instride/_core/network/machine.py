@@ -51,7 +51,7 @@ from instride._core.events import (
     Unsubscribe,
 )
 from instride._core.lease import Lease
-from instride._core.metrics.meters import NetworkMeter
+from instride._core.metrics.meters import Buffered, NetworkMeter
 from instride._core.network.actions import Action, ConnectionKey, Stop
 from instride._core.network.assigned_partitions import AssignedPartitions, Phase
 from instride._core.network.assignment import MemberAssignment
@@ -275,6 +275,14 @@ class NetworkMachine:
     def meter(self) -> NetworkMeter:
         """Any thread may read it."""
         return self._context.connections.meter
+
+    def buffered(self) -> Buffered:
+        """Any thread may ask. A partition is fetched while it has less than its share of fetch_buffer_bytes, and the
+        fetch may then bring a whole max_partition_fetch_bytes."""
+        config = self._context.config
+        assigned = self._assigned_partitions().copy().values()
+        limit = config.fetch_buffer_bytes + len(assigned) * config.max_partition_fetch_bytes
+        return Buffered(sum(each.nbytes for each in assigned), limit)
 
     # -- in
 

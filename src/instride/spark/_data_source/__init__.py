@@ -9,6 +9,8 @@ group_table                      what a member of a group owns and plans  decisi
 group_stream, group_member       the reader in group mode, and its member
 leaving                          how `stop(query)` reaches that
 reading, columns                 Arrow batches in Spark's schema          on the executors
+filters, fused                   filters that leave less to read; a function of the user's in the reader
+writing                          the sink: rows to topics
 """
 
 from instride.spark._data_source.readers import batch_reader, source_schema, stream_reader

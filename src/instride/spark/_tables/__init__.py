@@ -1,8 +1,8 @@
 """Sinks that are tables of a format with transactions of its own: Delta Lake and Apache Iceberg.
 
 Executors write Parquet files beside the table's own, as the Parquet sink does; the driver brings many ranges into the
-table by one commit, which also holds the offsets reached. `table_sink` has what they share, `delta` and `iceberg`
-the rest.
+table by one commit, which also holds the offsets reached. `table_sink` has what they share (`writer`: the files;
+`combining`: many ranges in one commit), `delta` and `iceberg` the rest.
 """
 
 from instride.spark._tables.delta import DeltaSink

@@ -4,6 +4,13 @@ A sink is a folder. Any number of applications commit to it at once; what a read
 partition, one unbroken chain of ranges, each written by exactly one job.
 """
 
+# What is inside:
+# _sink, _data                         the driver's half and the executors' half of a commit
+# _chain, _manifest                    a partition's chain of manifests, and one link of it
+# _checkpoint, _compaction, _vacuum    fewer, larger files; what is deleted
+# _read, _data_source                  reading, also by Spark
+# _layout, _store, _files              where what lies; where manifests are kept; steps on the file system
+
 # _sink has the commit, _layout the folder, _read the readers; _compaction and _vacuum keep a folder small.
 
 from instride.spark.parquet._compaction import compact

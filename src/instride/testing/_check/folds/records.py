@@ -1,0 +1,247 @@
+"""The logs, where each assignment reads, what polls return, and what becomes of the records."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+
+from instride.testing._check.assignment import Assignment, Delivered
+from instride.testing._check.events import Event
+from instride.testing._check.folds.turns import count_turns
+from instride.testing._check.history_state import Folds, HistoryState
+from instride.testing._check.steps import Again, Change, Delivery, Place
+
+__all__ = ["FOLDS"]
+
+
+def _produced(state: HistoryState, event: Event) -> None:
+    partition, end = event.detail
+    state.ends[partition] = end
+    state.produced[partition].append((end, event.time))
+    owner = state.newest.get(partition)
+    if owner is None or owner.next is None or owner.waiting_since is not None:
+        return
+    if state.has_records(partition, owner.next):
+        owner.waits(event.time)
+
+
+def _log_starts(state: HistoryState, event: Event) -> None:
+    partition, offset = event.detail
+    state.starts[partition] = offset
+
+
+def _hole(state: HistoryState, event: Event) -> None:
+    """One that is told before the log has grown so far is of no record that anybody may return."""
+    partition, first, last = event.detail
+    state.holes[partition].update(range(first, last + 1))
+    if state.judged_by.view == "broker":
+        state.never[partition].update(range(max(first, state.ends.get(partition, 0)), last + 1))
+    if first <= state.reached(partition) <= last:
+        state.prefix[partition] = state.next_record(partition, state.reached(partition))
+
+
+def _looked_up(state: HistoryState, event: Event) -> None:
+    """A member that leaves may still hear what it asked while it owned the partition."""
+    partition, offset, code = event.detail
+    each = state.live[event.who].get(partition) or state.last.get((event.who, partition))
+    if each is not None and not code:
+        each.responses.append(offset)
+        each.lines.append(state.line)
+
+
+def _out_of_range(state: HistoryState, event: Event) -> None:
+    each = state.live[event.who].get(event.detail[0])
+    if each is not None:
+        each.reset = event.what
+        each.lines.append(state.line)
+
+
+def _seek(state: HistoryState, event: Event) -> None:
+    """The user's own will: he may read again what he had, and commit less than he did. He may seek in what is lost,
+    too, as long as no poll has told him, and though it is assigned again meanwhile."""
+    (partition,) = event.detail
+    for before in state.of_member[event.who]:
+        if before.partition == partition and before.ended == "lost":
+            before.reset = event.what
+    each = state.live[event.who].get(partition)
+    if each is not None:
+        each.reads_elsewhere(state.holes.get(partition, frozenset()))
+        each.waiting_since, each.passed = None, 0
+        each.lines.append(state.line)
+
+
+def _positioned(state: HistoryState, event: Event) -> None:
+    partition, epoch, offset = event.detail
+    each = state.find(event.who, partition, epoch)
+    state.ask("positioned", Place(event, each, offset))
+    _begin(state, each, offset)
+    if state.has_records(partition, offset):
+        each.waits(event.time)
+
+
+def _pauses(state: HistoryState, event: Event) -> None:
+    for partition in event.detail[0]:
+        each = state.live[event.who].get(partition)
+        if each is not None:
+            each.paused, each.waiting_since = True, None
+
+
+def _resumes(state: HistoryState, event: Event) -> None:
+    for partition in event.detail[0]:
+        each = state.live[event.who].get(partition)
+        if each is not None:
+            each.paused = False
+            if each.next is not None and state.has_records(partition, each.next):
+                each.waits(event.time)
+
+
+def _begin(state: HistoryState, each: Assignment, offset: int) -> None:
+    if state.judged_by.reset == "latest" and each.responses[-1:] == [None]:
+        state.skip_to(each.partition, offset)
+    if each.start is None:
+        each.begin(offset)
+        state.begins_late(each.partition, offset)
+        if each.reset == "seek":
+            state.forget_deliveries(each.partition, min(offset, *(each.earlier or (offset,))))
+    if each.reset:
+        if each.next != offset:
+            each.begin(offset)
+        state.skip_to(each.partition, offset)
+
+
+def _still_paused(state: HistoryState, event: Event) -> None:
+    state.paused[event.who] = event.detail[0]
+
+
+def _poll(state: HistoryState, event: Event) -> None:
+    who = event.who
+    deliveries, requested, lost = event.detail
+    paused = state.paused.pop(who, ())
+    if not any(event.detail) and state.judged_by.view == "clients":
+        count_turns(state, event, paused)  # it says that time has passed, and nothing else
+        return
+    state.ask("poll", event)
+    waiting = state.to_tell[who]
+    state.to_tell[who] = [
+        (at, each) for at, each in waiting if each.partition not in lost and not is_due(state, event, at)
+    ]
+    for partition in lost:
+        if partition in state.untold[who]:
+            state.untold[who].remove(partition)
+    for partition, epoch, seek, first, last, leader_epoch in deliveries:
+        each = state.find(who, partition, epoch)
+        if each.next is None and state.judged_by.view == "clients":
+            _begin(state, each, first)  # a peer does not tell where it begins
+        flags = partition in requested, partition in lost, partition in paused
+        state.ask("delivery", Delivery(event, each, first, last, leader_epoch, *flags))
+        each.seek = seek
+        _delivered(state, event, each, Delivered(first, last, leader_epoch, state.line))
+    count_turns(state, event, paused)
+    for partition in requested:
+        live = state.live[who].get(partition)
+        if live is not None:
+            live.undelayed = True
+    state.delivered_until[who] = state.networked_at.get(who, 0.0)
+
+
+def is_due(state: HistoryState, event: Event, lost_at: float) -> bool:
+    """Whether this poll has to tell a loss of that time: it was delivered before the poll began.
+
+    A client writes a loss down just before its network thread delivers it, and a busy machine may stop that thread in
+    between. Its next request or response comes after the delivery.
+    """
+    if state.judged_by.view == "broker":
+        return lost_at < event.time
+    return lost_at < state.delivered_until.get(event.who, 0.0)
+
+
+def _delivered(state: HistoryState, event: Event, each: Assignment, what: Delivered) -> None:
+    more = state.has_records(each.partition, what.last + 1)
+    each.waiting_since = None
+    if more:
+        each.waits(event.time)
+    each.failed_at = None
+    each.passed = 0
+    each.next = what.last + 1
+    each.deliveries.append(what)
+    before = state.delivered[each.partition]
+    for offset in range(what.first, what.last + 1):
+        if offset in before and not each.superseded:
+            old = before[offset].delivery_of(offset)
+            lines = (old.line if old is not None else what.line, what.line)
+            state.again.append(Again(event, offset, before[offset], each, before[offset].committed, lines))
+        before[offset] = each
+    if each.who in state.taken_for_done:
+        _finish(state, each, what.first, what.last)
+
+
+def _finish(state: HistoryState, each: Assignment, first: int, last: int) -> None:
+    holes: Set[int] = state.holes.get(each.partition, frozenset())
+    for offset in range(first, last + 1):
+        each.finish(offset, holes)
+        state.finish(each.partition, offset)
+
+
+def _delay(state: HistoryState, event: Event) -> None:
+    for partition in event.detail[0]:
+        each = state.live[event.who].get(partition)
+        if each is not None:
+            state.ask("delayed", Change(event, each))
+            each.undelayed, each.delayed = False, True
+            each.idle_delays = 0 if state.has_work(each) else each.idle_delays + 1
+
+
+def _begins(state: HistoryState, event: Event) -> None:
+    partition, offset, epoch = event.detail
+    each = state.find(event.who, partition, epoch)
+    state.ask("begins", Place(event, each, offset))
+    state.tells_begins.add(event.who)
+    each.begun.add(offset)
+
+
+def _done(state: HistoryState, event: Event) -> None:
+    partition, offset, epoch = event.detail
+    _finish(state, state.find(event.who, partition, epoch), offset, offset)
+
+
+def _range_done(state: HistoryState, event: Event) -> None:
+    partition, first, last, epoch = event.detail
+    _finish(state, state.find(event.who, partition, epoch), first, last)
+
+
+def _failed(state: HistoryState, event: Event) -> None:
+    partition, _, epoch = event.detail
+    state.find(event.who, partition, epoch).excused = True
+
+
+def _not_begun(state: HistoryState, event: Event) -> None:
+    partition, epoch, offset = event.detail
+    state.find(event.who, partition, epoch).not_begun = offset
+
+
+def _gave_up(state: HistoryState, event: Event) -> None:
+    for partition in event.detail[0]:
+        if partition in state.live[event.who]:
+            state.live[event.who][partition].excused = True
+
+
+FOLDS: Folds = {
+    "produced": _produced,
+    "log starts": _log_starts,
+    "hole": _hole,
+    "looked up": _looked_up,
+    "out of range": _out_of_range,
+    "seek": _seek,
+    "positioned": _positioned,
+    "pauses": _pauses,
+    "resumes": _resumes,
+    "still paused": _still_paused,
+    "poll": _poll,
+    "delay": _delay,
+    "begins": _begins,
+    "done": _done,
+    "range done": _range_done,
+    "failed": _failed,
+    "cancelled": _failed,
+    "gave up": _gave_up,
+    "not begun": _not_begun,
+}

@@ -1,0 +1,198 @@
+"""The shared bookkeeping: what a history's events add up to. It judges nothing.
+
+Laws
+1. It is pure: the same events give the same state. It asks no clock and reads no file.
+2. Each event is folded by one function (`folds`), which first tells the rules (`ask`) and then changes the state.
+3. Where a member names an assignment that nothing was told of, the history is no history: HistoryError.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from instride.errors import HistoryError
+from instride.records import TopicPartition
+from instride.testing._check.assignment import Assignment
+from instride.testing._check.events import Event
+from instride.testing._check.parameters import Parameters
+from instride.testing._check.steps import Again, Step
+
+__all__ = ["HistoryState"]
+
+Ask = Callable[[str, Step], None]
+Partitions = tuple[TopicPartition, ...]
+_FOREVER = float("inf")
+
+
+def _ask_nobody(name: str, step: Step) -> None:
+    """A state by itself, which no rule reads."""
+
+
+@dataclass(slots=True, kw_only=True)
+class HistoryState:
+    """line: of the present event, the first being 1.
+
+    live, last: by member, what it has now, and what it had last, of each partition. newest: of each partition.
+    delivered: whose assignment returned the offset last. again: what was returned twice.
+    finished, prefix: which offsets are done, and the first that is not. ends, starts: of the log. holes: no records;
+        never: none that there ever was, known by one who sees everything.
+    committed: the group's offsets. sent: the highest that anybody ever sent. stored: as looked up in the end.
+    untold, to_tell: losses that the member's poll has to tell; those of assignments that had returned something.
+    heard: what the listener has. alive: until when a member knows that it is one. networked_at: when its network thread
+        last sent a request or had a response. delivered_until: the same, as it was when a poll returned last; what that
+        thread told earlier is delivered.
+    heartbeat_responses: how many a member had. produced: the ends that a log had, each with its time. beat_at: how
+    many heartbeat responses a member had at its last beat. turn_at: when it had its last turn (`folds.turns`).
+    rounds: how many rebalances began. changes: of membership, those of a subscription too. delays_over: revokes that
+    ended after they had been delayed.
+    ending: who was interrupted in a close or unsubscribe, and by when its membership is to have ended. members: the
+    group's. interrupted: who ever was. leaving: who has begun to close.
+    taken: by member and partition, what the coordinator took of it: the last that the member knows of, and those since.
+    commits_at_all: who has sent a commit. tells_begins: whose users tell on which records work is begun.
+    in_flight: what each pending commit speaks of. own: offsets that a user chose himself, without a leader epoch.
+    """
+
+    ask: Ask = _ask_nobody
+    line: int = 0
+    ended: bool = False
+    parameters: Parameters | None = None
+    assignments: dict[tuple[str, TopicPartition, int], Assignment] = field(default_factory=dict)
+    of_member: defaultdict[str, list[Assignment]] = field(default_factory=lambda: defaultdict(list))
+    live: defaultdict[str, dict[TopicPartition, Assignment]] = field(default_factory=lambda: defaultdict(dict))
+    last: dict[tuple[str, TopicPartition], Assignment] = field(default_factory=dict)
+    newest: dict[TopicPartition, Assignment] = field(default_factory=dict)
+    delivered: defaultdict[TopicPartition, dict[int, Assignment]] = field(default_factory=lambda: defaultdict(dict))
+    again: list[Again] = field(default_factory=list)
+    finished: defaultdict[TopicPartition, set[int]] = field(default_factory=lambda: defaultdict(set))
+    prefix: dict[TopicPartition, int] = field(default_factory=dict)
+    starts: dict[TopicPartition, int] = field(default_factory=dict)
+    ends: dict[TopicPartition, int] = field(default_factory=dict)
+    holes: defaultdict[TopicPartition, set[int]] = field(default_factory=lambda: defaultdict(set))
+    never: defaultdict[TopicPartition, set[int]] = field(default_factory=lambda: defaultdict(set))
+    committed: dict[TopicPartition, int] = field(default_factory=dict)
+    sent: dict[TopicPartition, int] = field(default_factory=dict)
+    stored: dict[TopicPartition, int] | None = None
+    untold: defaultdict[str, list[TopicPartition]] = field(default_factory=lambda: defaultdict(list))
+    to_tell: defaultdict[str, list[tuple[float, Assignment]]] = field(default_factory=lambda: defaultdict(list))
+    paused: dict[str, Partitions] = field(default_factory=dict)
+    heard: defaultdict[str, set[TopicPartition]] = field(default_factory=lambda: defaultdict(set))
+    networked_at: dict[str, float] = field(default_factory=dict)
+    delivered_until: dict[str, float] = field(default_factory=dict)
+    started: set[str] = field(default_factory=set)
+    steady: set[str] = field(default_factory=set)
+    commits_at_all: set[str] = field(default_factory=set)
+    tells_begins: set[str] = field(default_factory=set)
+    taken_for_done: set[str] = field(default_factory=set)
+    commits_unseen: bool = False
+    alive: dict[str, float] = field(default_factory=dict)
+    taken: defaultdict[tuple[str, TopicPartition], list[int]] = field(default_factory=lambda: defaultdict(list))
+    in_flight: defaultdict[str, dict[int, dict[TopicPartition, int]]] = field(default_factory=lambda: defaultdict(dict))
+    own: defaultdict[str, set[tuple[TopicPartition, int]]] = field(default_factory=lambda: defaultdict(set))
+    evicted: dict[str, tuple[float, str]] = field(default_factory=dict)
+    blind: dict[str, float] = field(default_factory=dict)
+    rebalancing_since: float | None = None
+    ending: dict[str, float] = field(default_factory=dict)
+    members: tuple[str, ...] = ()
+    interrupted: set[str] = field(default_factory=set)
+    leaving: set[str] = field(default_factory=set)
+    rounds: int = 0
+    changes: int = 0
+    delays_over: int = 0
+    samples: defaultdict[str, list[Event]] = field(default_factory=lambda: defaultdict(list))
+    loads: defaultdict[str, list[Event]] = field(default_factory=lambda: defaultdict(list))
+    heartbeat_responses: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
+    produced: defaultdict[TopicPartition, list[tuple[int, float]]] = field(default_factory=lambda: defaultdict(list))
+    beat_at: dict[str, int] = field(default_factory=dict)
+    turn_at: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def judged_by(self) -> Parameters:
+        if self.parameters is None:
+            raise HistoryError('a history begins with the event "history", which says what it may be judged by')
+        return self.parameters
+
+    def find(self, who: str, partition: TopicPartition, epoch: int) -> Assignment:
+        """Law 3."""
+        found = self.assignments.get((who, partition, epoch))
+        if found is None:
+            raise HistoryError(f"{who} was never assigned {partition} in epoch {epoch}")
+        return found
+
+    def each(self, who: str, epochs: tuple[tuple[TopicPartition, int], ...]) -> list[Assignment]:
+        return [self.find(who, partition, epoch) for partition, epoch in epochs]
+
+    def over(self, each: Assignment, how: str) -> None:
+        """The assignment has ended."""
+        each.ended = how
+        each.lines.append(self.line)
+        if self.live[each.who].get(each.partition) is each:
+            del self.live[each.who][each.partition]
+
+    def has_sought(self, who: str) -> bool:
+        """Whether its user ever read on from elsewhere."""
+        return any(each.reset == "seek" for each in self.of_member[who])
+
+    def has_work(self, each: Assignment) -> bool:
+        """Whether a hand-over has to wait for it: something is at work, or not known to be committed."""
+        if each.start is None or each.excused or each.begun - each.finished:
+            return True
+        return each.start + each.done > each.acknowledged
+
+    def alive_until(self, who: str) -> float:
+        return self.alive.get(who, _FOREVER)
+
+    def start_of(self, partition: TopicPartition) -> int:
+        """Where the log begins."""
+        return self.starts.get(partition, 0)
+
+    def next_record(self, partition: TopicPartition, offset: int) -> int:
+        """The first from this one on that is no hole, whether it is there yet or not."""
+        holes = self.holes.get(partition, ())
+        while offset in holes:
+            offset += 1
+        return offset
+
+    def has_records(self, partition: TopicPartition, offset: int) -> bool:
+        """Whether there is something to read from this offset on."""
+        return self.next_record(partition, offset) < self.ends.get(partition, 0)
+
+    def reached(self, partition: TopicPartition) -> int:
+        """The first offset that nobody has finished."""
+        return self.prefix.get(partition, self.start_of(partition))
+
+    def finish(self, partition: TopicPartition, offset: int) -> None:
+        finished, holes = self.finished[partition], self.holes.get(partition, ())
+        finished.add(offset)
+        reached = self.reached(partition)
+        while reached in finished or reached in holes:
+            reached += 1
+        self.prefix[partition] = reached
+
+    def skip_to(self, partition: TopicPartition, offset: int) -> None:
+        """A user's seek, or a reset: what is passed over is nobody's work any more."""
+        self.prefix[partition] = max(self.next_record(partition, offset), self.reached(partition))
+
+    def forget_deliveries(self, partition: TopicPartition, offset: int) -> None:
+        """A user seeks: from there on each record may be returned once more; so may what he had not committed yet."""
+        for at in [at for at in self.delivered[partition] if at >= offset]:
+            del self.delivered[partition][at]
+
+    def begins_late(self, partition: TopicPartition, offset: int) -> None:
+        """The first that is known of a partition: what is before it is no concern of this history."""
+        if self.judged_by.reset != "earliest" and partition not in self.prefix and partition not in self.starts:
+            self.prefix[partition] = offset
+
+    def lines_of(self, *assignments: Assignment | None) -> tuple[int, ...]:
+        """Where the history speaks of these, and the present line."""
+        lines = {self.line}
+        for each in assignments:
+            if each is not None:
+                lines.update(each.lines)
+                lines.update(delivered.line for delivered in each.deliveries[-1:])
+        return tuple(sorted(lines))
+
+
+Fold = Callable[[HistoryState, Event], None]
+Folds = Mapping[str, Fold]

@@ -1,0 +1,95 @@
+"""L3 and L4: it comes to an end, and nothing dies."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from instride.testing._check.events import Event
+from instride.testing._check.history_state import HistoryState
+from instride.testing._check.rules.rule import rule
+from instride.testing._check.steps import Change, EndOf
+
+_LATE: Final = 1.0
+"""Seconds that the last request and its response may take."""
+
+
+def _rebalances_are_seen(_event: Event, state: HistoryState) -> bool:
+    return state.rounds > 0
+
+
+@rule("L3", "all is done", "end of")
+def l3(end: EndOf, state: HistoryState) -> str | None:
+    """Once the last fault is over, the group is stable and its lag drains: at the end all that was produced is
+    returned, finished and committed."""
+    if end.prefix < end.end:
+        returned = end.prefix in state.delivered.get(end.partition, ())
+        return None if returned else f"{end.partition}: {end.prefix} of {end.end} are finished"
+    stored = state.committed if state.stored is None else state.stored
+    if state.stored is None and (state.commits_unseen or state.judged_by.view == "clients"):
+        return None
+    at = stored.get(end.partition)
+    if at is None and state.judged_by.reset == "latest":
+        return None  # a member that begins at the end and receives nothing has nothing to commit
+    if state.has_records(end.partition, state.start_of(end.partition) if at is None else at):
+        return f"{end.partition}: {at} of {end.end} is committed"
+    return None
+
+
+def _all_was_to_be_done(step: Change, _state: HistoryState) -> bool:
+    return bool(step.event.detail[0])
+
+
+@rule("L3", "what is sought back is returned", "standing", bound="gap", when=_all_was_to_be_done)
+def l3_standing(step: Change, state: HistoryState) -> str | None:
+    """The same of records that were committed before: a user who sought back to them has them again, and whoever is a
+    member still when all was to be done does not stand still before a record."""
+    each, since = step.each, step.each.waiting_since
+    if since is None or step.event.time - since <= (state.judged_by.gap or 0.0):
+        return None
+    return f"{each} stands still at {each.next} since {since:.3f}"
+
+
+@rule("L3", "a rebalance waits for no delay", "group", within="faultless", bound="rebalance")
+def l3_rebalance(event: Event, state: HistoryState) -> str | None:
+    """Where nothing fails, all members have joined within `rebalance`, whatever they hold back."""
+    parameters, since = state.judged_by, state.rebalancing_since
+    if event.detail[0] == "PreparingRebalance" or since is None:
+        return None
+    waited = event.time - since
+    return f"the members took {waited:.2f} s to join" if waited > (parameters.rebalance or 0.0) else None
+
+
+@rule("L3", "few rounds", "end", within="faultless", when=_rebalances_are_seen)
+def l3_rounds(event: Event, state: HistoryState) -> str | None:
+    """Where nothing fails a change of membership or of a subscription costs two rounds at most: one that takes
+    partitions away, and one that gives them. A revoke that was delayed may end on its own, and costs one more."""
+    most = 2 * state.changes + state.delays_over
+    return f"{state.rounds} rebalances for {state.changes} changes" if state.rounds > most else None
+
+
+@rule("L4", "heartbeats go on", "evicted", within="faultless")
+def l4_beats(event: Event, state: HistoryState) -> str | None:
+    """Heartbeats go on while a revoke is pending and handlers are slow: where nothing fails, nobody is evicted."""
+    (why,) = event.detail
+    return f"{event.who} was evicted: {why}" if why != "it left" else None
+
+
+def _was_interrupted(_event: Event, state: HistoryState) -> bool:
+    return bool(state.ending)
+
+
+@rule("L3", "an interrupted end is an end", "group", "end", within="faultless", when=_was_interrupted)
+def l3_ends(event: Event, state: HistoryState) -> str | None:
+    """A close or an unsubscribe that an exception left still ends the membership, within its own time-out: nobody
+    heartbeats for an application that has gone."""
+    members = event.detail[2] if event.what == "group" else state.members
+    late = [who for who in members if who in state.ending and event.time > state.ending[who] + _LATE]
+    return f"{late[0]} was interrupted while it left, and is a member still" if late else None
+
+
+@rule("L4", "nothing dies", "died")
+def l4_lives(event: Event, state: HistoryState) -> str | None:
+    """No thread dies or spins, and no call raises what the user cannot have caused; where one dies, its caller hears
+    of it at once."""
+    thread, error = event.detail
+    return f"{event.who}'s {thread}: {error}"

@@ -1,0 +1,50 @@
+"""S3: in which order, and from where on."""
+
+from __future__ import annotations
+
+from instride.testing._check.history_state import HistoryState
+from instride.testing._check.rules.rule import rule
+from instride.testing._check.steps import Delivery
+
+
+@rule("S3", "no skip", "delivery")
+def s3_order(step: Delivery, state: HistoryState) -> str | None:
+    """In each assignment offsets strictly rise with no skip, but for those where the log has no record ("hole":
+    compaction, aborted and control records), a reset that was told, and a seek."""
+    each = step.each
+    if step.first == each.next or (each.next is None and each.reset == "seek"):
+        return None
+    holes = state.holes.get(each.partition, ())
+    if each.next is not None and each.next < step.first and all(at in holes for at in range(each.next, step.first)):
+        return None
+    return f"{each}: {step.first} was returned where {each.next} was due"
+
+
+@rule("S3", "nothing that is no record", "delivery")
+def s3_hole(step: Delivery, state: HistoryState) -> str | None:
+    """Nothing is returned for an offset that never was a record to be read: a marker, or one of an aborted
+    transaction. (What a compaction has taken may still be on its way.)"""
+    never = state.never.get(step.each.partition, ())
+    wrong = [at for at in range(step.first, step.last + 1) if at in never] if never else []
+    return f"{step.each}: {wrong[0]} was returned, and is no record" if wrong else None
+
+
+@rule("S3", "begins where committed", "delivery")
+def s3_begin(step: Delivery, state: HistoryState) -> str | None:
+    """A new owner starts exactly at the group's committed offset; where there is none, at the start of the log
+    (reset to the earliest). Where only the members are seen, a commit whose response never came may count or not. One
+    that has a newer owner, and cannot know, began where the group was then: whether it may return anything is S11's."""
+    each = step.each
+    if each.start is None or each.deliveries or each.ended or each.reset or each.superseded or state.commits_unseen:
+        return None
+    parameters = state.judged_by
+    committed = state.committed.get(each.partition)
+    if committed is None and parameters.reset != "earliest":
+        return None
+    least = state.start_of(each.partition) if committed is None else committed
+    most = least if parameters.view == "broker" else max(least, state.sent.get(each.partition, least))
+    if least <= each.start <= most or state.next_record(each.partition, each.start) == state.next_record(
+        each.partition, least
+    ):
+        return None
+    return f"{each} begins at {each.start}; {least if committed is None else committed} is committed"

@@ -1,0 +1,382 @@
+"""A model of the brokers: logs, leaders, metadata, long polls, and which node is the group's coordinator.
+
+Laws
+1. A Fetch ends as soon as there are records of min_bytes or an error for it, else when its max_wait ends; and
+   of every partition that it names, but in a session (`session_model`).
+2. A node that does not lead a partition, or is not the coordinator, says so. One that still loads the group responds
+   COORDINATOR_LOAD_IN_PROGRESS, and NONE to heartbeats, as Kafka does.
+3. A node that is down serves nothing; the cluster calls `cut` on its connections.
+4. What is refused for a while (`refusals`) is refused by every node, the present coordinator for the group.
+5. What is "produced", and where there is a "hole", is written down as a reader of committed records sees it: the holes
+   of a transaction before the end of the log that has them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TypedDict
+
+from instride._wire import api
+from instride.errors import CorruptRecordError
+from instride.errors.codes import ErrorCode
+from instride.records import TopicPartition
+from instride.testing._simulation.chunk import RECORD_BYTES, SimulatedBatches, SimulatedChunk, epoch_at
+from instride.testing._simulation.coordinator_model import GroupModel
+from instride.testing._simulation.history import BROKER, History
+from instride.testing._simulation.links import Reply
+from instride.testing._simulation.log_model import Found, LogModel
+from instride.testing._simulation.refusals import NO_RESPONSE, RESPONSE_LOST, Refusals
+from instride.testing._simulation.scheduler import Scheduler
+from instride.testing._simulation.session_model import Requested, SessionModel
+
+__all__ = ["HOST", "PORT", "BrokerModel"]
+
+HOST = "broker"
+PORT = 9092
+_OFFSET_OUT_OF_RANGE = ErrorCode.OFFSET_OUT_OF_RANGE
+_UNKNOWN_TOPIC = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+_NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
+_LOAD_IN_PROGRESS = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+_NOT_AVAILABLE = ErrorCode.COORDINATOR_NOT_AVAILABLE
+_NOT_COORDINATOR = ErrorCode.NOT_COORDINATOR
+_FENCED_LEADER_EPOCH = ErrorCode.FENCED_LEADER_EPOCH
+_UNKNOWN_LEADER_EPOCH = ErrorCode.UNKNOWN_LEADER_EPOCH
+_LATEST = -1
+
+
+class _Records(TypedDict, total=False):
+    """The part of a fetched partition that has to do with records."""
+
+    chunk: SimulatedChunk
+    undecoded: SimulatedBatches
+    next_offset: int
+    leader_epoch: int
+
+
+class _LongPoll:
+    """A Fetch that waits for records."""
+
+    __slots__ = ("node", "over", "reply", "request", "requested")
+
+    def __init__(self, node: int, request: api.Fetch, requested: Requested, reply: Reply) -> None:
+        self.node = node
+        self.request = request
+        self.requested = requested
+        self.reply = reply
+        self.over = False
+
+
+class BrokerModel:
+    """nodes: 1 to `nodes`. Partitions are led in turns; node 1 begins as coordinator."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        history: History,
+        *,
+        nodes: int,
+        topics: dict[str, int],
+        initial_delay: float,
+        batches: bool = False,
+    ) -> None:
+        """batches: as in a plan."""
+        self._scheduler = scheduler
+        self._history = history
+        self.refusals = Refusals(scheduler)
+        self._batches = batches
+        self._polls: list[_LongPoll] = []
+        self._nodes = tuple(range(1, nodes + 1))
+        self._sessions = {node: SessionModel(node * 1_000_000) for node in self._nodes}
+        self._topics = topics
+        self._loading_until = 0.0
+        partitions = [TopicPartition(name, number) for name, count in topics.items() for number in range(count)]
+        self.logs = {tp: LogModel() for tp in partitions}
+        self.leaders = {tp: self._nodes[place % nodes] for place, tp in enumerate(partitions)}
+        self.leader_epochs: dict[TopicPartition, int] = dict.fromkeys(partitions, 0)
+        # Of each log, the offset at which each epoch begins.
+        self._epoch_starts: dict[TopicPartition, list[int]] = {tp: [0] for tp in partitions}
+        self.coordinator = 1
+        self.group = GroupModel(scheduler, history, initial_delay=initial_delay)
+        self._metadata: dict[tuple[str, ...] | None, api.MetadataResponse] = {}
+
+    # -- what happens to it
+
+    def produce(self, tp: TopicPartition, count: int) -> None:
+        self.logs[tp].append(count)
+        self._appended(tp)
+
+    def transact(self, tp: TopicPartition, count: int, seconds: float, *, commit: bool) -> None:
+        """Produce in a transaction that ends so many seconds later. Without records nothing is written."""
+        if not count:
+            return
+        first = self.logs[tp].begin(count)
+        self._scheduler.after(seconds, partial(self._end_transaction, tp, first, commit=commit))
+
+    def _end_transaction(self, tp: TopicPartition, first: int, *, commit: bool) -> None:
+        for hole in self.logs[tp].finish(first, commit=commit):
+            self._history.add(BROKER, "hole", tp, hole[0], hole[-1])
+        self._appended(tp)
+
+    def compact(self, tp: TopicPartition) -> None:
+        for offset in self.logs[tp].compact(self._scheduler.random):
+            self._history.add(BROKER, "hole", tp, offset, offset)
+
+    def _appended(self, tp: TopicPartition) -> None:
+        """Law 5."""
+        self._history.add(BROKER, "produced", tp, self.logs[tp].stable)
+        self._respond_to_those_due()
+
+    def _respond_to_those_due(self) -> None:
+        for poll in [each for each in self._polls if self._is_due(each)]:
+            self._respond_to_poll(poll)
+
+    def move_coordinator(self, loading: float) -> None:
+        """To the next node, which loads the group for so many seconds."""
+        place = self._nodes.index(self.coordinator)
+        self.coordinator = self._nodes[(place + 1) % len(self._nodes)]
+        self._loading_until = self._scheduler.now + loading
+        self._history.add(BROKER, "moved", self.coordinator, round(loading, 3))
+        self.group.moved(loading)
+
+    def move_leader(self, tp: TopicPartition) -> None:
+        place = self._nodes.index(self.leaders[tp])
+        self.leaders[tp] = self._nodes[(place + 1) % len(self._nodes)]
+        self.leader_epochs[tp] += 1
+        self._epoch_starts[tp].append(self.logs[tp].end)
+        self._metadata.clear()
+        self._history.add(BROKER, "leader", tp, self.leaders[tp])
+        self._respond_to_those_due()
+
+    def restarted(self, node: int) -> None:
+        self._sessions[node].forget_all()
+
+    # -- what it is asked
+
+    def serve(self, node: int, who: str, request: api.Request, reply: Reply) -> None:
+        match request:
+            case api.Fetch():
+                self._fetch(node, request, reply)
+            case api.Metadata():
+                reply(self._describe(request.topics))
+            case api.FindCoordinator():
+                reply(self._find_coordinator())
+            case api.ListOffsets():
+                reply(
+                    api.ListOffsetsResponse(offsets={tp: self._listed(node, tp, request) for tp in request.timestamps})
+                )
+            case api.OffsetForLeaderEpoch():
+                ends = {tp: self._epoch_end(node, TopicPartition(*tp), tp, request) for tp in request.epochs}
+                reply(api.OffsetForLeaderEpochResponse(ends=ends))
+            case _:
+                self._serve_group(node, who, request, reply)
+
+    def _serve_group(self, node: int, who: str, request: api.Request, reply: Reply) -> None:
+        """Law 2."""
+        if node != self.coordinator:
+            reply(_refusal(request, _NOT_COORDINATOR))
+        elif self._scheduler.now < self._loading_until:
+            blind = isinstance(request, api.Heartbeat)
+            if blind:
+                self._history.add(who, "blind")
+            reply(_refusal(request, 0 if blind else _LOAD_IN_PROGRESS))
+        elif code := self.refusals.of_request(request):
+            self._refuse(who, request, code, reply)
+        else:
+            self._serve_member(who, request, reply)
+
+    def _refuse(self, who: str, request: api.Request, code: int, reply: Reply) -> None:
+        """Law 4."""
+        if code == RESPONSE_LOST:
+            self._serve_member(who, request, lambda _response: None)
+        elif code != NO_RESPONSE:
+            reply(_refusal(request, code))
+
+    def _serve_member(self, who: str, request: api.Request, reply: Reply) -> None:
+        if isinstance(request, api.OffsetCommit):
+            self._commit(who, request, reply)
+        else:
+            self.group.handle(who, request, reply)
+
+    def _commit(self, who: str, request: api.OffsetCommit, reply: Reply) -> None:
+        """What is no partition of a topic does not reach the group."""
+        missing = {tp: _UNKNOWN_TOPIC for tp in request.offsets if tp not in self.logs}
+        if not missing:
+            self.group.handle(who, request, reply)
+            return
+        there = {tp: offset for tp, offset in request.offsets.items() if tp not in missing}
+
+        def complete(response: api.Response) -> None:
+            assert isinstance(response, api.OffsetCommitResponse)
+            reply(api.OffsetCommitResponse(errors=missing | response.errors))
+
+        self.group.handle(who, replace(request, offsets=there), complete)
+
+    def _find_coordinator(self) -> api.FindCoordinatorResponse:
+        if self._scheduler.now < self._loading_until and self._scheduler.random.random() < 0.3:
+            return api.FindCoordinatorResponse(error=_NOT_AVAILABLE)
+        if code := self.refusals.of_coordinator():
+            return api.FindCoordinatorResponse(error=code)
+        return api.FindCoordinatorResponse(node_id=self.coordinator, host=HOST, port=PORT + self.coordinator)
+
+    def _describe(self, topics: tuple[str, ...] | None) -> api.MetadataResponse:
+        refused = {name: code for name in self._topics if (code := self.refusals.of_topic(name))}
+        found = self._describe_all(topics)
+        if not refused:
+            return found
+        told = (api.MetadataTopic(name=t.name, error=refused[t.name]) if t.name in refused else t for t in found.topics)
+        return replace(found, topics=tuple(told))
+
+    def _describe_all(self, topics: tuple[str, ...] | None) -> api.MetadataResponse:
+        if topics not in self._metadata:
+            self._metadata[topics] = api.MetadataResponse(
+                brokers=tuple(api.Broker(node_id=node, host=HOST, port=PORT + node) for node in self._nodes),
+                topics=tuple(self._describe_topic(name) for name in (self._topics if topics is None else topics)),
+            )
+        return self._metadata[topics]
+
+    def _describe_topic(self, name: str) -> api.MetadataTopic:
+        if name not in self._topics:
+            return api.MetadataTopic(name=name, error=_UNKNOWN_TOPIC)
+        partitions = [TopicPartition(name, number) for number in range(self._topics[name])]
+        return api.MetadataTopic(name=name, partitions=tuple(self._describe_partition(tp) for tp in partitions))
+
+    def _describe_partition(self, tp: TopicPartition) -> api.MetadataPartition:
+        return api.MetadataPartition(
+            partition=tp.partition, leader=self.leaders[tp], leader_epoch=self.leader_epochs[tp]
+        )
+
+    def _log_error(self, node: int, tp: TopicPartition, epoch: int) -> int:
+        """epoch: the leader's as the client knows it, or -1. It is looked at first (KIP-320)."""
+        if tp not in self.leaders:
+            return _UNKNOWN_TOPIC
+        if code := self.refusals.of_partition(tp):
+            return code
+        if epoch >= 0 and epoch != self.leader_epochs[tp]:
+            return _FENCED_LEADER_EPOCH if epoch < self.leader_epochs[tp] else _UNKNOWN_LEADER_EPOCH
+        return 0 if self.leaders[tp] == node else _NOT_LEADER
+
+    def _listed(self, node: int, partition: api.Partition, request: api.ListOffsets) -> api.ListedOffset:
+        tp = TopicPartition(*partition)
+        if error := self._log_error(node, tp, request.leader_epochs.get(partition, -1)):
+            return api.ListedOffset(error=error)
+        log = self.logs[tp]
+        end = log.stable if request.read_committed else log.end
+        return api.ListedOffset(
+            offset=end if request.timestamps[partition] == _LATEST else 0, leader_epoch=self.leader_epochs[tp]
+        )
+
+    def _epoch_end(
+        self, node: int, tp: TopicPartition, partition: api.Partition, request: api.OffsetForLeaderEpoch
+    ) -> api.EpochEnd:
+        if error := self._log_error(node, tp, request.leader_epochs.get(partition, -1)):
+            return api.EpochEnd(error=error)
+        requested, present = request.epochs[partition], self.leader_epochs[tp]
+        if not 0 <= requested <= present:
+            return api.EpochEnd()
+        end = self.logs[tp].end if requested == present else self._epoch_starts[tp][requested + 1]
+        return api.EpochEnd(leader_epoch=requested, end_offset=end)
+
+    # -- fetching
+
+    def _fetch(self, node: int, request: api.Fetch, reply: Reply) -> None:
+        requested = self._sessions[node].ask(request, self._scheduler.now)
+        if requested.error:
+            reply(api.FetchResponse(error=requested.error))
+            return
+        poll = _LongPoll(node, request, requested, reply)
+        self._polls.append(poll)
+        if not request.max_wait or not requested.partitions or self._is_due(poll):
+            self._respond_to_poll(poll)
+        else:
+            self._scheduler.after(request.max_wait, partial(self._respond_to_poll, poll))
+
+    def _is_due(self, poll: _LongPoll) -> bool:
+        """Law 1."""
+        least = max(1, poll.request.min_bytes)
+        size = 0
+        for tp, requested in poll.requested.partitions.items():
+            if self._fetch_error(poll.node, tp, requested):
+                return True
+            size += self._read(poll, tp, requested).size * RECORD_BYTES
+            if size >= least:
+                return True
+        return False
+
+    def _respond_to_poll(self, poll: _LongPoll) -> None:
+        if not poll.over:
+            poll.over = True
+            self._polls.remove(poll)
+            found = {
+                tp: self._fetched(poll, TopicPartition(*tp), each) for tp, each in poll.requested.partitions.items()
+            }
+            poll.reply(self._sessions[poll.node].response(poll.requested, found, self._scheduler.now))
+
+    def _fetch_error(self, node: int, tp: api.Partition, requested: api.FetchPartition) -> int:
+        error = self._log_error(node, TopicPartition(*tp), requested.leader_epoch)
+        if not error and not 0 <= requested.offset <= self.logs[TopicPartition(*tp)].end:
+            return _OFFSET_OUT_OF_RANGE
+        return error
+
+    def _read(self, poll: _LongPoll, tp: api.Partition, requested: api.FetchPartition) -> Found:
+        most = max(1, requested.max_bytes // RECORD_BYTES)
+        return self.logs[TopicPartition(*tp)].read(requested.offset, most, committed=poll.request.read_committed)
+
+    def _fetched(self, poll: _LongPoll, tp: TopicPartition, requested: api.FetchPartition) -> api.FetchedPartition:
+        if error := self._fetch_error(poll.node, tp, requested):
+            return api.FetchedPartition(error=error)
+        found, log = self._read(poll, tp, requested), self.logs[tp]
+        if found.offsets and self.refusals.is_corrupt(tp):
+            corrupt = CorruptRecordError(f"{tp}: the batch at {requested.offset} is corrupt")
+            return api.FetchedPartition(
+                high_watermark=log.end, last_stable_offset=log.stable, next_offset=requested.offset, corrupt=corrupt
+            )
+        return api.FetchedPartition(
+            high_watermark=log.end,
+            last_stable_offset=log.stable,
+            log_start_offset=0,
+            **self._records(tp, requested, found),
+        )
+
+    def _records(self, tp: TopicPartition, requested: api.FetchPartition, found: Found) -> _Records:
+        if not found.offsets:
+            return _Records(next_offset=found.next_offset, leader_epoch=self._epoch_of(tp, found.next_offset - 1))
+        chunk = self._chunk(tp, found)
+        if not self._batches:
+            return _Records(chunk=chunk, next_offset=found.next_offset)
+        end_epoch = self._epoch_of(tp, found.next_offset - 1)
+        batches = SimulatedBatches(chunk, found.next_offset, end_epoch, self._scheduler.random)
+        return _Records(undecoded=batches, next_offset=requested.offset)
+
+    def _chunk(self, tp: TopicPartition, found: Found) -> SimulatedChunk:
+        return SimulatedChunk(
+            topic=tp.topic,
+            partition=tp.partition,
+            first_offset=found.offsets[0],
+            next_offset=found.next_offset,
+            offsets=() if isinstance(found.offsets, range) else tuple(found.offsets),
+            epoch_starts=tuple(self._epoch_starts[tp]),
+        )
+
+    def _epoch_of(self, tp: TopicPartition, offset: int) -> int:
+        return epoch_at(self._epoch_starts[tp], offset)
+
+
+def _refusal(request: api.Request, code: int) -> api.Response:
+    match request:
+        case api.JoinGroup():
+            return api.JoinGroupResponse(error=code, member_id=request.member_id)
+        case api.OffsetCommit():
+            return api.OffsetCommitResponse(errors=dict.fromkeys(request.offsets, code))
+        case api.SyncGroup():
+            return api.SyncGroupResponse(error=code)
+        case api.Heartbeat():
+            return api.HeartbeatResponse(error=code)
+        case api.LeaveGroup():
+            return api.LeaveGroupResponse(error=code)
+        case api.DescribeGroup():
+            return api.DescribeGroupResponse(error=code)
+        case api.OffsetFetch():
+            return api.OffsetFetchResponse(error=code)
+        case _:
+            raise TypeError(f"not for a coordinator: {request}")

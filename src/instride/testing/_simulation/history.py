@@ -1,0 +1,42 @@
+"""What happened in a simulation, as a value: events as docs/histories.md has them.
+
+Laws
+1. An event never changes. Equal histories have equal lines, byte for byte.
+2. An event is written where the thing is decided: a delivery when a poll returns, a commit when the broker takes it.
+3. What is of no kind in `check.vocabulary` is a note: faults, and a machine's own words ("log": level, text).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from instride.testing._check.events import BROKER, Event
+from instride.testing._simulation.scheduler import Scheduler
+
+__all__ = ["BROKER", "Event", "History"]
+
+
+class History:
+    """Events in the order of time."""
+
+    __slots__ = ("_scheduler", "events", "keep_logs")
+
+    def __init__(self, scheduler: Scheduler, *, keep_logs: bool = False) -> None:
+        self._scheduler = scheduler
+        self.events: list[Event] = []
+        self.keep_logs = keep_logs
+
+    def add(self, who: str, what: str, *detail: Any) -> None:
+        """Write down what happens at this moment."""
+        self.events.append(Event(self._scheduler.now, who, what, detail))
+
+    def __iter__(self) -> Iterator[Event]:
+        return iter(self.events)
+
+    def __len__(self) -> int:
+        return len(self.events)
+
+    def lines(self) -> str:
+        """The whole history, as JSON lines."""
+        return "".join(event.line() + "\n" for event in self.events)

@@ -1,0 +1,55 @@
+"""Plans of groups that begin at the end of the logs, and of users whose workers have a queue for each partition.
+
+Laws
+1. By numbers of its own, so that all else of a seed's plan stays as it is.
+2. A history has each of the means that are used.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Final
+
+from instride.testing._simulation.plan import Plan
+
+__all__ = ["GROUPS", "with_groups"]
+
+GROUPS: Final = ("executors", "latest")
+"""executors: users handle their records as `PartitionExecutor` does (rule 16). latest: where nothing is committed the
+group begins at the end of the log, so that many partitions are handed over before anything of them is (rule 18)."""
+
+
+def with_groups(seed: int, plan: Plan, means: frozenset[str] = frozenset(GROUPS)) -> Plan:
+    """means: of GROUPS, those that are used."""
+    rng = random.Random(f"groups {seed}")  # noqa: S311 - not for secrets: it must be repeatable
+    if "executors" in means:
+        plan = _with_executors(rng, plan)
+    return _latest(rng, plan) if "latest" in means else plan
+
+
+def _with_executors(rng: random.Random, plan: Plan) -> Plan:
+    """Few workers and polls of many records, so that much is queued when a revoke is requested."""
+    members = tuple(
+        replace(
+            each,
+            loop="executor",
+            workers=rng.choice((1, 2, 4)),
+            limit=rng.choice((10, 500)),
+            most_in_flight=rng.choice((20, 1_000_000)),
+            flickers=0.0,
+            pauses=0.0,
+            seeks=0.0,
+            rewinds=False,
+        )
+        if rng.random() < 0.8
+        else each
+        for each in plan.members
+    )
+    return replace(plan, members=members)
+
+
+def _latest(rng: random.Random, plan: Plan) -> Plan:
+    """Little is written after the beginning: what is handed over has often returned nothing yet."""
+    produced = tuple(each for each in plan.produced if not each[0] or rng.random() < 0.4)
+    return replace(plan, reset="latest", start_offsets=rng.random() < 0.5, produced=produced)

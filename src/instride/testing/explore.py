@@ -1,0 +1,12 @@
+"""``python -m instride.testing.explore [--depth N] [--seconds S] [--scene NAME] [--jobs J]``: see `_explore`."""
+
+from __future__ import annotations
+
+import sys
+
+from instride.testing._explore.command import main
+
+__all__ = ["main"]
+
+if __name__ == "__main__":
+    sys.exit(main())
