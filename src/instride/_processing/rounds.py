@@ -27,6 +27,7 @@ from instride.commits import CommitEntry, CommitOutcome, CommitResult, CommitSna
 from instride.consumer_records import ConsumerRecords
 from instride.errors import (
     ConsumerClosedError,
+    DeadLettersUnwrittenError,
     ForkedConsumerError,
     KafkaError,
     KafkaTimeoutError,
@@ -444,9 +445,24 @@ class Rounds(RebalanceListener):
         with self._guard:
             return self._cancels or self._engine.is_at_rest() or self._clock() >= self._drain_until
 
+    def _fail_by_letters(self, unwritten: Sequence[Task]) -> None:
+        """A stop that leaves dead letters unwritten is no success: whoever looks at its end is to look at these."""
+        for task in unwritten:
+            why = type(task.letter_error).__name__
+            _logger.error("%s: its dead letter is still not written (%s); no commit covers it", _where(task), why)
+        if unwritten and self.error is None:
+            named = ", ".join(map(_where, unwritten[:3])) + (", ..." if len(unwritten) > 3 else "")
+            self.error = DeadLettersUnwrittenError(
+                f"stopped before {len(unwritten)} dead letters could be written, of {named}. No commit covers these "
+                "records: mend what keeps the letters from being written, and run the processor again"
+            )
+            self.error.__cause__ = unwritten[0].letter_error
+
     def _end(self) -> Verbs:
         with self._guard:
+            unwritten = self._engine.unwritten()
             given_up = self._engine.give_up()
+        self._fail_by_letters(unwritten)
         self._give_up(given_up, "the end")
         for _ in range(2):  # the first may be woken by a wakeup that came late
             try:
@@ -464,6 +480,10 @@ class Rounds(RebalanceListener):
             yield Verb("close", (), {"timeout": self._pace.close_timeout})
         except WakeupError:  # as above; the second close ends what the first began
             yield Verb("close", (), {"timeout": self._pace.close_timeout})
+
+
+def _where(task: Task) -> str:
+    return f"{task.lane.partition} at offset {task.offset}"
 
 
 def _since(task: Task) -> float:
