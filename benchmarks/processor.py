@@ -158,6 +158,7 @@ def own_cost(form: str, order: Order, count: int) -> float:
         chance=random.random,
         attention=lambda: None,
         wants_attention=lambda: False,
+        may_start=lambda: True,
         dead_letters=None,
         output=None,
         group="g",

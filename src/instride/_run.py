@@ -22,12 +22,13 @@ from itertools import islice, takewhile
 from operator import attrgetter, lt
 from typing import Any, Final
 
+from instride._core.lease import Standing
 from instride.commits import CommitEntry
 from instride.consumer_records import ConsumerRecords, Stretch
 from instride.errors import OffsetGapError
 from instride.records import OffsetRange, TopicPartition
 
-__all__ = ["CANCELLED", "FAILED", "FINISHED", "UNDER_WAY", "Block", "Run", "stretches_of"]
+__all__ = ["CANCELLED", "FAILED", "FINISHED", "UNDER_WAY", "Block", "Run", "standing_of", "stretches_of"]
 
 UNDER_WAY: Final = 0
 FINISHED: Final = 1
@@ -271,6 +272,11 @@ def _in_states(blocks: Iterable[Block], states: tuple[int, ...]) -> Iterator[Any
 
 def _first(block: Block) -> int:
     return block.offsets[0]
+
+
+def standing_of(records: object) -> Standing | None:
+    """Of what a poll returned; None for any other records, of which nobody knows."""
+    return records.standing if isinstance(records, ConsumerRecords) else None
 
 
 def stretches_of(records: object) -> list[Stretch] | None:

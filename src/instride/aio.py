@@ -145,7 +145,7 @@ class AsyncConsumer(Verbs, Generic[K, V]):
         read = self._reader.read if self._reader and deserialize else None
         call = self._poll_call(timeout, immediate=immediate, limit=limit, read=read)
         result = await self._driver.run(call, alone=True)
-        records: ConsumerRecords[K, V] = ConsumerRecords(result.deliveries)
+        records: ConsumerRecords[K, V] = ConsumerRecords(result.deliveries, self._application.standing())
         self._interceptors.on_consume(records)
         return result, records
 

@@ -103,7 +103,7 @@ class Consumer(Member, Generic[K, V]):
     ) -> tuple[PollResult, ConsumerRecords[K, V]]:
         read = self._reader.read if self._reader and deserialize else None
         result = self._poll(timeout, immediate=immediate, limit=limit, read=read)
-        records: ConsumerRecords[K, V] = ConsumerRecords(result.deliveries)
+        records: ConsumerRecords[K, V] = ConsumerRecords(result.deliveries, self._application.standing())
         self._interceptors.on_consume(records)
         return result, records
 

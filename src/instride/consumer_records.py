@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Generic, NamedTuple
 
 from instride import _arguments as arguments
 from instride._core.application.partition import Delivery
+from instride._core.lease import Standing
 from instride._types import K_co, V_co
 from instride.records import TopicPartition
 
@@ -41,10 +42,11 @@ class Stretch(NamedTuple):
 class ConsumerRecords(Generic[K_co, V_co]):
     """The records of one poll. Immutable; any thread may read it. Falsy when there are none."""
 
-    __slots__ = ("_deliveries",)
+    __slots__ = ("_deliveries", "_standing")
 
-    def __init__(self, deliveries: Sequence[Delivery] = ()) -> None:
+    def __init__(self, deliveries: Sequence[Delivery] = (), standing: Standing | None = None) -> None:
         self._deliveries = tuple(deliveries)
+        self._standing = standing
 
     def __len__(self) -> int:
         return sum(len(delivery.chunk) for delivery in self._deliveries)
@@ -108,6 +110,13 @@ class ConsumerRecords(Generic[K_co, V_co]):
             found.append(Stretch(start, each.chunk.next_offset, count + len(each.chunk)))
             before = each
         return found
+
+    @property
+    def standing(self) -> Standing | None:
+        """Not for users: by this an executor knows, before it starts a record, whether the member that polled it is one
+        still. None for records of no consumer.
+        """
+        return self._standing
 
     def __repr__(self) -> str:
         parts = ", ".join(str(partition) for partition in self.partitions())

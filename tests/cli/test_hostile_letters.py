@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from instride import ConsumerRecord
+from instride import ConsumerRecord, PartitionInfo, TopicPartition
 from instride._cli import dead_letters
 
 EVIL = "\x1b]0;owned\x07\r\n\u202e\x9b2J"
@@ -46,3 +46,53 @@ def test_no_terminal_obeys_a_letter(command: list[str], monkeypatch: pytest.Monk
     assert done.exit_code == 0, done.exception
     assert all(line.isprintable() for line in done.stdout.split("\n"))
     assert "owned" in done.stdout
+
+
+def test_an_absent_broker_is_named_when_the_time_is_out() -> None:
+    done = CliRunner().invoke(
+        dead_letters.app, ["list", "dlq", "--bootstrap-servers", "localhost:1", "--timeout", "0.1"]
+    )
+    assert done.exit_code == 1
+    assert "localhost:1 did not respond in 0.1 s (--timeout)" in done.stderr
+
+
+class Silent:
+    """A consumer that knows where the topic ends, and whose broker is gone then."""
+
+    def __init__(self, **_: Any) -> None:
+        self.polls = 0
+        self._positions = [2, 0]
+
+    def __enter__(self) -> Silent:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def partitions_for(self, topic: str, **_: Any) -> list[PartitionInfo]:
+        return [PartitionInfo(topic=topic, partition=0, leader=None)]
+
+    def assign(self, partitions: list[TopicPartition]) -> None:
+        self._assigned = partitions
+
+    def assignment(self) -> list[TopicPartition]:
+        return self._assigned
+
+    def seek_to_end(self, *_: TopicPartition) -> None: ...
+
+    seek_to_beginning = seek_to_end
+
+    def position(self, _: TopicPartition, **__: Any) -> int:
+        return self._positions.pop(0) if len(self._positions) > 1 else self._positions[0]
+
+    def poll(self, *, timeout: float) -> list[Any]:
+        self.polls += 1
+        return []
+
+
+def test_a_broker_that_goes_while_letters_are_read_ends_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    silent = Silent()
+    monkeypatch.setattr(dead_letters, "Consumer", lambda **_: silent)
+    done = CliRunner().invoke(dead_letters.app, ["list", "dlq", "--bootstrap-servers", "b:1", "--timeout", "5"])
+    assert done.exit_code == 1
+    assert "b:1 did not respond in 5 s (--timeout)" in done.stderr
+    assert silent.polls == 5

@@ -182,3 +182,51 @@ def test_workers_share_a_topic_and_a_killing_record_is_dead_lettered(
         "instride.attempts": b"3",
         "instride.error": b"instride.errors.processing.HandlerDiedError",
     }
+
+
+REFUSED = """
+import os
+from instride import Processor
+
+def handle(record):
+    if record.offset == 1:
+        raise ValueError("no such order")
+
+def produce(letter):
+    raise ConnectionError("no such broker")
+
+app = Processor(handle, topics=[os.environ["TOPIC"]], order="none", dead_letters="letters", produce=produce)
+settings = {"auto_offset_reset": "earliest"}
+"""
+
+
+def test_a_stop_by_sigterm_with_an_unwritten_dead_letter_ends_with_status_1(
+    kafka: LocalKafka, kafka_topic: Callable[..., str], group: str, tmp_path: Path
+) -> None:
+    topic = kafka_topic(1)
+    fill(kafka, topic, {0: 3})
+    (tmp_path / "billing.py").write_text(REFUSED)
+    arguments = ["billing:app", "--settings", "billing:settings", "--group-id", group]
+    with subprocess.Popen(
+        [INSTRIDE, "run", *arguments, "--bootstrap-servers", kafka.bootstrap_servers],
+        cwd=tmp_path,
+        env={**os.environ, "TOPIC": topic},
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as running:
+        assert running.stderr is not None
+        try:
+            while "was not written" not in running.stderr.readline():
+                pass
+            running.terminate()
+            _, told = running.communicate(timeout=PATIENCE)
+        finally:
+            running.kill()
+    assert running.returncode == 1
+    assert f"{topic}-0 at offset 1: its dead letter is still not written (ConnectionError)" in told
+    assert "DeadLettersUnwrittenError: stopped before 1 dead letters could be written" in told
+    with Consumer(bootstrap_servers=kafka.bootstrap_servers, group_id=group) as reader:
+        (where,) = tps(topic, 0)
+        committed = reader.committed(where, timeout=PATIENCE)[where]
+    assert committed is not None
+    assert committed.offset == 1

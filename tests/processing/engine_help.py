@@ -39,6 +39,7 @@ def desk_of(
         chance=lambda: 0.5,
         attention=lambda: None,
         wants_attention=lambda: False,
+        may_start=lambda: True,
         dead_letters=dead_letters,
         output=output,
         group="g",

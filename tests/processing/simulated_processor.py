@@ -6,7 +6,7 @@ import asyncio
 import re
 import sqlite3
 from collections import Counter
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import nullcontext
 from contextvars import copy_context
 from dataclasses import dataclass, field
@@ -157,6 +157,10 @@ class KeyedRecords:
     def stretches(self) -> list[Stretch]:
         return self._records.stretches()
 
+    @property
+    def standing(self) -> Any:
+        return self._records.standing
+
 
 @dataclass(slots=True, kw_only=True)
 class Course:
@@ -184,6 +188,16 @@ class Course:
     late: list[tuple[TopicPartition, int, int]] = field(default_factory=list)
     covered: set[tuple[TopicPartition, int]] = field(default_factory=set)
     repeated: list[tuple[TopicPartition, int]] = field(default_factory=list)
+    zombies: list[str] = field(default_factory=list)
+    _starters: dict[TopicPartition, list[str]] = field(default_factory=dict)
+
+    def check_owner(self, partition: TopicPartition, starter: str) -> None:
+        """Who starts a record is not one whose partition another has begun to work on."""
+        starters = self._starters.setdefault(partition, [])
+        if starter in starters[:-1]:
+            self.zombies.append(f"{starter} starts a record of {partition} after {starters[-1]} did")
+        elif starter not in starters:
+            starters.append(starter)
 
     def check_order(self, together: list[Task]) -> None:
         """What comes before it, of its key or partition, is finished, by whichever member (across any hand-over)."""
@@ -211,6 +225,7 @@ class Workers:
         self._engine = engine
         self._course = course
         self._running = 0
+        self.may_start: Callable[[], bool] = lambda: True
         bank = course.bank
         self._transactions = None if bank is None else bank.transactions()
         self.to_be_revoked: frozenset[TopicPartition] = frozenset()
@@ -220,17 +235,22 @@ class Workers:
         return self._member.process.scheduler.now
 
     def wake(self) -> None:
-        while self._running < self._member.plan.workers and (task := self._engine.take(self.now)) is not None:
+        while (task := self._next()) is not None:
             partition = task.lane.partition
             assert partition not in self.to_be_revoked, f"{partition} was started after its revoke was taken"
             self._running += 1
             self._course.check_order(_tasks(task))
+            self._course.check_owner(partition, f"{self._member.process.name} in epoch {task.lane.epoch}")
             begun = [(partition, each.offset) for each in _tasks(task)]
             self._course.started += begun
             self._course.repeated += self._engine.covered[task.lane].intersection(begun)
             self._after(
                 self._member.duration(), self._ends if not task.writes_dead_letter else self._acknowledged, task
             )
+
+    def _next(self) -> Job | None:
+        may_start = self._running < self._member.plan.workers and self.may_start()
+        return self._engine.take(self.now) if may_start else None
 
     def cancel(self, tasks: Sequence[Task]) -> None:
         """Threads cannot be stopped: what was given up ends as late as it does."""
@@ -336,6 +356,7 @@ def processor_loop(course: Course) -> Any:
             clock=lambda: member.process.scheduler.now,
             has_store=course.bank is not None,
         )
+        workers.may_start = rounds.may_start
         verbs = rounds.run(member.topics)
         result: Any = None
         error: Exception | None = None

@@ -11,7 +11,9 @@ from contextlib import contextmanager
 import pytest
 from processing_help import P0, P1, commit, offsets, records, tp
 
-from instride import ConsumerRecord, PartitionExecutor
+from instride import ConsumerRecord, ConsumerRecords, PartitionExecutor
+from instride._core.lease import Lease, Standing
+from instride.consumer_records import Stretch
 from instride.errors import IllegalStateError
 
 PATIENCE = 60.0
@@ -328,3 +330,48 @@ def test_bytes_are_those_of_keys_and_values() -> None:
 def test_wrong_settings_are_refused(wrong: dict[str, object], error: type[Exception], word: str) -> None:
     with pytest.raises(error, match=word):
         PartitionExecutor(**{"handle": print, **wrong})  # type: ignore[arg-type]
+
+
+def polled(lease: Lease, *numbers: int) -> ConsumerRecords:
+    """What a poll returns, without its decoder."""
+    found: ConsumerRecords = Polled((), Standing(lease, lease.number))
+    assert isinstance(found, Polled)
+    found.found = records(P0, *numbers)
+    return found
+
+
+class Polled(ConsumerRecords):
+    __slots__ = ("found",)
+    found: list[ConsumerRecord]
+
+    def __iter__(self) -> Iterator[ConsumerRecord]:
+        return iter(self.found)
+
+    def stretches(self) -> list[Stretch]:
+        return [Stretch(each.offset, each.offset + 1, 1) for each in self.found]
+
+
+@pytest.mark.rule("16")
+@pytest.mark.parametrize("rejoined", [False, True])
+def test_nothing_is_started_after_a_suspension_before_the_next_poll(*, rejoined: bool) -> None:
+    """The lease ends while a record is handled; with a new membership another lease holds, and is not this one."""
+    lease, handlers = Lease(), Handlers()
+    with executor(handlers, workers=1) as work:
+        work.submit(polled(lease, 0, 1, 2))
+        handlers.wait_for(1)
+        lease.expires = float("-inf")
+        if rejoined:
+            lease.number, lease.expires = 1, float("inf")
+        handlers.go()
+        while work.started():
+            pass
+        assert handlers.began == [(0, 0)]
+        assert work.queued() == 2
+        lease.expires = float("inf")
+        work.submit(polled(lease), lost=[P0] if rejoined else [])
+        if rejoined:
+            assert work.queued() == 0
+        else:
+            handlers.wait_for(2)
+            handlers.go(2)
+            ended(work)

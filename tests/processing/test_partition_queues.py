@@ -48,6 +48,25 @@ def test_partitions_take_turns_and_of_each_the_lowest_offset_is_first() -> None:
 
 
 @pytest.mark.rule("16")
+def test_nothing_is_started_nor_waited_for_while_the_owner_says_so() -> None:
+    may_start = [True]
+    found: Queues = PartitionQueues(max_records=9, max_bytes=9, size=lambda _: 0, may_start=lambda: may_start[0])
+    found.submit(records(P0, 0, 1, 2))
+    first, second = take(found, 2)
+    found.end(first, BAD)
+    found.retry(first.record)
+    may_start[0] = False
+    assert found.take() is None
+    found.stop()
+    assert not found.at_rest(), "the second is at work"
+    found.end(second)
+    assert found.at_rest(), "the first is below it, and may not be started"
+    may_start[0] = True
+    assert not found.at_rest()
+    assert where(take(found)) == [(0, 0)]
+
+
+@pytest.mark.rule("16")
 def test_a_partition_with_nothing_started_is_released_and_its_queue_dropped() -> None:
     found = queues()
     found.submit(records(P0, 0, 1, value=b"abc") + records(P1, 0))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -28,6 +29,7 @@ async def handle_async(record: ConsumerRecord[Any, Any]) -> None: ...
         ({"topics": []}, ConfigError, "topics is empty"),
         ({"topics": [b"orders"]}, TypeError, "decode"),
         ({"dead_letters": "orders"}, ConfigError, "dead_letters is one of its topics: orders"),
+        ({"output": "orders"}, ConfigError, "output is one of its topics: orders; .* Name another topic"),
         ({"order": "keys"}, ConfigError, "partition, key, none"),
         ({"concurrency": 0}, ValueError, "concurrency"),
         ({"concurrency_per_partition": -1}, ValueError, "concurrency_per_partition"),
@@ -150,3 +152,26 @@ async def yields_async(record: ConsumerRecord) -> AsyncIterator[ConsumerRecord]:
 def test_a_handler_that_yields_is_refused_since_nobody_would_run_it(handler: Any) -> None:
     with pytest.raises(TypeError, match="must not yield"):
         Processor(handler, topics=["t"])
+
+
+def nothing() -> None: ...
+
+
+async def nothing_async() -> None: ...
+
+
+def two(record: ConsumerRecord[Any, Any], client: object) -> None: ...
+
+
+def named(*, record: ConsumerRecord[Any, Any]) -> None: ...
+
+
+@pytest.mark.parametrize("wrong", [nothing, nothing_async, two, named, lambda: None])
+def test_a_handler_that_cannot_take_a_record_is_refused(wrong: Any) -> None:
+    with pytest.raises(TypeError, match=r"called with one argument.* def handle\(record\)"):
+        Processor(wrong, topics=["orders"])
+
+
+@pytest.mark.parametrize("right", [partial(two, client=1), print, max, dict.fromkeys, lambda *records: None])
+def test_whatever_takes_a_record_is_a_handler(right: Any) -> None:
+    Processor(right, topics=["orders"])

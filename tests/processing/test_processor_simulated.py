@@ -27,6 +27,7 @@ def test_histories_of_a_processor_are_good(seed: int, max_batch: int, order: Ord
     found = [each for each in check(history) if each.number != "S1" or course.was_handled_again(each.text)]
     assert not found, transcript(history, found)
     assert not course.repeated, "after a crash too, nothing that an accepted commit covered is handled again"
+    assert not course.zombies, "a former owner starts nothing, whether it knows of its loss or not"
     gone = holes(history)
     assert not [late for late in course.late if (late[0], late[2]) not in gone]
     if not any(event.what in ("lost", "crashed", "evicted") for event in history):

@@ -12,16 +12,20 @@ from processing_help import P0
 
 from instride import OffsetAndMetadata
 from instride._processing.engine import Engine, EnginePlan, Task
+from instride._processing.failures import NO_RETRY, Failures
 from instride._processing.rounds import Pace, Rounds, Verb
 from instride.consumer_records import ConsumerRecords
 from instride.errors import (
     ConsumerClosedError,
     CorruptRecordError,
+    DeadLettersUnwrittenError,
     GroupAuthorizationFailedError,
     KafkaError,
     KafkaTimeoutError,
     WakeupError,
 )
+
+LETTERS = Failures(retry=NO_RETRY, after="dead-letter", has_dead_letters=True)
 
 
 class Nobody:
@@ -35,10 +39,11 @@ class Nobody:
 class Script:
     """Answers verbs; what is in `answers` first, an error is raised."""
 
-    def __init__(self, *, pace: Pace | None = None, **answers: list[Any]) -> None:
+    def __init__(self, *, pace: Pace | None = None, plan: EnginePlan | None = None, **answers: list[Any]) -> None:
         self.answers = answers
+        self.committed: list[OffsetAndMetadata] = []
         self.said: list[str] = []
-        self.engine = Engine(EnginePlan(), lambda _: 1)
+        self.engine = Engine(plan or EnginePlan(), lambda _: 1)
         self.rounds = Rounds(self.engine, Nobody(), pace=pace or Pace(), guard=nullcontext(), clock=lambda: 0.0)
 
     def play(self, until: Callable[[], bool] = lambda: False) -> None:
@@ -53,6 +58,8 @@ class Script:
 
     def _answer(self, verb: Verb) -> Any:
         self.said.append(verb.name)
+        if verb.name == "commit":
+            self.committed += verb.args[0].values()
         assert len(self.said) < 1_000
         waiting = self.answers.get(verb.name)
         if waiting:
@@ -115,3 +122,27 @@ def test_where_partitions_begin_is_asked_again_until_it_is_known() -> None:
     script.rounds.on_partitions_assigned([P0])
     script.play(until=lambda: script.said.count("poll") == 5)
     assert script.said.count("committed") == 3
+
+
+@pytest.mark.parametrize("is_tried", [False, True])
+def test_a_stop_that_leaves_dead_letters_unwritten_fails(caplog: pytest.LogCaptureFixture, *, is_tried: bool) -> None:
+    """Whether one waits for its next try, or is tried at this moment. And the last commit is before its record."""
+    script = Script(pace=Pace(drain_timeout=0.0), plan=EnginePlan(failures=LETTERS))
+    engine = script.engine
+    engine.submit(keyed(P0, "--"))
+    engine.locate(P0, OffsetAndMetadata(offset=0))
+    task, other = engine.take(0.0), engine.take(0.0)
+    assert isinstance(task, Task)
+    assert isinstance(other, Task)
+    engine.end(task, ValueError("bad"), 0.0, 0.5)
+    engine.end(other, None, 0.0, 0.5)
+    engine.wrote(task, ConnectionError("away"), 0.0, 0.5)
+    if is_tried:
+        assert engine.take(1e6) is task
+    script.rounds.stop()
+    script.play()
+    with pytest.raises(DeadLettersUnwrittenError, match="t-0 at offset 0") as raised:
+        raise script.rounds.error or AssertionError
+    assert isinstance(raised.value.__cause__, ConnectionError)
+    assert "t-0 at offset 0: its dead letter is still not written (ConnectionError)" in caplog.text
+    assert [each.offset for each in script.committed] == [0]

@@ -30,14 +30,20 @@ Settings: TypeAlias = Annotated[
 ]
 Letter: TypeAlias = "ConsumerRecord[bytes | None, bytes | None]"
 
-_PATIENCE = 60.0
-"""Seconds without a response of the broker, after which a command ends."""
+Timeout: TypeAlias = Annotated[
+    float, typer.Option("--timeout", min=0.1, help="seconds without a response of the broker, after which it gives up")
+]
+_PATIENCE = 15.0
+_TURN = 1.0
+"""Seconds of one poll."""
 
 
 @app.command("list")
-def list_letters(topic: Topic, bootstrap_servers: Servers = None, settings: Settings = None) -> None:
+def list_letters(
+    topic: Topic, bootstrap_servers: Servers = None, settings: Settings = None, timeout: Timeout = _PATIENCE
+) -> None:
     """One line a letter: where it lies, where it is from, its attempts and its error."""
-    with _reader(topic, settings_of(settings, bootstrap_servers, None)) as reader:
+    with _reader(topic, settings_of(settings, bootstrap_servers, None), timeout) as reader:
         for letter in reader.letters():
             origin = DeadLetterOrigin.of(letter)
             where = f"{letter.partition}:{letter.offset}"
@@ -55,10 +61,11 @@ def show(
     at: Annotated[str, typer.Argument(help="partition:offset, as list shows it")],
     bootstrap_servers: Servers = None,
     settings: Settings = None,
+    timeout: Timeout = _PATIENCE,
 ) -> None:
     """All of one letter: its record, byte by byte, and why it is here."""
     place = _place(at)
-    with _reader(topic, settings_of(settings, bootstrap_servers, None)) as reader:
+    with _reader(topic, settings_of(settings, bootstrap_servers, None), timeout) as reader:
         letter = reader.letter(*place)
     origin = DeadLetterOrigin.of(letter)
     if origin is not None:
@@ -81,12 +88,13 @@ def replay(
     to: Annotated[str | None, typer.Option(help="the topic, if not the one that each is from")] = None,
     bootstrap_servers: Servers = None,
     settings: Settings = None,
+    timeout: Timeout = _PATIENCE,
 ) -> None:
     """Send the records again, as they were. Without --at all that were not replayed before: the group
     instride-replay-TOPIC has an offset of each partition, which moves when the broker has acknowledged them."""
     found = settings_of(settings, bootstrap_servers, None)
     with (
-        _reader(topic, found, group=None if at else f"instride-replay-{topic}") as reader,
+        _reader(topic, found, timeout, group=None if at else f"instride-replay-{topic}") as reader,
         _producing(found) as produce,
     ):
         if at:
@@ -114,18 +122,20 @@ def _send(letters: list[Letter], to: str | None, produce: ConfluentProduce) -> N
 class _Reader:
     """The letters from where it begins to where the topic ends now."""
 
-    def __init__(self, consumer: Consumer, topic: str, *, from_group: bool) -> None:
+    def __init__(self, consumer: Consumer, topic: str, timeout: float, *, from_group: bool) -> None:
         self._consumer = consumer
-        found = consumer.partitions_for(topic, timeout=_PATIENCE)
+        self._timeout = timeout
+        self._still = 0.0
+        found = consumer.partitions_for(topic, timeout=self._timeout)
         if not found:
             raise ConfigError(f"{topic}: there is no such topic")
         self._partitions = [TopicPartition(topic, each.partition) for each in found]
         consumer.assign(self._partitions)
         consumer.seek_to_end(*self._partitions)
-        self._ends = {each: consumer.position(each, timeout=_PATIENCE) for each in self._partitions}
+        self._ends = {each: consumer.position(each, timeout=self._timeout) for each in self._partitions}
         consumer.seek_to_beginning(*self._partitions)
         if from_group:
-            for partition, committed in consumer.committed(*self._partitions, timeout=_PATIENCE).items():
+            for partition, committed in consumer.committed(*self._partitions, timeout=self._timeout).items():
                 if committed is not None:
                     consumer.seek(partition, committed.offset)
 
@@ -145,7 +155,7 @@ class _Reader:
             raise ConfigError(f"{where} has no offset {offset}")
         self._consumer.assign([where])
         self._consumer.seek(where, offset)
-        while self._consumer.position(where, timeout=_PATIENCE) <= offset:
+        while self._consumer.position(where, timeout=self._timeout) <= offset:
             for each in self._poll():
                 if each.offset == offset:
                     return each
@@ -153,26 +163,39 @@ class _Reader:
 
     def commit(self) -> None:
         """Up to where it has read."""
-        ends = {each: self._consumer.position(each, timeout=_PATIENCE) for each in self._partitions}
-        self._consumer.commit({each: OffsetAndMetadata(offset=at) for each, at in ends.items()}, timeout=_PATIENCE)
+        ends = {each: self._consumer.position(each, timeout=self._timeout) for each in self._partitions}
+        self._consumer.commit({each: OffsetAndMetadata(offset=at) for each, at in ends.items()}, timeout=self._timeout)
 
     def _poll(self) -> list[Letter]:
-        return list(self._consumer.poll(timeout=1.0))
+        """Raises KafkaTimeoutError where there was nothing for the time-out: before the end there always is."""
+        before = self._positions()
+        found = list(self._consumer.poll(timeout=_TURN))
+        self._still = 0.0 if found or self._positions() != before else self._still + _TURN
+        if self._still >= self._timeout:
+            raise KafkaTimeoutError(f"no record came after {sorted(before.items())}")
+        return found
+
+    def _positions(self) -> dict[TopicPartition, int]:
+        return {each: self._consumer.position(each, timeout=self._timeout) for each in self._consumer.assignment()}
 
     def _is_at_the_end(self) -> bool:
-        return all(self._consumer.position(each, timeout=_PATIENCE) >= end for each, end in self._ends.items())
+        return all(self._consumer.position(each, timeout=self._timeout) >= end for each, end in self._ends.items())
 
 
 @contextmanager
-def _reader(topic: str, settings: Mapping[str, Any], *, group: str | None = None) -> Iterator[_Reader]:
+def _reader(topic: str, settings: Mapping[str, Any], timeout: float, *, group: str | None = None) -> Iterator[_Reader]:
     """Errors end the command with a line that says what to do."""
     ours: dict[str, Any] = {"group_id": group, "enable_auto_commit": False, "auto_offset_reset": "earliest"}
     try:
         if not settings.get("bootstrap_servers"):
             raise ConfigError("say where Kafka is: --bootstrap-servers host:port, or --settings module:name")
         with Consumer(**{**settings, **ours}) as consumer:
-            yield _Reader(consumer, topic, from_group=group is not None)
-    except (ConfigError, KafkaError, KafkaTimeoutError, ConnectionError) as error:
+            yield _Reader(consumer, topic, timeout, from_group=group is not None)
+    except KafkaTimeoutError as error:
+        servers = settings["bootstrap_servers"]
+        typer.echo(f"instride dead-letters: {servers} did not respond in {timeout:g} s (--timeout): {error}", err=True)
+        raise typer.Exit(code=1) from error
+    except (ConfigError, KafkaError, ConnectionError) as error:
         typer.echo(f"instride dead-letters: {error}", err=True)
         raise typer.Exit(code=1) from error
 

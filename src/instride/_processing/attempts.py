@@ -86,7 +86,8 @@ def enter_attempt(call: Call) -> None:
 class Desk:
     """What the executors of one run share. attention: makes the loop's poll return; called without the lock.
 
-    clock: seconds. chance: in [0, 1). group: for dead letters. wants_attention: see `Rounds`; called under the lock.
+    clock: seconds. chance: in [0, 1). group: for dead letters. wants_attention, may_start: see `Rounds`; called under
+    the lock.
     pass_over: tells a database, if there is one, that a record is dealt with; may raise what the database raises. For
     coroutines what it returns is awaited, unless it is None.
     """
@@ -101,11 +102,12 @@ class Desk:
     dead_letters: str | None
     output: str | None
     group: str
+    may_start: Callable[[], bool]
     pass_over: Callable[[Task], Any] = lambda _: None
 
     def next_task(self) -> Job | None:
         """Under the lock."""
-        return self.engine.take(self.clock())
+        return self.engine.take(self.clock()) if self.may_start() else None
 
     def end(self, task: Job, error: BaseException | None) -> tuple[Verdict | None, bool]:
         """Under the lock. Whether the loop is to be woken, besides."""

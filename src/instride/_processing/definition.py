@@ -147,6 +147,7 @@ def definition(
         raise TypeError(f"{verb}: the handler must be a function of one record, not {handler!r}")
     if inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
         raise TypeError(f"{verb}: the handler must not yield: nobody would run it; return a list instead")
+    _refuse_wrong_parameters(verb, handler)
     unknown = options.keys() - AnyOptions.__annotations__.keys()
     if unknown:
         raise TypeError(f"{verb} does not know {sorted(unknown)}; settings of the consumer are given to run or running")
@@ -181,7 +182,7 @@ def definition(
         concurrency=concurrency,
         processes=_processes(verb, options, concurrency, is_async=is_async),
         dead_letters=_dead_letters(verb, names, options),
-        output=options.get("output"),
+        output=_output(verb, names, options),
         produce=options.get("produce"),
         timeout=_timeout(verb, options),
         lifespan=_run_lifespan(verb, options),
@@ -189,6 +190,20 @@ def definition(
         middleware=_middleware(verb, options, is_async=is_async),
         store=_store(verb, options, is_async=is_async),
     )
+
+
+def _refuse_wrong_parameters(verb: str, handler: Callable[..., Any]) -> None:
+    try:
+        found = inspect.signature(handler)
+    except (TypeError, ValueError):  # of some that are written in C nobody knows
+        return
+    try:
+        found.bind(None)
+    except TypeError as error:
+        raise TypeError(
+            f"{verb}: the handler is called with one argument, the record (or the batch), and takes {found}: {error}; "
+            "define it as def handle(record), and bind what else it needs with functools.partial"
+        ) from None
 
 
 def _is_async(handler: Callable[..., Any]) -> bool:
@@ -223,7 +238,18 @@ def _dead_letters(verb: str, topics: tuple[str, ...], options: AnyOptions) -> st
     found = options.get("dead_letters")
     if found is not None and found in topics:
         raise ConfigError(
-            f"{verb}: dead_letters is one of its topics: {found}; a record that fails would come for ever"
+            f"{verb}: dead_letters is one of its topics: {found}; a record that fails would come for ever. "
+            "Name another topic, such as " + f"{found}.dlq"
+        )
+    return found
+
+
+def _output(verb: str, topics: tuple[str, ...], options: AnyOptions) -> str | None:
+    found = options.get("output")
+    if found is not None and found in topics:
+        raise ConfigError(
+            f"{verb}: output is one of its topics: {found}; what a handler returns would come to it again, for ever. "
+            "Name another topic; an OutputRecord may still name this one, record by record"
         )
     return found
 

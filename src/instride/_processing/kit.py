@@ -49,6 +49,8 @@ _STILL: Final = 3
 class _Records:
     """What a poll of the double returns."""
 
+    standing: Final = None
+
     def __init__(self, records: list[ConsumerRecord]) -> None:
         self._records = records
 
@@ -372,6 +374,7 @@ class ProcessorKit(Generic[K, V]):
             chance=lambda: 0.5,
             attention=lambda: None,
             wants_attention=lambda: False,
+            may_start=lambda: True,
             dead_letters=what.dead_letters,
             output=what.output,
             group=_GROUP,

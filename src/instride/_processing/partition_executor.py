@@ -5,7 +5,9 @@ Laws
 2. No more threads than `max_workers`, started when there is work, for all partitions together. A thread without work
    sleeps until it is woken; nothing is looked at again and again.
 3. The handler runs without the lock. From queued to started is one step under it.
-4. The threads are daemons: a handler that never ends keeps neither `drain` beyond its time-out nor the interpreter.
+4. Before a record is started, the lease is compared with the clock: in a process that was suspended, whose partitions
+   another member may have by now, nothing is started before a poll has told what was lost.
+5. The threads are daemons: a handler that never ends keeps neither `drain` beyond its time-out nor the interpreter.
 """
 
 from __future__ import annotations
@@ -17,8 +19,10 @@ from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar
 
 from instride import _arguments as arguments
+from instride._core.lease import Standing
+from instride._net.clock import now
 from instride._processing.partition_queues import PartitionQueues, Task
-from instride._run import stretches_of
+from instride._run import standing_of, stretches_of
 from instride.commits import CommitSnapshot
 from instride.errors import IllegalStateError
 from instride.ledger import TrackedRecord
@@ -84,7 +88,9 @@ class PartitionExecutor(Generic[R]):
             max_records=_positive(verb, "max_records", max_records),
             max_bytes=_positive(verb, "max_bytes", max_bytes),
             size=size or _payload_size,
+            may_start=self._may_start,
         )
+        self._standing: Standing | None = None
         # Re-entrant, since the garbage collector may run a user's finalizer anywhere, and that may call us.
         lock = threading.RLock()
         self._work = threading.Condition(lock)
@@ -100,17 +106,22 @@ class PartitionExecutor(Generic[R]):
     def submit(self, records: Iterable[R], *, lost: Iterable[tuple[str, int]] = ()) -> None:
         """Take a poll's records, once for each poll. Does not block.
 
+        records: what the poll returned, as it is (`ConsumerRecords`). Then nothing is started once the member may be
+        one no more, after a suspension of the process say, until the next poll has told what was lost. Of a list that
+        was made of it the executor does not know this.
+
         lost: what the same poll lost (`Consumer.lost_partitions`). The queues of these are dropped, `cancelled` is
         true of what is at work, and its results are ignored; `abandoned` names it.
         Raises ValueError where a partition's offsets do not rise (a record submitted twice), IllegalStateError
         after `drain`, or where a partition that `hold` had released goes on; then no record was taken.
         """
         batch = list(records)
-        stretches = stretches_of(records)
+        stretches, standing = stretches_of(records), standing_of(records)
         with self._work:
             if self._draining:
                 raise IllegalStateError("submit: this PartitionExecutor was drained; make another one")
             self._queues.submit(batch, lost, stretches)
+            self._standing = standing
             self._wake()
 
     def committable(self) -> CommitSnapshot:
@@ -265,6 +276,9 @@ class PartitionExecutor(Generic[R]):
             return f"PartitionExecutor({self._queues.started} started, {self._queues.queued} queued)"
 
     # -- threads
+
+    def _may_start(self) -> bool:
+        return self._standing is None or self._standing.holds(now())
 
     def _wake(self) -> None:
         """Let as many workers look for work as there are records queued, new ones too while there may be."""

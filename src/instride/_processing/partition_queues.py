@@ -10,7 +10,9 @@ Laws (rule 16 of docs/rebalance.md)
    started, for the gap, and for the commit of what is finished; for nothing else, so a partition without these is
    released: its queue is dropped.
 5. Behind a failed record nothing is started and no gap is waited for: it could not be committed.
-6. A record is known by partition, epoch, seek number and offset. What ends under an older one, or of a lost partition,
+6. While its owner says that it may not (`may_start`: the member may be one no more), nothing is started, and nobody
+   waits for a gap.
+7. A record is known by partition, epoch, seek number and offset. What ends under an older one, or of a lost partition,
    is ignored.
 """
 
@@ -113,7 +115,14 @@ class PartitionQueue(Generic[R]):
 class PartitionQueues(Generic[R]):
     """See the laws above. `queued` and `started` count records; `records` and `bytes` also those that failed."""
 
-    def __init__(self, *, max_records: int, max_bytes: int, size: Callable[[R], int]) -> None:
+    def __init__(
+        self,
+        *,
+        max_records: int,
+        max_bytes: int,
+        size: Callable[[R], int],
+        may_start: Callable[[], bool] = lambda: True,
+    ) -> None:
         self.ledger = OffsetLedger()
         self.queued = 0
         self.started = 0
@@ -123,6 +132,7 @@ class PartitionQueues(Generic[R]):
         self._max_records = max_records
         self._max_bytes = max_bytes
         self._size = size
+        self._may_start = may_start
         self._queues: dict[tuple[str, int], PartitionQueue[R]] = {}
         self._turns: OrderedDict[tuple[str, int], PartitionQueue[R]] = OrderedDict()
         self._held: dict[tuple[str, int], PartitionQueue[R]] = {}
@@ -236,7 +246,7 @@ class PartitionQueues(Generic[R]):
 
     def has_next(self) -> bool:
         """Whether something may be started; then it is of the first in `_turns`."""
-        while self._turns:
+        while self._turns and self._may_start():
             if next(iter(self._turns.values())).may_start():
                 return True
             self._turns.popitem(last=False)

@@ -6,7 +6,9 @@ Laws
 2. A poll that raised is followed by no `hold`: the next one continues it.
 3. An error that ends nothing (a partition's, a broker's) is logged, and the loop goes on; a fatal one, and a record
    that failed for good, stop it as `stop` does, and are raised at its end by whoever runs it.
-4. The end: nothing more is started, polls go on (with everything paused) until what was started is finished or
+4. In a process that was suspended, whose partitions another member may have by now, nothing is started before a poll
+   has told what was lost: `may_start` compares the lease with the clock.
+5. The end: nothing more is started, polls go on (with everything paused) until what was started is finished or
    the drain time-out is over; then the last commit, and the consumer is closed.
 """
 
@@ -19,11 +21,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeAlias
 from uuid import UUID
 
+from instride._core.lease import Standing
 from instride._processing.engine import Engine, Task
 from instride.commits import CommitEntry, CommitOutcome, CommitResult, CommitSnapshot
 from instride.consumer_records import ConsumerRecords
 from instride.errors import (
     ConsumerClosedError,
+    DeadLettersUnwrittenError,
     ForkedConsumerError,
     KafkaError,
     KafkaTimeoutError,
@@ -87,7 +91,8 @@ class Executor(Protocol):
 class Rounds(RebalanceListener):
     """One run of a processor. `stop` and `cancel` may come from any thread; the rest is the driver's.
 
-    guard: held around every call of the engine. clock: the seconds by which the engine is told the time.
+    guard: held around every call of the engine. clock: the seconds by which the engine is told the time. lease_clock:
+    the consumer's, which counts a suspended machine too; else the same.
     has_store: whether a database says where partitions begin, and not the group.
     error: what ended it (law 3), once it has ended. polled_at: when the newest poll returned.
     """
@@ -100,6 +105,7 @@ class Rounds(RebalanceListener):
         pace: Pace,
         guard: AbstractContextManager[object],
         clock: Callable[[], float],
+        lease_clock: Callable[[], float] | None = None,
         has_store: bool = False,
     ) -> None:
         self.error: BaseException | None = None
@@ -111,6 +117,8 @@ class Rounds(RebalanceListener):
         self._pace = pace
         self._guard = guard
         self._clock = clock
+        self._lease_clock = lease_clock or clock
+        self._standing: Standing | None = None
         self._has_store = has_store
         self._ask_store_at = clock()
         self._fresh: set[TopicPartition] = set()
@@ -149,6 +157,10 @@ class Rounds(RebalanceListener):
         else:
             self._is_called = self._stops or engine.failure is not None or engine.is_urgent() or engine.wants_resuming()
         return self._is_called
+
+    def may_start(self) -> bool:
+        """Whether the member is one still, as far as it can know; else the next poll tells. Under the guard."""
+        return self._standing is None or self._standing.holds(self._lease_clock())
 
     # -- the loop
 
@@ -193,6 +205,7 @@ class Rounds(RebalanceListener):
         with self._guard:  # in one step: nothing is started of what is to be revoked
             given_up = self._engine.submit(records, lost, records.stretches(), self.polled_at)
             delayed = self._engine.hold(to_be_revoked)
+            self._standing = records.standing
         self._held = bool(delayed)
         if delayed:
             yield Verb("delay_revoke", (delayed,), {"reason": self.waits_for})
@@ -432,9 +445,24 @@ class Rounds(RebalanceListener):
         with self._guard:
             return self._cancels or self._engine.is_at_rest() or self._clock() >= self._drain_until
 
+    def _fail_by_letters(self, unwritten: Sequence[Task]) -> None:
+        """A stop that leaves dead letters unwritten is no success: whoever looks at its end is to look at these."""
+        for task in unwritten:
+            why = type(task.letter_error).__name__
+            _logger.error("%s: its dead letter is still not written (%s); no commit covers it", _where(task), why)
+        if unwritten and self.error is None:
+            named = ", ".join(map(_where, unwritten[:3])) + (", ..." if len(unwritten) > 3 else "")
+            self.error = DeadLettersUnwrittenError(
+                f"stopped before {len(unwritten)} dead letters could be written, of {named}. No commit covers these "
+                "records: mend what keeps the letters from being written, and run the processor again"
+            )
+            self.error.__cause__ = unwritten[0].letter_error
+
     def _end(self) -> Verbs:
         with self._guard:
+            unwritten = self._engine.unwritten()
             given_up = self._engine.give_up()
+        self._fail_by_letters(unwritten)
         self._give_up(given_up, "the end")
         for _ in range(2):  # the first may be woken by a wakeup that came late
             try:
@@ -452,6 +480,10 @@ class Rounds(RebalanceListener):
             yield Verb("close", (), {"timeout": self._pace.close_timeout})
         except WakeupError:  # as above; the second close ends what the first began
             yield Verb("close", (), {"timeout": self._pace.close_timeout})
+
+
+def _where(task: Task) -> str:
+    return f"{task.lane.partition} at offset {task.offset}"
 
 
 def _since(task: Task) -> float:

@@ -22,6 +22,7 @@ from types import FrameType, TracebackType
 from typing import Any, Final, Self
 from uuid import UUID
 
+from instride._net.clock import now as lease_clock
 from instride._processing.async_store import AsyncDatabaseStore
 from instride._processing.attempts import Desk
 from instride._processing.dead_letters import ConfluentProduce, Produce
@@ -91,6 +92,7 @@ class RunningProcessor:
             pace=what.pace,
             guard=self._lock,
             clock=time.monotonic,
+            lease_clock=lease_clock,
             has_store=what.store is not None,
         )
         self._desk = Desk(
@@ -101,6 +103,7 @@ class RunningProcessor:
             chance=random.random,
             attention=self._consumer.wakeup,
             wants_attention=self._rounds.wants_attention,
+            may_start=self._rounds.may_start,
             dead_letters=what.dead_letters,
             output=what.output,
             group=settings["group_id"],

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from instride.errors.base import KafkaError
 
-__all__ = ["HandlerDiedError", "RecordTooLargeError", "StorePositionError"]
+__all__ = ["DeadLettersUnwrittenError", "HandlerDiedError", "RecordTooLargeError", "StorePositionError"]
+
+
+class DeadLettersUnwrittenError(KafkaError):
+    """A `Processor` was stopped while dead letters of its could not be written. What kept one of them is the cause.
+
+    No commit covers their records: whoever runs next, after a restart say, writes these letters.
+    """
+
+    retriable = True
 
 
 class HandlerDiedError(KafkaError):

@@ -502,6 +502,30 @@ def test_the_lease_of_a_new_membership_does_not_vouch_for_what_the_old_one_lost(
     assert script.lost_partitions() == {0}
 
 
+@pytest.mark.rule("16")
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_poll_speaks_for_the_membership_whose_losses_it_has_taken(moment: str) -> None:
+    """The loss and the next membership come just before the poll looks at the lease, or just after."""
+
+    def turn() -> None:
+        setattr(script.lease, moment, lambda: None)
+        script.lost(0)
+        script.lease.number, script.lease.expires = 1, script.now + 10
+
+    script = Script(lease=Hurried())
+    script.subscribe()
+    script.assigned(0)
+    script.fetched(0, 0, 5)
+    assert script.poll(limit=2) == [(0, 0, 2)]
+    former = script.machine.standing()
+    setattr(script.lease, moment, turn)
+    script.poll()
+    assert script.lost_partitions() == {0}
+    assert not former.holds(script.now)
+    script.poll()
+    assert script.machine.standing().holds(script.now)
+
+
 @pytest.mark.rule("membership")
 def test_what_was_lost_while_a_listener_ran_is_not_returned(listener: RecordingListener) -> None:
     script = Script()

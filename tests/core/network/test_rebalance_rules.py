@@ -768,3 +768,19 @@ def test_one_that_completes_though_reassigned_has_a_deadline_at_the_next_request
         if "OffsetCommit" in script.waits():
             script.committed(LOADING)
     assert [set(event.partitions) for event in script.take(Lost)] == [{tp(0)}]
+
+
+@pytest.mark.rule("16")
+def test_the_lease_of_the_next_membership_has_another_number(script: NetworkScript) -> None:
+    """Who works on records of the former one tells them apart by it, before a poll tells of the loss."""
+    script.member_of(1, 0)
+    former = script.lease.number
+    script.heartbeat(UNKNOWN_MEMBER_ID)
+    assert len(script.take(Lost)) == 1
+    assert not script.lease.holds(script.now)
+    script.rebalance(2, 0)
+    assert script.lease.holds(script.now)
+    assert script.lease.number == former + 1
+    script.heartbeat(REBALANCE_IN_PROGRESS)
+    script.rebalance(3, 0)
+    assert script.lease.number == former + 1, "a rebalance ends no membership"

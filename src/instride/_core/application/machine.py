@@ -33,7 +33,7 @@ from instride._core.events import (
     Resume,
     Wakeup,
 )
-from instride._core.lease import Lease
+from instride._core.lease import Lease, Standing
 from instride._core.metrics.meters import NOTHING_BUFFERED, Buffered, NetworkMeter
 from instride._core.metrics.snapshot import metrics
 from instride._core.ownership import RebalanceProtocol
@@ -171,6 +171,10 @@ class ApplicationMachine:
 
     def to_be_revoked(self) -> frozenset[TopicPartition]:
         return self._state.lists.to_be_revoked()
+
+    def standing(self) -> Standing:
+        """For whoever starts work on what the last poll returned, beside the polls."""
+        return self._state.standing
 
     def lost(self) -> frozenset[TopicPartition]:
         return self._state.lists.lost()

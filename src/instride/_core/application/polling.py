@@ -60,6 +60,7 @@ from instride._core.events import (
     Revoked,
     UnreadablePartitions,
 )
+from instride._core.lease import Standing
 from instride.errors import WakeupError
 from instride.records import TopicPartition
 
@@ -166,8 +167,11 @@ class Poller:
         return min(next_auto_commit(self._state), next_retry(self._state.lists.failing.those()))
 
     def _look(self, now: float) -> bool:
-        """At the lease, then at the queue (law 6). Whether the lease holds."""
+        """At the lease, then at the queue (law 6): the losses of all memberships before it are in that. Whether the
+        lease holds."""
         state = self._state
+        if state.lease.number != state.standing.number:
+            state.standing = Standing(state.lease, state.lease.number)
         holds = state.lease.holds(now)
         state.ownership_view.now = now
         drain(state)

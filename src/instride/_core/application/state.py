@@ -14,7 +14,7 @@ from instride._core.application.ownership_view import OwnershipView
 from instride._core.application.partition import OwnedPartition
 from instride._core.application.revoke_lists import RevokeLists
 from instride._core.events import ApplicationEvent, BackgroundEvent, CallCompleted
-from instride._core.lease import Lease
+from instride._core.lease import Lease, Standing
 from instride._core.ownership import RebalanceProtocol
 from instride.commits import CommitEntry
 from instride.config import ConsumerConfig
@@ -42,6 +42,7 @@ class ApplicationState:
     send: hands an application event to the network side; as an append of a deque it is interrupted nowhere.
     wake: called after it, so that what was sent is taken soon.
     on_commit: hears of every offset that was committed, when the response is taken; may not raise.
+    standing: of the poll that is under way, or of the last one.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class ApplicationState:
         self.send = send
         self._wake = wake
         self.lease = lease
+        self.standing = Standing(lease, lease.number)
         self.ownership_view = OwnershipView()
         self.lists = RevokeLists(protocol, self.ownership_view)
         self.inbox = Inbox()

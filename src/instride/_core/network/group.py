@@ -183,6 +183,7 @@ class Membership:
         self.alive_at = float("-inf")
         self.well_at = float("-inf")
         self.last_polled = float("inf")
+        self._ended = False
 
     @property
     def polls_until(self) -> float:
@@ -245,6 +246,7 @@ class Membership:
     def end(self, *, forget_id: bool) -> None:
         """Law 1."""
         self.number += 1
+        self._ended = True
         self.requesting = self.wants_join = self.rejoin_requested = self.unheard = False
         self.generation = -1
         if forget_id:
@@ -255,6 +257,9 @@ class Membership:
         """Law 3. What is pending counts only from turn to turn, and while heartbeats get through: a process that was
         suspended, or is cut off, does not know whether it still is a member, though its Join or Sync looks pending."""
         before = self._lease.expires
+        if self._ended and self.generation >= 0:
+            self._ended = False
+            self._lease.number += 1
         unsent = self.requesting and not self._coordinator.join_in_flight()
         pending = self.request_pending and not unsent
         if not self.subscribed:

@@ -11,7 +11,9 @@ from collections.abc import Callable, Collection, Generator
 from typing import TYPE_CHECKING, Any
 
 from instride._core.application.calls import Wait
+from instride._core.lease import Standing
 from instride._processing.partition_queues import PartitionQueues, Task
+from instride.consumer_records import ConsumerRecords
 from instride.errors import TransportError, WakeupError
 from instride.ledger import OffsetLedger
 from instride.records import ConsumerRecord, TopicPartition
@@ -31,14 +33,19 @@ class QueuedWork:
 
     def __init__(self, member: Member) -> None:
         self.queues: PartitionQueues[ConsumerRecord] = PartitionQueues(
-            max_records=member.plan.most_in_flight, max_bytes=1 << 40, size=lambda _: 1
+            max_records=member.plan.most_in_flight, max_bytes=1 << 40, size=lambda _: 1, may_start=self._may_start
         )
+        self._standing: Standing | None = None
         self._member = member
         self._running = 0
         self._next: dict[TopicPartition, tuple[int, int]] = {}
 
-    def submit(self, records: Iterable[ConsumerRecord], lost: Collection[TopicPartition]) -> None:
+    def _may_start(self) -> bool:
+        return self._standing is None or self._standing.holds(self._member.process.scheduler.now)
+
+    def submit(self, records: ConsumerRecords, lost: Collection[TopicPartition]) -> None:
         self.queues.submit(records, lost)
+        self._standing = records.standing
         for record in records:
             tp = record.topic_partition
             if self._next.get(tp, (-1, 0))[0] != record.epoch:

@@ -69,12 +69,12 @@ class SimulatedConsumer:
     ) -> Generator[Wait, float, ConsumerRecords]:
         immediate = self._config.revoke_mode == "immediate"
         deliveries = yield from self._poll(timeout, immediate=immediate, limit=limit, read=read)
-        return ConsumerRecords(deliveries)
+        return ConsumerRecords(deliveries, self._application.standing())
 
     def poll_changes(self, *, timeout: float) -> Generator[Wait, float, Changes]:
         deliveries = yield from self._poll(timeout, immediate=False)
         return Changes(
-            records=ConsumerRecords(deliveries),
+            records=ConsumerRecords(deliveries, self._application.standing()),
             to_be_revoked=self._application.to_be_revoked(),
             lost=self._application.lost(),
         )
