@@ -715,7 +715,7 @@ class Fetcher:
             self._wait_until(assigned, assigned.backoff.ready_at)
             return None
         if leader is None:
-            assigned.backoff.failed(now)
+            assigned.hold_back(now)
             self._wait_until(assigned, assigned.backoff.ready_at)
             self._cluster.miss(assigned.partition, now)
             self._context.touch()
@@ -972,7 +972,7 @@ class Fetcher:
         if fetched.error:
             assigned.fetch_error = name_of_code(fetched.error)
             if self._was_follower(node_id, assigned) and fetched.error == ErrorCode.OFFSET_OUT_OF_RANGE:
-                assigned.backoff.failed(now)  # or a leader that names it again each time would make us spin
+                assigned.hold_back(now)  # or a leader that names it again each time would make us spin
                 return  # law 7: the leader knows better
             self._partition_failed(assigned, fetched.error, now)
             return
@@ -998,7 +998,7 @@ class Fetcher:
             assigned.replica = (node_id, now + self._context.config.metadata_max_age)
             return
         self._cluster.refresh()
-        assigned.backoff.failed(now)
+        assigned.hold_back(now)
 
     def _was_follower(self, node_id: int, assigned: AssignedPartition) -> bool:
         """Whether the follower that was named has failed. It is not asked again before the leader names it again."""
@@ -1123,7 +1123,7 @@ class Fetcher:
             self._positions.fail(assigned, error)
             return
         assigned.corrupt_at = assigned.offset
-        assigned.backoff.failed(now)
+        assigned.hold_back(now)
         self._context.log(
             logging.WARNING, f"fetching {assigned.partition} at offset {assigned.offset} once more: {error}"
         )
@@ -1136,12 +1136,12 @@ class Fetcher:
         elif code in _STALE_METADATA:
             self._cluster.refused(assigned.partition, code)
             self._cluster.refresh()
-            assigned.backoff.failed(now)
+            assigned.hold_back(now)
         elif code == ErrorCode.CORRUPT_MESSAGE:
             self._corrupt(assigned, error, now)
         elif code in _RETRY:
             self._cluster.refused(assigned.partition, code)
-            assigned.backoff.failed(now)
+            assigned.hold_back(now)
         elif code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
             why = f"not authorised to read topic {assigned.partition.topic!r}: it needs Read"
             self._positions.fail(assigned, TopicAuthorizationFailedError(why))

@@ -236,7 +236,7 @@ class Positions:
         self._cluster.refresh()
         if code == ErrorCode.UNKNOWN_SERVER_ERROR:
             self._context.log(logging.WARNING, str(error))
-            assigned.backoff.failed(now)
+            assigned.hold_back(now)
         else:
             self._retry_or_fail(assigned, error, now)
 
@@ -299,7 +299,7 @@ class Positions:
 
     def _judge_range(self, assigned: AssignedPartition, start: int, end: int, now: float) -> None:
         """Laws 8 and 9."""
-        assigned.doubt.failed(now)
+        assigned.doubt_range(now)
         if not start <= assigned.offset <= end:
             self._out_of_range(assigned, start, end)
             return
@@ -325,8 +325,8 @@ class Positions:
     def _validate(self, now: float) -> float:
         version, table = self._cluster.version, self._assigned()
         known, self.metadata_version = self.metadata_version, version
-        for assigned in table.unchecked() if version == known else list(table.values()):
-            assigned.checked = version
+        unchecked = table.take_unchecked()
+        for assigned in unchecked if version == known else list(table.values()):
             self._compare_with_metadata(assigned)
         wake, ready = float("inf"), []
         for assigned in self._in_phase(Phase.VALIDATE):
@@ -398,7 +398,7 @@ class Positions:
             self._context.log(logging.INFO, f"validating {assigned.partition} failed: {error_for_code(end.error)}")
             self._cluster.refused(assigned.partition, end.error)
             self._cluster.refresh()
-            assigned.backoff.failed(now)
+            assigned.hold_back(now)
         elif end.leader_epoch < 0 or end.end_offset < 0:
             self._truncated(assigned, None)
         elif end.end_offset < assigned.offset:
@@ -494,7 +494,7 @@ class Positions:
 
     def _retry_or_fail(self, assigned: AssignedPartition, error: object, now: float) -> None:
         if _is_passing(error):
-            assigned.backoff.failed(now)
+            assigned.hold_back(now)
         else:
             self.fail(assigned, error if isinstance(error, Exception) else TypeError(repr(error)))
 
@@ -543,7 +543,7 @@ class Positions:
         """Law 2. They may be requested again."""
         current = unchanged(self._assigned(), fences)
         for assigned in current:
-            assigned.asking = False
+            assigned.answered()
         return current
 
 
@@ -566,7 +566,7 @@ def note_fetch(table: Mapping[TopicPartition, AssignedPartition], fences: Fences
 def _requested(partitions: list[AssignedPartition]) -> Fences:
     """They are requested now, as they are."""
     for assigned in partitions:
-        assigned.asking = True
+        assigned.ask()
     return {assigned.partition: assigned.fence for assigned in partitions}
 
 
