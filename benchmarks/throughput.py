@@ -76,6 +76,7 @@ def main(arguments: list[str]) -> dict[str, object]:
                 runs = {name: [] for name in commands}
                 for name, run in rounds(commands, task, chosen.rounds):
                     runs[name].append(run)
+            runs = {name: mine for name, mine in runs.items() if mine}
             show(case, runs)
             results[case] = runs
     return results
@@ -137,6 +138,9 @@ def rounds(commands: dict[str, Reader], task: Task, count: int) -> Iterator[tupl
             name = names[(place + number) % len(names)]
             load = ForeignLoad()
             done = subprocess.run(commands[name](task), capture_output=True, text=True, timeout=600, check=False)
+            if "UnsupportedCodecError" in done.stderr:
+                print(f"{name} is not measured: {done.stderr.splitlines()[-1]}", file=sys.stderr)
+                continue
             if done.returncode:
                 raise SystemExit(f"{name}: {done.stderr}")
             run: Run = json.loads(done.stdout.splitlines()[-1])
