@@ -1,4 +1,4 @@
-"""`python -m benchmarks [throughput|groups|processor|processors|decoder|canned|spark|pipeline]`: one, or all.
+"""`python -m benchmarks [throughput|groups|processor|processors|decoder|assignors|canned|spark|pipeline]`: one, or all.
 
 Results go to bench-output/.
 """
@@ -35,7 +35,10 @@ def main() -> None:
     if not chosen or chosen == ["pipeline"]:
         results["pipeline"] = spark_pipeline.main(options)
     if not chosen or chosen == ["decoder"]:
+        options = options or ["--codec", "none", "lz4", "zstd", "snappy"]
         subprocess.run([sys.executable, "-m", "benchmarks.decoder", *options], check=True)
+    if not chosen or chosen == ["assignors"]:
+        subprocess.run([sys.executable, "-m", "benchmarks.assignors"], check=True)
     OUTPUT.mkdir(exist_ok=True)
     path = OUTPUT / f"{time.strftime('%Y%m%d-%H%M%S')}.json"
     path.write_text(json.dumps(results, indent=2))

@@ -1,11 +1,17 @@
-"""Each assignor at 1,000 members and 100,000 partitions, with racks and without: `python -m benchmarks.assignors`.
+"""Each assignor at 1,000 members and 100,000 partitions, with racks and without: `python -m benchmarks assignors`.
 
-Half of the members own what a first round gave them; the other half joins. CPU seconds of one assignment.
+Half of the members own what a first round gave them; the other half joins. CPU seconds of one assignment. Below each
+row of ours is Java's on the same input, the best of five in one process: its compilers then know the code. What Java's
+garbage collector does beside it is not in its figures.
 """
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 from instride._core.assignors.assignor import ClusterView, MemberSubscription
 from instride._core.assignors.selection import pick_assignors
@@ -33,7 +39,23 @@ def member(
     )
 
 
+def of_java() -> dict[str, list[float]]:
+    """Of each assignor the same four figures; none where there is no Java."""
+    from instride.testing import find_java, find_kafka
+
+    source = str(Path(__file__).parent / "peers" / "Assignors.java")
+    told = map(str, (MEMBERS, PARTITIONS, RACKS))
+    command = [str(find_java().path), "-Xmx2g", "-cp", find_kafka().class_path, source, *told]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        print(f"Java's are not measured: {done.stderr.strip()[-300:]}", file=sys.stderr)
+        return {}
+    found: dict[str, list[float]] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
 def main() -> None:
+    java = of_java()
     print(f"{'CPU seconds':24}{'1 topic':>10}{'racks':>10}{'100 topics':>12}{'racks':>10}")
     for name in ("range", "roundrobin", "sticky", "cooperative-sticky"):
         (assignor,) = pick_assignors((name,))
@@ -50,7 +72,13 @@ def main() -> None:
                 start = time.process_time()
                 assignor.assign(view, group)
                 figures.append(time.process_time() - start)
-        print(f"{name:24}{figures[0]:10.2f}{figures[1]:10.2f}{figures[2]:12.2f}{figures[3]:10.2f}", flush=True)
+        show(name, figures)
+        if name in java:
+            show("  Java's", java[name])
+
+
+def show(name: str, figures: list[float]) -> None:
+    print(f"{name:24}{figures[0]:10.2f}{figures[1]:10.2f}{figures[2]:12.2f}{figures[3]:10.2f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,12 @@
 Each run of a case is a process of its own; cases take turns, round by round; the table shows medians. The first fifth
 of the rows is warm-up and counts for nothing.
 
+A case of memory shows how much the process took at most over what it had before it was assigned its partitions, while
+nobody polls for 5 s, while one of twelve partitions is paused and full, and with batches that decompress to many times
+their size. The bound is 1.25 `fetch_buffer_bytes` and 32 MB.
+
+"start-up" is what importing instride and making the first consumer take; the cases of assigning are without it.
+
 CPU s/M: user and system seconds of the client for a million rows. faults/M: pages that were touched first. A run beside
 which other work took more than 5 % of the machine is void; the table says so.
 """
@@ -11,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import socket
 import ssl
 import statistics
@@ -22,6 +29,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
+from pathlib import Path
 
 from benchmarks.batches import Log, batch
 from benchmarks.canned_broker import TOPIC, canned_broker, certificates
@@ -56,6 +64,13 @@ CASES: dict[str, tuple[Log, str, int]] = {
     "arrow, 12 of 10000": (Log(partitions=10_000), "arrow", -1),
     "arrow, zstd": (Log(codec="zstd"), "arrow", -1),
     "arrow, lz4": (Log(codec="lz4"), "arrow", -1),
+    "arrow, snappy": (Log(codec="snappy"), "arrow", -1),
+    "arrow, 1 partition": (Log(partitions=1, hot=1), "arrow", -1),
+    "records, 1 partition": (Log(partitions=1, hot=1), "records", -1),
+    "memory, poller stopped": (Log(), "memory-stopped", -1),
+    "memory, one slow of 12": (Log(), "memory-slow", -1),
+    "memory, zstd": (Log(size=1000, rows=1000, codec="zstd"), "memory", -1),
+    "start-up": (Log(), "start", -1),
     "idle, 100": (Log(partitions=100, hot=0), "idle", -1),
     "idle, 10000": (Log(partitions=10_000, hot=0), "idle", -1),
     "assign, 10000": (Log(partitions=10_000, hot=1), "assign", -1),
@@ -117,7 +132,9 @@ def _show(runs: dict[str, list[dict[str, float]]]) -> None:
         rows = middle("rows")
         void = sum(each["foreign"] > FOREIGN_MOST for each in found)
         remark = f"  void: other work beside {void} of {len(found)}" if void else ""
-        if rows:
+        if "over start MB" in found[0]:
+            print(f"{name:24}{middle('over start MB'):10.1f} MB over start; bound {middle('bound MB'):.1f}{remark}")
+        elif rows:
             cpu = sorted(each["cpu"] / each["rows"] * 1e6 for each in found)
             print(
                 f"{name:24}{rows / middle('seconds') / 1e6:10.2f}{statistics.median(cpu):10.3f}{cpu[0]:10.3f}"
@@ -192,8 +209,12 @@ def _client(form: str, limit: int, rows: int, port: int, log: Log) -> dict[str, 
         return _read(_drain(port, log), rows)
     if form == "assign":
         return _time_assign(port, log)
+    if form == "start":
+        return _start_up(port)
     if form == "alone":
         return _read(iter(lambda: _handled(range(500)), None), rows)
+    if form.startswith("memory"):
+        return _memory(port, log, rows, form)
     consumer = _consumer(port, limit, log)
     if form == "idle":
         return _idle(consumer)
@@ -209,14 +230,52 @@ def _client(form: str, limit: int, rows: int, port: int, log: Log) -> dict[str, 
 
 def _time_assign(port: int, log: Log) -> dict[str, float]:
     """Until the first record comes, of a partition whose position is found with all others."""
-    import instride  # noqa: F401 - start-up is not measured
-
+    _start_up(port)
     meter = Meter()
     consumer = _consumer(port, -1, log)
     called = time.perf_counter()
     while not consumer.poll(timeout=1.0):  # type: ignore[attr-defined]
         pass
     return {**meter.read(0), "after the call": time.perf_counter() - called}
+
+
+def _start_up(port: int) -> dict[str, float]:
+    """The first consumer imports what instride itself does without, as the schemas of the messages."""
+    meter = Meter()
+    from instride import Consumer
+
+    Consumer(bootstrap_servers=f"127.0.0.1:{port}").close(timeout=0)
+    return meter.read(0)
+
+
+def _memory(port: int, log: Log, rows: int, form: str) -> dict[str, float]:
+    """How much memory this process took at most, over what it had with everything imported."""
+    import pyarrow as pa  # noqa: F401 - what it takes is not the consumer's
+
+    from instride import ConsumerConfig, TopicPartition
+
+    _start_up(port)
+    before = _resident_mb()
+    most, seen, until = before, 0, time.perf_counter() + 60
+    consumer = _consumer(port, -1, log)
+    while seen < rows and time.perf_counter() < until:
+        records = consumer.poll(timeout=1.0)  # type: ignore[attr-defined]
+        if records and form == "memory-slow" and not seen:
+            consumer.pause(TopicPartition(TOPIC, 0))  # type: ignore[attr-defined]
+        seen += _arrow(records)
+        del records
+        if seen and form == "memory-stopped":
+            until = 0.0
+            for _ in range(50):
+                time.sleep(0.1)
+                most = max(most, _resident_mb())
+        most = max(most, _resident_mb())
+    buffer = ConsumerConfig(bootstrap_servers="none:9092").fetch_buffer_bytes
+    return {"rows": seen, "seconds": 0.0, "over start MB": most - before, "bound MB": 1.25 * buffer / (1 << 20) + 32}
+
+
+def _resident_mb() -> float:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
 
 
 def _idle(consumer: object) -> dict[str, float]:
@@ -269,6 +328,4 @@ if __name__ == "__main__":
     told["log"] = Log(**told["log"])
     print(json.dumps(_client(**told)), flush=True)
     sys.stdout.flush()
-    import os
-
     os._exit(0)  # without waiting for what is under way

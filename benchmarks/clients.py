@@ -79,7 +79,7 @@ def _confluent(task: Task, *, tuned: bool, crc: bool = False) -> Iterator[int]:
         yield sum(1 for message in consumer.consume(10_000, 1.0) if (message.key(), message.value()))
 
 
-def _kafka_python(task: Task) -> Iterator[int]:
+def _kafka_python(task: Task, *, crc: bool = True) -> Iterator[int]:
     from kafka import KafkaConsumer, TopicPartition
 
     consumer = KafkaConsumer(
@@ -89,13 +89,14 @@ def _kafka_python(task: Task) -> Iterator[int]:
         max_partition_fetch_bytes=task.partition_bytes,
         fetch_max_bytes=task.fetch_bytes,
         max_poll_records=10_000,
+        check_crcs=crc,
     )
     consumer.assign([TopicPartition(task.topic, number) for number in range(task.partitions)])
     while True:
         yield sum(len(records) for records in consumer.poll(timeout_ms=1000).values())
 
 
-async def _aiokafka(task: Task) -> AsyncIterator[int]:
+async def _aiokafka(task: Task, *, crc: bool) -> AsyncIterator[int]:
     from aiokafka import AIOKafkaConsumer, TopicPartition
 
     consumer = AIOKafkaConsumer(
@@ -104,6 +105,7 @@ async def _aiokafka(task: Task) -> AsyncIterator[int]:
         enable_auto_commit=False,
         max_partition_fetch_bytes=task.partition_bytes,
         fetch_max_bytes=task.fetch_bytes,
+        check_crcs=crc,
     )
     await consumer.start()
     consumer.assign([TopicPartition(task.topic, number) for number in range(task.partitions)])
@@ -137,8 +139,10 @@ CLIENTS: dict[str, Callable[[Task], Iterator[int]]] = {
     "confluent-kafka, CRC too": lambda task: _confluent(task, tuned=True, crc=True),
     "confluent-kafka, at defaults": lambda task: _confluent(task, tuned=False),
     "kafka-python": _kafka_python,
+    "kafka-python, without CRC": lambda task: _kafka_python(task, crc=False),
 }
-"""The blocking ones. Beside them there are "aiokafka", and in processes that are not Python "Java" and "franz-go"."""
+"""The blocking ones. Beside them there are "aiokafka" (also without CRC), and in processes that are not Python "Java"
+(also without CRC) and "franz-go". instride and franz-go always check it."""
 
 
 class Window:
@@ -167,17 +171,17 @@ class Window:
         return None
 
 
-async def _read_awaiting(task: Task) -> dict[str, float]:
+async def _read_awaiting(task: Task, *, crc: bool) -> dict[str, float]:
     window = Window(task)
-    async for rows in _aiokafka(task):
+    async for rows in _aiokafka(task, crc=crc):
         if found := window.read(rows):
             return found
     raise AssertionError("the client ended by itself")
 
 
 def read(name: str, task: Task) -> dict[str, float]:
-    if name == "aiokafka":
-        return asyncio.run(_read_awaiting(task))
+    if name.startswith("aiokafka"):
+        return asyncio.run(_read_awaiting(task, crc=name == "aiokafka"))
     window = Window(task)
     for rows in CLIENTS[name](task):
         if found := window.read(rows):

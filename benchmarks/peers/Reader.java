@@ -24,6 +24,7 @@ public class Reader {
         settings.put("max.poll.records", "10000");
         settings.put("max.partition.fetch.bytes", told[7]);
         settings.put("fetch.max.bytes", told[8]);
+        settings.put("check.crcs", told[9].toLowerCase());
         List<TopicPartition> partitions = new ArrayList<>();
         for (int number = 0; number < Integer.parseInt(told[6]); number++) {
             partitions.add(new TopicPartition(told[1], number));

@@ -55,7 +55,7 @@ def _the_deadline_is_ignored(patch: pytest.MonkeyPatch) -> None:
 
 def _epochs_stay(patch: pytest.MonkeyPatch) -> None:
     def new(assignment: Any, partition: Any, epoch: int) -> AssignedPartition:
-        return AssignedPartition(partition, epoch, assignment._context.backoff(), assignment._context.backoff())
+        return AssignedPartition(partition, epoch, assignment._context.backoff)
 
     def assign(assignment: Any, partitions: Any) -> None:
         assignment._newest_epoch = 0

@@ -64,6 +64,7 @@ __all__ = [
     "Pause",
     "Polled",
     "Positioned",
+    "PositionsFound",
     "Resume",
     "RevocationRequested",
     "Revoked",
@@ -429,6 +430,13 @@ class Positioned:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PositionsFound:
+    """One response told where several partitions begin: of an assignment thousands may."""
+
+    positions: tuple[Positioned, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Fetched:
     """Records, or none where only the position moves (control and aborted batches). next_offset: after them.
 
@@ -526,6 +534,7 @@ BackgroundEvent = (
     | Revoked
     | Noticed
     | Positioned
+    | PositionsFound
     | Fetched
     | PartitionFailed
     | PartitionRecovered

@@ -24,6 +24,7 @@ from instride._core.events import (
     Noticed,
     PartitionFailed,
     Positioned,
+    PositionsFound,
     Reassigned,
     RevocationRequested,
     Revoked,
@@ -87,8 +88,9 @@ class Tap(Observer):
                 self._say("first fetch", began.partition, began.epoch)
             case CommitsSettled():
                 self._say("settled", _pairs(event.partitions))
-            case Positioned():
-                self._say("positioned", event.partition, event.epoch, event.offset)
+            case Positioned() | PositionsFound():
+                for each in event.positions if isinstance(event, PositionsFound) else (event,):
+                    self._say("positioned", each.partition, each.epoch, each.offset)
             case CallCompleted() | CallsCompleted():
                 self._completed(event)
             case PartitionFailed() if isinstance(event.error, OffsetOutOfRangeError):

@@ -29,6 +29,7 @@ from instride._core.events import (
     PartitionFailed,
     PartitionRecovered,
     Positioned,
+    PositionsFound,
     Reassigned,
     RevocationRequested,
     Revoked,
@@ -70,6 +71,8 @@ def _apply(state: ApplicationState, event: BackgroundEvent) -> list[Write]:
     match event:
         case Fetched() | Positioned() | PartitionFailed() | PartitionRecovered() | DropBuffered():
             return _data(state, event)
+        case PositionsFound():
+            return [write for each in event.positions for write in _data(state, each)]
         case Lost() | RevocationRequested() | Reassigned() | Assigned() | CommitsSettled() | Revoked():
             return _waiting(state, event)
         case DeadlineMoved():
@@ -83,10 +86,9 @@ def _apply(state: ApplicationState, event: BackgroundEvent) -> list[Write]:
             return [(setattr, inbox, "woken", True)]
         case Noticed():
             state.ownership_view.noticed(event.event)
-        case CallCompleted():
-            return [(inbox.completed.append, event)]
-        case CallsCompleted():
-            return [(inbox.completed.extend, event.calls)]
+        case CallCompleted() | CallsCompleted():
+            calls = event.calls if isinstance(event, CallsCompleted) else (event,)
+            return [(inbox.completed.extend, calls)]
         case LeaseRenewed():
             pass  # it only wakes: the lease itself is compared
         case _:

@@ -9,26 +9,29 @@ Laws of one partition (`AssignedPartition`)
 4. `undecoded` is what came from `offset` on and waits for capacity to be decoded, part after part without a gap; what
    ends a fetch number drops it, and so does another leader, whose log may be another one.
 5. Each attribute that is set puts the partition into `changed`: so the parts of the machine look at what has changed,
-   and at nothing else.
+   and at nothing else. Where several are set together one note is enough; `asking` of one whose next offset is not
+   known (law 1) changes nothing for anybody, so nobody is told.
 6. A failed partition (FAILED, `trouble`) is tried again from the phase in which it failed, after a back-off that grows
    until it succeeds; one whose error no time mends (`trouble` is None) waits for a seek.
 
 Laws of the table (`AssignedPartitions`)
 T1. A turn costs by what has changed: no part of the machine walks over all partitions in each turn. The next question
-    to the table counts what is in `changed`.
+    to the table counts what is in `changed`, each once, however often it changed.
 T2. A partition without demand has no share of the buffer: it is at its end, and nothing of it is buffered.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
+from itertools import repeat
 from typing import TypeVar
 from uuid import UUID
 
 from instride._core.events import COMMITTED, EARLIEST, SetPosition
-from instride._core.network.connections import Backoff
+from instride._core.network.connections import NO_FAILURE, Backoff, NoFailure
 from instride._core.ownership import Ownership
 from instride._wire.api import NO_TOPIC_ID
 from instride._wire.chunk import UndecodedRecords
@@ -90,11 +93,14 @@ class AssignedPartition:
     """Not thread-safe: the network machine owns it."""
 
     changed: dict[AssignedPartition, None]
+    unchecked: dict[AssignedPartition, None]
     partition: TopicPartition
     epoch: int
-    backoff: Backoff
+    # Made when it first fails: most partitions never do.
+    backoff: Backoff | NoFailure
     # Between two looks whether its offset is out of range. Only records behind `doubted` end its growth.
-    doubt: Backoff
+    doubt: Backoff | NoFailure
+    new_backoff: Callable[[], Backoff]
     # Ownership
     state: Ownership
     deadline: float
@@ -125,8 +131,7 @@ class AssignedPartition:
     reset_from: int | None
     # Where to fetch instead of the leader (KIP-392): a node, and until when.
     replica: tuple[int, float] | None
-    # The metadata's version in which leader and topic were last compared, and the leader epoch it is valid under.
-    checked: int
+    # The leader epoch under which its position is valid.
     validated: int
     # Which topic it is, how often that has changed, and up to which seek number offsets are of an older one.
     topic_id: UUID
@@ -138,7 +143,7 @@ class AssignedPartition:
     unreadable: bool
     records: int
     nbytes: int
-    kept: list[Kept]
+    kept: list[Kept] | None
     kept_bytes: int
     # Under which fetch number the application was asked to drop what is buffered; -1: it was not asked.
     drop_asked: int
@@ -149,7 +154,6 @@ class AssignedPartition:
         "asking",
         "backoff",
         "changed",
-        "checked",
         "corrupt_at",
         "deadline",
         "doubt",
@@ -166,6 +170,7 @@ class AssignedPartition:
         "leader_epoch",
         "listener_done",
         "nbytes",
+        "new_backoff",
         "offset",
         "partition",
         "paused",
@@ -183,6 +188,7 @@ class AssignedPartition:
         "topic_id",
         "topic_number",
         "trouble",
+        "unchecked",
         "undecoded",
         "unreadable",
         "validated",
@@ -192,15 +198,17 @@ class AssignedPartition:
         self,
         partition: TopicPartition,
         epoch: int,
-        backoff: Backoff,
-        doubt: Backoff,
+        new_backoff: Callable[[], Backoff],
         changed: dict[AssignedPartition, None] | None = None,
+        unchecked: dict[AssignedPartition, None] | None = None,
     ) -> None:
-        """changed: of the table that it will be in."""
-        own = {"partition": partition, "epoch": epoch, "backoff": backoff, "doubt": doubt, "kept": []}
+        """changed, unchecked: of the table that it will be in."""
+        _set(self, "partition", partition)
+        _set(self, "epoch", epoch)
+        _set(self, "new_backoff", new_backoff)
         _set(self, "changed", {} if changed is None else changed)
-        for name, value in (*_AT_FIRST, *own.items()):
-            _set(self, name, value)  # one note of all of it is enough
+        _set(self, "unchecked", {} if unchecked is None else unchecked)
+        deque(map(_set, repeat(self), _NAMES_AT_FIRST, _VALUES_AT_FIRST), maxlen=0)  # a loop in C
         self.changed[self] = None
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -251,9 +259,8 @@ class AssignedPartition:
         self.reset_from = event.reset_from
         if not event.keeps_buffer:
             self.reset_number = event.fetch_number
-            self.records = self.nbytes = 0
-            self.kept.clear()
-            self.kept_bytes = 0
+            self.records = self.nbytes = self.kept_bytes = 0
+            self.kept = None
         if event.reset_from is None:
             self.doubted = -1
         self.corrupt_at = -1
@@ -273,17 +280,40 @@ class AssignedPartition:
         if trouble is not None:
             trouble.failed(now)
 
+    def hold_back(self, now: float) -> None:
+        """What was tried of it failed: nothing is tried again before its back-off is over."""
+        if isinstance(self.backoff, NoFailure):
+            _set(self, "backoff", self.new_backoff())
+        assert isinstance(self.backoff, Backoff)
+        self.backoff.failed(now)
+
+    def doubt_range(self, now: float) -> None:
+        """Its offset was looked up, since it was called out of range: the next look waits longer."""
+        if isinstance(self.doubt, NoFailure):
+            _set(self, "doubt", self.new_backoff())
+        assert isinstance(self.doubt, Backoff)
+        self.doubt.failed(now)
+
+    def ask(self) -> None:
+        """A request about its position leaves: no other one before its response is there. Law 5."""
+        _set(self, "asking", True)
+
+    def answered(self) -> None:
+        _set(self, "asking", False)
+
     def try_again(self) -> None:
         """Law 6. The trouble is over when that succeeds, and not before."""
         self.phase, self.asking = self.failed_in, False
 
     def find_offset(self, timestamp: int) -> None:
         """timestamp: EARLIEST, LATEST or BY_DURATION."""
-        self.phase, self.timestamp = Phase.FIND_OFFSET, timestamp
+        _set(self, "timestamp", timestamp)
+        self.phase = Phase.FIND_OFFSET
 
     def in_range(self, end: int) -> None:
         """The log reaches to `end`, and has the next offset. The leader may have changed meanwhile."""
-        self.phase, self.known_end, self.checked = Phase.FETCHING, end, -1
+        self.phase, self.known_end = Phase.FETCHING, end
+        self.unchecked[self] = None
 
     def other_topic(self) -> None:
         """The topic of this name is another one now: what is known of the log is void."""
@@ -295,8 +325,12 @@ class AssignedPartition:
 
     def _at(self, offset: int, leader_epoch: int) -> None:
         """To be checked against the leader before it is fetched."""
-        self.phase, self.offset, self.leader_epoch = Phase.FETCHING, offset, leader_epoch
-        self.checked = self.validated = self.known_end = -1
+        _set(self, "offset", offset)
+        _set(self, "leader_epoch", leader_epoch)
+        _set(self, "validated", -1)
+        _set(self, "known_end", -1)
+        self.phase = Phase.FETCHING
+        self.unchecked[self] = None
 
     def found(self, offset: int, leader_epoch: int) -> None:
         self._at(offset, leader_epoch)
@@ -317,6 +351,9 @@ class AssignedPartition:
         self.records += records
         self.nbytes += nbytes
         self.kept_bytes += kept
+        if self.kept is None:
+            _set(self, "kept", [])
+        assert self.kept is not None
         self.kept.append(Kept(records=records, nbytes=kept))
 
     def arrived(self, records: UndecodedRecords, arrival: Arrival) -> Undecoded:
@@ -338,12 +375,13 @@ class AssignedPartition:
 
     def _release(self, records: int) -> None:
         done = nbytes = 0
-        for piece in self.kept:
+        for piece in self.kept or ():
             if piece.records > records:
                 piece.records -= records
                 break
             records, nbytes, done = records - piece.records, nbytes + piece.nbytes, done + 1
-        del self.kept[:done]
+        if self.kept is not None:
+            del self.kept[:done]
         self.kept_bytes -= nbytes
 
 
@@ -371,7 +409,8 @@ _AT_FIRST: tuple[tuple[str, object], ...] = (
     ("reset_cause", ResetCause.OUT_OF_RANGE),
     ("reset_from", None),
     ("replica", None),
-    ("checked", -1),
+    ("backoff", NO_FAILURE),
+    ("doubt", NO_FAILURE),
     ("validated", -1),
     ("topic_id", NO_TOPIC_ID),
     ("topic_number", 0),
@@ -380,11 +419,14 @@ _AT_FIRST: tuple[tuple[str, object], ...] = (
     ("unreadable", False),
     ("records", 0),
     ("nbytes", 0),
+    ("kept", None),
     ("kept_bytes", 0),
     ("drop_asked", -1),
     ("undecoded", ()),
 )
 """What a partition is like when it is assigned. Set without `__setattr__`, which would note each of them."""
+_NAMES_AT_FIRST = tuple(name for name, _ in _AT_FIRST)
+_VALUES_AT_FIRST = tuple(value for _, value in _AT_FIRST)
 
 
 # However few have demand, so many share the buffer, if so many are assigned: one that fills up leaves some to others.
@@ -394,9 +436,9 @@ _Group = dict[AssignedPartition, None]
 K = TypeVar("K")
 
 
-# What was counted of one partition: phase, pending, unchecked, undecoded, demand, owned, flows (a poll may take what is
+# What was counted of one partition: phase, pending, undecoded, demand, owned, flows (a poll may take what is
 # buffered of it), kept bytes, records. A plain tuple: one is made for each partition that changed, in every turn.
-_Standing = tuple[Phase | None, bool, bool, bool, bool, bool, bool, int, int]
+_Standing = tuple[Phase | None, bool, bool, bool, bool, bool, int, int]
 
 
 class _Shared(dict[_Standing, _Standing]):
@@ -411,19 +453,20 @@ class AssignedPartitions(dict[TopicPartition, AssignedPartition]):
     """Not thread-safe: the assignment owns it. Changed by `add`, `remove` and `clear` alone; whoever asks may not
     change it, nor a partition, while it goes over what it got as an iterator.
 
-    changed: to be taken note of; every partition of this table shares it.
+    changed: to be taken note of. unchecked: those that no metadata was compared with since they were assigned, or since
+    their position is known. Every partition of this table shares both.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.changed: _Group = {}
+        self.unchecked: _Group = {}
         self._changed_for_fetches: _Group = {}
         self._counted: dict[AssignedPartition, _Standing] = {}
         # Of those that hold no record: they are of few kinds, and thousands share one of each.
         self._idle = _Shared()
         self._of_phase: dict[Phase, _Group] = {each: {} for each in Phase}
         self._pending: _Group = {}
-        self._unchecked: _Group = {}
         self._undecoded: _Group = {}
         self._demand = self._owned = 0
         self._kept = self._flowing_kept = self._flowing_records = 0
@@ -433,7 +476,7 @@ class AssignedPartitions(dict[TopicPartition, AssignedPartition]):
 
     def add(self, assigned: AssignedPartition) -> None:
         self[assigned.partition] = assigned
-        self.changed[assigned] = None
+        self.changed[assigned] = self.unchecked[assigned] = None
         topic = assigned.partition.topic
         if topic not in self._of_topic:
             self._topics |= {topic}
@@ -468,16 +511,17 @@ class AssignedPartitions(dict[TopicPartition, AssignedPartition]):
         self._take_note()
         return list(self._pending)
 
-    def unchecked(self) -> list[AssignedPartition]:
-        """Those that no metadata was compared with since their position is known."""
-        self._take_note()
-        return list(self._unchecked)
+    def take_unchecked(self) -> list[AssignedPartition]:
+        """They are to be compared with the metadata now."""
+        taken = [each for each in self.unchecked if self.get(each.partition) is each]
+        self.unchecked.clear()
+        return taken
 
     @property
     def all_fetching(self) -> bool:
         """Whether every next offset is known, and was compared with metadata."""
         self._take_note()
-        return not self._unchecked and len(self._of_phase[Phase.FETCHING]) == len(self)
+        return not self.unchecked and len(self._of_phase[Phase.FETCHING]) == len(self)
 
     def undecoded(self) -> list[AssignedPartition]:
         """Of which something came that is not decoded."""
@@ -542,8 +586,8 @@ class AssignedPartitions(dict[TopicPartition, AssignedPartition]):
                 self._count(assigned, before, after)
 
     def _count(self, assigned: AssignedPartition, before: _Standing, after: _Standing) -> None:
-        phase, pending, unchecked, undecoded, demand, owned, flows, kept, records = before
-        new_phase, new_pending, new_unchecked, new_undecoded, new_demand, new_owned, new_flows, new_kept, more = after
+        phase, pending, undecoded, demand, owned, flows, kept, records = before
+        new_phase, new_pending, new_undecoded, new_demand, new_owned, new_flows, new_kept, more = after
         if phase is not new_phase:
             if phase is not None:
                 del self._of_phase[phase][assigned]
@@ -551,8 +595,6 @@ class AssignedPartitions(dict[TopicPartition, AssignedPartition]):
                 self._of_phase[new_phase][assigned] = None
         if pending is not new_pending:
             keep(self._pending, assigned, wanted=new_pending)
-        if unchecked is not new_unchecked:
-            keep(self._unchecked, assigned, wanted=new_unchecked)
         if undecoded is not new_undecoded:
             keep(self._undecoded, assigned, wanted=new_undecoded)
         if kept or new_kept:
@@ -564,7 +606,7 @@ class AssignedPartitions(dict[TopicPartition, AssignedPartition]):
         self._flowing_records += more * new_flows - records * flows
 
 
-_NOTHING: _Standing = (None, False, False, False, False, False, False, 0, 0)
+_NOTHING: _Standing = (None, False, False, False, False, False, 0, 0)
 
 
 def _standing(assigned: AssignedPartition) -> _Standing:
@@ -578,7 +620,6 @@ def _standing(assigned: AssignedPartition) -> _Standing:
     return (
         phase,
         not owned,
-        assigned.checked < 0,
         undecoded,
         demand,
         owned,

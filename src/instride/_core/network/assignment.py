@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from instride._core.events import (
     Assigned,
@@ -61,6 +62,7 @@ class MemberAssignment:
         released: Callable[[str], None],
     ) -> None:
         self._context = context
+        self._new_backoff = partial(context.backoff, together=True)
         self._protocol = protocol
         # Of the commit budget, for commits; the rest is the join's.
         self._share = 0.5 if protocol is RebalanceProtocol.EAGER else 1.0
@@ -271,9 +273,8 @@ class MemberAssignment:
         self._context.touch()
 
     def _new(self, partition: TopicPartition, epoch: int) -> AssignedPartition:
-        context, changed = self._context, self.partitions.changed
-        backoff, doubt = context.backoff(together=True), context.backoff(together=True)
-        return AssignedPartition(partition, epoch, backoff, doubt, changed)
+        table = self.partitions
+        return AssignedPartition(partition, epoch, self._new_backoff, table.changed, table.unchecked)
 
     def _complete_all(self, partitions: Iterable[AssignedPartition], now: float) -> None:
         """Law 3. What happens to many at one time is told in one event."""

@@ -537,9 +537,9 @@ class LeaderRequests:
         led, leaderless = by_leader(self._cluster, partitions)
         wake = float("inf")
         for partition in leaderless:
-            backoff = partitions[partition].backoff
-            backoff.failed(now)
-            wake = min(wake, backoff.ready_at)
+            assigned = partitions[partition]
+            assigned.hold_back(now)
+            wake = min(wake, assigned.backoff.ready_at)
             self._cluster.miss(partition, now)
         for node_id, of_leader in led.items():
             if node_id in self._in_flight:

@@ -26,6 +26,7 @@ import math
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from typing import Final
 
 from instride._core.events import ErrorRaised
 from instride._core.metrics.meters import NetworkMeter
@@ -61,7 +62,17 @@ from instride.errors import (
     UnsupportedVersionError,
 )
 
-__all__ = ["Address", "Backoff", "Connections", "NotSentError", "OnDone", "Wanted", "forget"]
+__all__ = [
+    "Address",
+    "Backoff",
+    "Connections",
+    "NO_FAILURE",
+    "NoFailure",
+    "NotSentError",
+    "OnDone",
+    "Wanted",
+    "forget",
+]
 
 
 _JITTER = 0.2
@@ -98,6 +109,22 @@ class Backoff:
     def is_over(self, now: float) -> bool:
         """Whether its last failure is so long ago that it may be forgotten (B1)."""
         return now >= self.ready_at + 2 * self._high
+
+
+class NoFailure:
+    """In place of the `Backoff` of what has not failed yet. It never changes, so one of them serves all."""
+
+    __slots__ = ()
+    ready_at: Final = 0.0
+
+    def succeeded(self) -> None:
+        pass
+
+    def ready(self, now: float) -> bool:
+        return True
+
+
+NO_FAILURE: Final = NoFailure()
 
 
 def forget(backoffs: dict[int, Backoff], brokers: Container[int], now: float) -> list[int]:

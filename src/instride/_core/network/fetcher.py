@@ -84,6 +84,8 @@ S3. A session names its topics by id or by name, from its beginning to its end; 
 S4. What a session has and a fetch does not want any more is forgotten, so that nothing unwanted is sent.
 S5. The fetcher may have everything named again (`renew`): a request that was damaged on the way may have put another
     partition into the broker's session. Of one outside its session a broker sends nothing, not even an error.
+S6. How much of a partition a fetch may bring is told when the partition has moved, or when it becomes less. If it grew,
+    since others have come to their end, thousands that wait at their end are not named again for that alone.
 """
 
 from __future__ import annotations
@@ -316,6 +318,9 @@ class FetchSession:
     def __len__(self) -> int:
         """How many partitions the next fetch is of."""
         return len(self._table)
+
+    def get(self, key: api.Partition) -> api.FetchPartition | None:
+        return self._table.get(key)
 
     def put(self, wanted: api.FetchPartition) -> None:
         key = (wanted.topic, wanted.partition)
@@ -706,10 +711,11 @@ class Fetcher:
             self._look_at = float("inf")
             looks |= self._waiting
         for assigned in looks:
+            held = owned.get(assigned.partition) is assigned
             if assigned.fetchable or self._is_placed(assigned):
-                self._place(assigned, now)
-            if assigned in self._passed_over and not self._is_owned(assigned):
-                del self._passed_over[assigned]
+                self._place(assigned, now, held=held)
+            if not held:
+                self._passed_over.pop(assigned, None)
         if known[0] != self._metadata_version:
             self._forget_brokers(now)
 
@@ -728,13 +734,13 @@ class Fetcher:
             self._throttled.pop(node_id, None)
             self._led.pop(node_id, None)
 
-    def _place(self, assigned: AssignedPartition, now: float) -> None:
-        owned = self._is_owned(assigned)
-        fetchable = owned and assigned.fetchable
+    def _place(self, assigned: AssignedPartition, now: float, *, held: bool) -> None:
+        """held: whether it is still one of the assignment's."""
+        fetchable = held and assigned.fetchable
         leader = self._cluster.leader(assigned.partition) if fetchable else None
         self._count_leader(assigned, leader)
         old = self._lane_of.get(assigned)
-        if old is not None and owned and old.asks_for(assigned):
+        if old is not None and held and old.asks_for(assigned):
             old.again[assigned] = None
             return
         self._waiting.pop(assigned, None)
@@ -749,16 +755,16 @@ class Fetcher:
         else:
             self._join(lane, assigned, leader)
 
-    def _is_owned(self, assigned: AssignedPartition) -> bool:
-        return self._owned().get(assigned.partition) is assigned
-
     def _count_leader(self, assigned: AssignedPartition, leader: _Leader | None) -> None:
         """leader: None where it may not be fetched."""
-        before = self._leader_of.pop(assigned, None)
+        before, node_id = self._leader_of.get(assigned), leader[0].node_id if leader is not None else None
+        if before == node_id:
+            return
         if before is not None:
             self._led[before] -= 1
-        if leader is not None:
-            node_id = self._leader_of[assigned] = leader[0].node_id
+            del self._leader_of[assigned]
+        if node_id is not None:
+            self._leader_of[assigned] = node_id
             self._led[node_id] = self._led.get(node_id, 0) + 1
 
     def _lane(self, assigned: AssignedPartition, leader: _Leader | None, now: float) -> _Lane | None:
@@ -771,7 +777,7 @@ class Fetcher:
             self._wait_until(assigned, assigned.backoff.ready_at)
             return None
         if leader is None:
-            assigned.backoff.failed(now)
+            assigned.hold_back(now)
             self._wait_until(assigned, assigned.backoff.ready_at)
             self._cluster.miss(assigned.partition, now)
             self._context.touch()
@@ -815,9 +821,18 @@ class Fetcher:
         if assigned.alone and assigned.trouble is not None:
             lane.suspects[assigned] = None
             return
-        lane.session.put(self._partition(assigned, leader))
+        known = lane.session.get(tp)
+        if known is None or not self._is_as_known(assigned, known, leader):
+            lane.session.put(self._partition(assigned, leader))
         lane.fences[tp] = assigned.fence
         keep(lane.own, tp, wanted=self._leader_of.get(assigned) == lane.key[0])
+
+    def _is_as_known(self, assigned: AssignedPartition, known: api.FetchPartition, leader: _Leader | None) -> bool:
+        """Whether its next fetch may say what the session has. Then none is made to be compared. Law S6."""
+        assert self._capacity is not None
+        same = known.offset == assigned.fetch_offset and known.max_bytes <= self._capacity.most_bytes
+        epoch = leader[1] if leader is not None else -1
+        return same and known.leader_epoch == epoch and known.topic_id is self._cluster.topic_id(known.topic)
 
     def _partition(self, assigned: AssignedPartition, leader: _Leader | None) -> api.FetchPartition:
         assert self._capacity is not None, "the partitions are placed before a fetch leaves"
@@ -1029,7 +1044,7 @@ class Fetcher:
         if fetched.error:
             assigned.fetch_error = name_of_code(fetched.error)
             if self._was_follower(node_id, assigned) and fetched.error == ErrorCode.OFFSET_OUT_OF_RANGE:
-                assigned.backoff.failed(now)  # or a leader that names it again each time would make us spin
+                assigned.hold_back(now)  # or a leader that names it again each time would make us spin
                 return  # law 7: the leader knows better
             self._partition_failed(assigned, fetched.error, now)
             return
@@ -1055,7 +1070,7 @@ class Fetcher:
             assigned.replica = (node_id, now + self._context.config.metadata_max_age)
             return
         self._cluster.refresh()
-        assigned.backoff.failed(now)
+        assigned.hold_back(now)
 
     def _was_follower(self, node_id: int, assigned: AssignedPartition) -> bool:
         """Whether the follower that was named has failed. It is not asked again before the leader names it again."""
@@ -1180,7 +1195,7 @@ class Fetcher:
             self._positions.fail(assigned, error)
             return
         assigned.corrupt_at = assigned.offset
-        assigned.backoff.failed(now)
+        assigned.hold_back(now)
         self._context.log(
             logging.WARNING, f"fetching {assigned.partition} at offset {assigned.offset} once more: {error}"
         )
@@ -1193,12 +1208,12 @@ class Fetcher:
         elif code in _STALE_METADATA:
             self._cluster.refused(assigned.partition, code)
             self._cluster.refresh()
-            assigned.backoff.failed(now)
+            assigned.hold_back(now)
         elif code == ErrorCode.CORRUPT_MESSAGE:
             self._corrupt(assigned, error, now)
         elif code in _RETRY:
             self._cluster.refused(assigned.partition, code)
-            assigned.backoff.failed(now)
+            assigned.hold_back(now)
         elif code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
             why = f"not authorised to read topic {assigned.partition.topic!r}: it needs Read"
             self._positions.fail(assigned, TopicAuthorizationFailedError(why))

@@ -50,6 +50,7 @@ from instride._core.events import (
     PartitionFailed,
     PartitionRecovered,
     Positioned,
+    PositionsFound,
 )
 from instride._core.network.assigned_partitions import AssignedPartition, AssignedPartitions, Phase
 from instride._core.network.cluster import Cluster, LeaderRequests, list_offsets
@@ -109,6 +110,8 @@ class Positions:
         self._finding = LeaderRequests(context, cluster)
         self._verifying = LeaderRequests(context, cluster)
         self._validating = LeaderRequests(context, cluster)
+        # By the response that is being read.
+        self._found_now: list[Positioned] = []
         # That all positions were compared with. While it is the newest, and all are fetched, the machine does not poll.
         self.metadata_version = -1
 
@@ -178,6 +181,7 @@ class Positions:
                     found if found is not None else api.CommittedOffset(error=ErrorCode.UNKNOWN_SERVER_ERROR),
                     now,
                 )
+            self._tell_found()
             return
         code = result.error if isinstance(result, api.OffsetFetchResponse) else 0
         why = f"committed offsets of group {self._context.config.group_id!r}: {name_of_code(code)}"
@@ -227,6 +231,7 @@ class Positions:
             else:
                 reset = assigned.timestamp != EARLIEST and not assigned.seek_number
                 self._found(assigned, found.offset, found.leader_epoch, reset=reset)
+        self._tell_found()
 
     def _not_listed(self, assigned: AssignedPartition, found: api.ListedOffset | None, now: float) -> None:
         """A leader that does not know what went wrong may know better the next time (as in Java)."""
@@ -236,7 +241,7 @@ class Positions:
         self._cluster.refresh()
         if code == ErrorCode.UNKNOWN_SERVER_ERROR:
             self._context.log(logging.WARNING, str(error))
-            assigned.backoff.failed(now)
+            assigned.hold_back(now)
         else:
             self._retry_or_fail(assigned, error, now)
 
@@ -299,7 +304,7 @@ class Positions:
 
     def _judge_range(self, assigned: AssignedPartition, start: int, end: int, now: float) -> None:
         """Laws 8 and 9."""
-        assigned.doubt.failed(now)
+        assigned.doubt_range(now)
         if not start <= assigned.offset <= end:
             self._out_of_range(assigned, start, end)
             return
@@ -325,8 +330,8 @@ class Positions:
     def _validate(self, now: float) -> float:
         version, table = self._cluster.version, self._assigned()
         known, self.metadata_version = self.metadata_version, version
-        for assigned in table.unchecked() if version == known else list(table.values()):
-            assigned.checked = version
+        unchecked = table.take_unchecked()
+        for assigned in unchecked if version == known else list(table.values()):
             self._compare_with_metadata(assigned)
         wake, ready = float("inf"), []
         for assigned in self._in_phase(Phase.VALIDATE):
@@ -398,7 +403,7 @@ class Positions:
             self._context.log(logging.INFO, f"validating {assigned.partition} failed: {error_for_code(end.error)}")
             self._cluster.refused(assigned.partition, end.error)
             self._cluster.refresh()
-            assigned.backoff.failed(now)
+            assigned.hold_back(now)
         elif end.leader_epoch < 0 or end.end_offset < 0:
             self._truncated(assigned, None)
         elif end.end_offset < assigned.offset:
@@ -475,7 +480,7 @@ class Positions:
         assigned.found(offset, leader_epoch)
         self.moved(assigned)
         self.recovered(assigned)
-        self._context.deliver(
+        self._found_now.append(
             Positioned(
                 partition=assigned.partition,
                 epoch=assigned.epoch,
@@ -486,6 +491,14 @@ class Positions:
             )
         )
 
+    def _tell_found(self) -> None:
+        """All of a response in one event."""
+        found, self._found_now = tuple(self._found_now), []
+        if len(found) > 1:
+            self._context.deliver(PositionsFound(positions=found))
+        elif found:
+            self._context.deliver(found[0])
+
     def _all_failed(self, partitions: list[AssignedPartition], error: object, now: float) -> None:
         """A request failed as a whole (law 3)."""
         if not _is_passing(error):
@@ -494,7 +507,7 @@ class Positions:
 
     def _retry_or_fail(self, assigned: AssignedPartition, error: object, now: float) -> None:
         if _is_passing(error):
-            assigned.backoff.failed(now)
+            assigned.hold_back(now)
         else:
             self.fail(assigned, error if isinstance(error, Exception) else TypeError(repr(error)))
 
@@ -543,7 +556,7 @@ class Positions:
         """Law 2. They may be requested again."""
         current = unchanged(self._assigned(), fences)
         for assigned in current:
-            assigned.asking = False
+            assigned.answered()
         return current
 
 
@@ -554,7 +567,8 @@ def _is_passing(error: object) -> bool:
 
 def unchanged(table: Mapping[TopicPartition, AssignedPartition], fences: Fences) -> list[AssignedPartition]:
     """The partitions that have not changed since the request."""
-    return [table[tp] for tp, fence in fences.items() if tp in table and table[tp].fence == fence]
+    found = ((table.get(tp), fence) for tp, fence in fences.items())
+    return [assigned for assigned, fence in found if assigned is not None and assigned.fence == fence]
 
 
 def note_fetch(table: Mapping[TopicPartition, AssignedPartition], fences: Fences, error: str) -> None:
@@ -566,7 +580,7 @@ def note_fetch(table: Mapping[TopicPartition, AssignedPartition], fences: Fences
 def _requested(partitions: list[AssignedPartition]) -> Fences:
     """They are requested now, as they are."""
     for assigned in partitions:
-        assigned.asking = True
+        assigned.ask()
     return {assigned.partition: assigned.fence for assigned in partitions}
 
 

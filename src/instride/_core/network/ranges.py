@@ -146,7 +146,7 @@ class LogEnds:
             self._positions.called_out_of_range(assigned)
             return
         assigned.corrupt_at = assigned.offset
-        assigned.backoff.failed(now)
+        assigned.hold_back(now)
         self._cluster.refresh()
 
     def _deliver(self, assigned: AssignedPartition, listed: api.ListedOffset) -> None:
