@@ -75,6 +75,7 @@ class GroupStreamReader(StreamReader):
         last = self._checked(start)
         member = self._opened()
         try:
+            self._weigh_free(last, limit, member)
             wait = _WAIT if self._target is None and not self._unheard(last) else _JOIN
             plan = member.ask(lambda: self._next(last, limit, member), timeout=wait)
         except IllegalStateError:
@@ -110,6 +111,12 @@ class GroupStreamReader(StreamReader):
         if self._member is not None:
             self._member.close()
         super().stop()
+
+    def _weigh_free(self, last: BatchPlan, limit: ReadLimit, member: GroupMember) -> None:
+        """On Spark's thread: polls go on. What comes to be free after this gives one offset to the next batch."""
+        if self._options.max_bytes is not None:
+            ends, free = last.ends, member.ask(self._table.free, timeout=_WAIT) or {}
+            self._weigh({each: Span(max(s.start, ends.get(each, 0)), s.end) for each, s in free.items()}, limit)
 
     # -- the member
 

@@ -41,6 +41,7 @@ _TAKEN: Final = {
         "endingTimestamp",
         "failOnDataLoss",
         "maxOffsetsPerTrigger",
+        "maxBytesPerTrigger",
         "minOffsetsPerTrigger",
         "maxTriggerDelay",
         "minPartitions",
@@ -112,6 +113,7 @@ class Options:
     ending: Bound
     fail_on_data_loss: bool
     max_offsets: int | None
+    max_bytes: int | None
     min_offsets: int | None
     max_delay: float
     min_partitions: int | None
@@ -144,6 +146,7 @@ def parse_options(given: Mapping[str, str], mode: Mode) -> Options:
         ending=_ending(plain),
         fail_on_data_loss=_flag(plain, "failOnDataLoss", default=True),
         max_offsets=high,
+        max_bytes=_count(plain, "maxBytesPerTrigger"),
         min_offsets=low,
         max_delay=_duration(plain, "maxTriggerDelay", 900.0),
         min_partitions=least,
