@@ -51,6 +51,7 @@ _TAKEN: Final = {
         "columns",
         "commitOffsetsToGroup",
         "consumerGroup",
+        "statelessQuery",
         "pushFilters",
         "kafkaConsumer.pollTimeoutMs",
         # These change nothing here: readers belong to no group, and time-outs bound what is asked of brokers.
@@ -122,6 +123,7 @@ class Options:
     columns: tuple[str, ...]
     commit_group: str | None
     group: str | None
+    stateless: bool
     push_filters: bool
     read_timeout: float
     consumer: tuple[tuple[str, Any], ...] = field(repr=False)
@@ -155,6 +157,7 @@ def parse_options(given: Mapping[str, str], mode: Mode) -> Options:
         columns=_columns(plain),
         commit_group=plain.get("commitoffsetstogroup"),
         group=group,
+        stateless=_flag(plain, "statelessQuery", default=False),
         push_filters=_flag(plain, "pushFilters", default=False),
         read_timeout=(_count(plain, "kafkaConsumer.pollTimeoutMs") or 120_000) / 1000,
         consumer=_consumer(kafka),
