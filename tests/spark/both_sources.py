@@ -18,7 +18,9 @@ from pipeline_help import QUICK_JVM
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
+from instride.errors import KafkaError
 from instride.spark import recommended_conf
+from instride.spark._data_source import batch_reader, source_schema, stream_reader
 
 FORMATS = ("kafka", "instride")
 # The connector waits for what follows the last record, which a transaction's marker is; and between its tries.
@@ -43,7 +45,28 @@ def main() -> None:
     spark.stop()
 
 
+def refused_here(name: str, settings: dict[str, Any], options: dict[str, str], *, streaming: bool) -> bool:
+    """Ours is asked in this process first: each refusal in one of Spark's costs Spark a new Python process.
+
+    That a refusal reaches the user through Spark is shown by `test_what_is_wrong_is_told`.
+    """
+    if name != "instride":
+        return False
+    given = {"kafka.bootstrap.servers": settings["servers"], **SOON, **options}
+    try:
+        if streaming:
+            stream_reader(given, source_schema(given))
+        else:
+            batch_reader(given, source_schema(given)).partitions()
+    except KafkaError as error:
+        print(f"{name}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        return True
+    return False
+
+
 def batch(spark: SparkSession, name: str, settings: dict[str, Any], options: dict[str, str]) -> list[str] | str:
+    if refused_here(name, settings, options, streaming=False):
+        return "refused"
     try:
         reader = spark.read.format(name).option("kafka.bootstrap.servers", settings["servers"])
         return rows(reader.options(**SOON, **options).load())
@@ -55,6 +78,8 @@ def batch(spark: SparkSession, name: str, settings: dict[str, Any], options: dic
 def stream(
     spark: SparkSession, name: str, settings: dict[str, Any], options: dict[str, str], number: int
 ) -> list[str] | str:
+    if refused_here(name, settings, options, streaming=True):
+        return "refused"
     reader = spark.readStream.format(name).option("kafka.bootstrap.servers", settings["servers"])
     place = f"{settings['folder']}/{name}-{number}"
     while True:

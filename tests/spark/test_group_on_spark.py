@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 from pipeline_help import PATIENCE, QUICK_JVM, fill, wait_for
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamReader
 from session_help import local_session
 
 from instride import Consumer, TopicPartition
@@ -29,7 +30,7 @@ Topic = Callable[..., str]
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
-    conf = {**recommended_conf(), "spark.driver.extraJavaOptions": QUICK_JVM}
+    conf = {**recommended_conf(), "spark.driver.extraJavaOptions": QUICK_JVM, "spark.sql.shuffle.partitions": "1"}
     with local_session("groups", "local[2]", conf) as session:
         yield session
 
@@ -42,8 +43,11 @@ class Application:
         reader = spark.readStream.format("instride").option("kafka.bootstrap.servers", kafka.bootstrap_servers)
         reader = reader.option("subscribe", topic).option("consumerGroup", topic).option("columns", "value")
         reader = reader.option("startingOffsets", "earliest").option("maxPartitions", "2")
-        self._frame = reader.option("kafka.session.timeout.ms", "15000").load()
+        self._frame = self.frame(reader.option("kafka.session.timeout.ms", "15000"))
         self.query = self._start()
+
+    def frame(self, reader: DataStreamReader) -> DataFrame:
+        return reader.load()
 
     def _start(self) -> StreamingQuery:
         writer = self._frame.writeStream.format("parquet").option("path", str(self._folder / "out"))
@@ -161,6 +165,39 @@ def test_asynchronous_progress_tracking_is_refused_and_nothing_is_lost(
         other.until(lambda: len(refused.rows()) + len(other.rows()) >= len(written), "every record")
         stop(other.query, timeout=PATIENCE)
         assert sorted(refused.rows() + other.rows()) == sorted(written)
+
+
+class Stateful(Foreach):
+    """Spark keeps the values that it has seen."""
+
+    def frame(self, reader: DataStreamReader) -> DataFrame:
+        return reader.load().dropDuplicates(["value"])
+
+
+class SaidToBeStateless(Foreach):
+    def frame(self, reader: DataStreamReader) -> DataFrame:
+        return reader.option("statelessQuery", "true").load()
+
+
+def test_a_stateful_query_is_refused_and_nothing_of_it_is_committed(
+    spark: SparkSession, kafka: LocalKafka, kafka_topic: Topic, tmp_path: Path
+) -> None:
+    """Known by adaptive execution, which Spark turns off for it. Who turns that off for all says what has no state."""
+    topic = kafka_topic(4)
+    written = fill(kafka, topic, {0: 5, 1: 5})
+    with ExitStack() as stack:
+        refused = Stateful(spark, kafka, topic, tmp_path / "refused")
+        stack.callback(refused.end)
+        with pytest.raises(StreamingQueryException, match="a stateful query does not go with consumerGroup"):
+            refused.until(lambda: False, "to be refused")
+        assert (refused.rows(), committed(kafka, topic)) == ([], 0)
+        spark.conf.set("spark.sql.adaptive.enabled", "false")
+        stack.callback(spark.conf.unset, "spark.sql.adaptive.enabled")
+        other = SaidToBeStateless(spark, kafka, topic, tmp_path / "other")
+        stack.callback(other.end)
+        other.until(lambda: len(other.rows()) >= len(written), "every record")
+        stop(other.query, timeout=PATIENCE)
+        assert sorted(other.rows()) == sorted(written)
 
 
 def test_the_example_of_the_page_runs(

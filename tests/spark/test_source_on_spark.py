@@ -264,10 +264,22 @@ def test_a_stream_goes_on_from_its_checkpoint_in_batches_of_its_limit(
     assert max(batches) <= 6
     written += fill(kafka, topic, {0: 4, 1: 4}, start=12)
     assert sum(each["numInputRows"] for each in stream.run()) == 8
+    # And by bytes: a row is its value of 1,000 bytes, and the other columns.
+    heavy = [f"{number:01000}" for number in range(20)]
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    for number, value in enumerate(heavy):
+        producer.produce(topic, value.encode(), partition=number % 2)
+    assert producer.flush(30) == 0
+    bounded = Stream(spark, kafka, topic, tmp_path, maxBytesPerTrigger="8800", commitOffsetsToGroup=f"{topic}-lag")
+    batches = [each["numInputRows"] for each in bounded.run() if each["numInputRows"]]
+    assert sum(batches) == 20
+    assert max(batches) * 1_000 <= 8_800
+    assert len(batches) < 20
+    written += heavy
     assert stream.rows() == sorted(written)
     with Consumer(bootstrap_servers=kafka.bootstrap_servers, group_id=f"{topic}-lag") as lag:
         told = lag.committed(TopicPartition(topic, 0), TopicPartition(topic, 1))
-    assert {partition.partition: each and each.offset for partition, each in told.items()} == {0: 16, 1: 7}
+    assert {partition.partition: each and each.offset for partition, each in told.items()} == {0: 26, 1: 17}
 
 
 def test_what_comes_after_latest_is_read_by_the_next_run(

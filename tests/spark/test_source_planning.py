@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.datasource import DataSourceReader, EqualTo, LessThan
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, ReadMinRows
 
 from instride.errors import ConfigError, KafkaTimeoutError, OffsetsGoneError
 from instride.records import TopicPartition
 from instride.spark import OffsetsBehindListener
 from instride.spark._data_source import batch, batch_reader, source_schema, stream
-from instride.spark._data_source.admission import Pace, admitted
+from instride.spark._data_source.admission import Pace, Sample, Scale, admitted
 from instride.spark._data_source.offsets import BatchPlan, Found, Span
 from instride.spark._data_source.options import Bound, Topics, parse_options
 from instride.spark._data_source.reading import RangesPartition
@@ -73,6 +73,49 @@ def test_a_least_number_waits_for_so_many_or_so_long_but_not_the_first_time() ->
     assert not pace.may_start(9, 160.0)
     assert pace.may_start(10, 160.0)
     assert pace.may_start(1, 220.0)
+
+
+def sample(start: int, end: int, nbytes: int, *, first: int | None = None) -> Sample:
+    return Sample(start=start, first=start if first is None else first, end=end, nbytes=nbytes)
+
+
+def test_bytes_are_shared_by_the_backlogs_bytes_and_starve_nobody() -> None:
+    scale = Scale()
+    scale.note({tp(0): sample(0, 10, 1_000), tp(1): sample(0, 5, 50_000), tp(2): sample(0, 1, 1_000_000)})
+    lag = {tp(0): 1_000, tp(1): 10, tp(2): 3, tp(3): 0}
+    assert scale.admitted(lag, 3_200_000) == {**lag, tp(3): 0}
+    # A tenth of each: of the last one a record is more than its share, and goes on all the same.
+    assert scale.admitted(lag, 320_000) == {tp(0): 100, tp(1): 1, tp(2): 1, tp(3): 0}
+    # Nobody knows what the fourth weighs.
+    assert scale.admitted({tp(0): 1_000, tp(3): 50}, 10_000) == {tp(0): 100, tp(3): 1}
+
+
+def test_offsets_before_the_first_record_do_not_make_the_records_light() -> None:
+    """Compaction left a gap there, and maybe none behind it."""
+    scale = Scale()
+    scale.note({tp(0): sample(0, 1_010, 1_000, first=1_000)})
+    assert scale.admitted({tp(0): 5_000}, 10_000) == {tp(0): 100}
+
+
+def test_a_partition_is_weighed_anew_where_it_goes_on_beyond_its_sample() -> None:
+    scale = Scale()
+    scale.note({tp(0): sample(10, 20, 100)})
+    asked = {start: list(scale.unknown({tp(0): Span(start, 99), tp(1): Span(4, 4)})) for start in (9, 10, 19, 20, 99)}
+    assert asked == {9: [tp(0)], 10: [], 19: [], 20: [tp(0)], 99: []}
+
+
+@given(st.lists(st.tuples(st.integers(0, 10**12), st.integers(0, 10**6)), min_size=1), st.integers(1, 2**63 - 1))
+def test_what_is_admitted_weighs_no_more_than_the_limit_but_for_one_record_each(
+    backlogs: list[tuple[int, int]], limit: int
+) -> None:
+    scale, lag = Scale(), {tp(number): size for number, (size, _) in enumerate(backlogs)}
+    scale.note({tp(number): sample(0, 1, weight) for number, (_, weight) in enumerate(backlogs)})
+    shares = scale.admitted(lag, limit)
+    assert all((share > 0) == (lag[each] > 0) and share <= lag[each] for each, share in shares.items())
+    beyond = [share for each, share in shares.items() if share > 1]
+    weights = [weight for _, weight in backlogs]
+    assert sum(shares[tp(n)] * w for n, w in enumerate(weights) if shares[tp(n)] > 1) <= limit * (1 + 1e-9)
+    assert beyond or sum(shares.values()) <= len(lag)
 
 
 # -- splitting
@@ -139,6 +182,19 @@ class Brokers:
         self.topic_id = "one"
         self.committed: list[tuple[str, dict[TopicPartition, int]]] = []
         self.error: Exception | None = None
+        self.weights: dict[TopicPartition, int] = {}
+        self.sampled: list[dict[TopicPartition, Span]] = []
+
+    def sample(self, spans: Mapping[TopicPartition, Span]) -> dict[TopicPartition, Sample]:
+        """Of ten records, where there are so many."""
+        if spans:
+            self.sampled.append(dict(spans))
+        found = {}
+        for each, span in spans.items():
+            end = min(span.end, span.start + 10)
+            weight = self.weights[each] * (end - span.start)
+            found[each] = Sample(start=span.start, first=span.start, end=end, nbytes=weight)
+        return found
 
     def partitions(self, topics: Topics) -> Found:
         return dict.fromkeys(self.logs, self.topic_id)
@@ -240,6 +296,44 @@ def test_a_limit_and_a_least_number(brokers: Brokers) -> None:
     assert latest(waiting, first) == first
     brokers.logs[tp(0)] = (0, 110)
     assert spans(latest(waiting, first))[0] == (10, 110)
+
+
+def test_a_limit_of_bytes(brokers: Brokers) -> None:
+    brokers.logs, brokers.weights = {tp(0): (0, 1_000), tp(1): (0, 10)}, {tp(0): 100, tp(1): 10_000}
+    made = reader(maxBytesPerTrigger="20000")
+    assert made.getDefaultReadLimit() == ReadMaxBytes(20_000)
+    first = latest(made, made.initialOffset())
+    assert spans(first) == {0: (0, 100), 1: (0, 1)}
+    brokers.weights[tp(0)] = 1_000
+    second = latest(made, first)
+    assert spans(second)[0] == (100, 118)
+    assert brokers.sampled[1:] == [{tp(0): Span(100, 1_000)}], "what was sampled of the other still counts"
+    # Trigger.Once reads everything, and asks nobody.
+    assert spans(made.latestOffset(second, ReadAllAvailable())) == {0: (118, 1_000), 1: (2, 10)}
+    assert len(brokers.sampled) == 2
+
+
+def test_of_two_limits_the_smaller_one_counts(brokers: Brokers) -> None:
+    brokers.logs, brokers.weights = {tp(0): (0, 1_000), tp(1): (0, 1_000)}, {tp(0): 1, tp(1): 1_000}
+    made = reader(maxBytesPerTrigger="100100", maxOffsetsPerTrigger="1600")
+    assert made.getDefaultReadLimit() == ReadMaxRows(1_600)
+    assert spans(latest(made, made.initialOffset())) == {0: (0, 100), 1: (0, 100)}
+    made = reader(maxBytesPerTrigger="100100", maxOffsetsPerTrigger="16")
+    assert spans(latest(made, made.initialOffset())) == {0: (0, 8), 1: (0, 8)}
+    made = reader(maxBytesPerTrigger="100100", minOffsetsPerTrigger="16")
+    assert made.getDefaultReadLimit() == ReadMinRows(16)
+    assert spans(latest(made, made.initialOffset())) == {0: (0, 100), 1: (0, 100)}
+
+
+def test_available_now_ends_at_what_there_was_in_batches_of_bytes_too(brokers: Brokers) -> None:
+    brokers.logs, brokers.weights = {tp(0): (0, 15)}, {tp(0): 7}
+    made = reader(maxBytesPerTrigger="35")
+    made.prepareForTriggerAvailableNow()
+    ends, start = [], made.initialOffset()
+    while (end := latest(made, start)) != start:
+        ends.append(spans(end)[0])
+        start = end
+    assert ends == [(0, 5), (5, 10), (10, 15)]
 
 
 def test_available_now_ends_at_what_there_was_in_batches_of_the_limit(brokers: Brokers) -> None:

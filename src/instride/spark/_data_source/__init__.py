@@ -3,7 +3,7 @@
 options, security                what the user asked for, checked
 offsets, planning, admission     where a micro-batch begins and ends      decisions: no I/O, no clock
 splitting                        which task reads what
-cluster                          what the brokers say                     a consumer of no group
+cluster, sampling                what the brokers say                     a consumer of no group
 batch, stream                    PySpark's readers
 group_table                      what a member of a group owns and plans  decisions: no I/O, no clock
 group_stream, group_member       the reader in group mode, and its member

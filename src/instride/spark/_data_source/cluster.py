@@ -1,4 +1,4 @@
-"""What the brokers say of topics and offsets: read by a consumer of no group, which reads nothing."""
+"""What the brokers say of topics and offsets: read by a consumer of no group, which reads nothing but samples."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from typing import Final
 from instride.consumer import Consumer
 from instride.errors import ConfigError, UnknownTopicOrPartitionError
 from instride.records import PartitionInfo, TopicPartition
-from instride.spark._data_source.offsets import Found
+from instride.spark._data_source.admission import Sample
+from instride.spark._data_source.offsets import Found, Span
 from instride.spark._data_source.options import EARLIEST, LATEST, Bound, Options, Topics
+from instride.spark._data_source.sampling import Sampler
 
 __all__ = ["Cluster"]
 
@@ -23,6 +25,7 @@ class Cluster:
     def __init__(self, options: Options) -> None:
         self._options = options
         self._consumer: Consumer | None = None
+        self._sampler: Sampler | None = None
         self._groups: dict[str, Consumer] = {}
 
     def partitions(self, topics: Topics) -> Found:
@@ -70,6 +73,14 @@ class Cluster:
         last = self.latest(partition for partition in chosen if wanted[partition] == LATEST)
         return {partition: wanted[partition] for partition in chosen} | first | last
 
+    def sample(self, spans: Mapping[TopicPartition, Span]) -> dict[TopicPartition, Sample]:
+        """What the first records of each weigh."""
+        if not spans:
+            return {}
+        if self._sampler is None:
+            self._sampler = Sampler(self._options)
+        return self._sampler.sample(spans)
+
     def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Raises a KafkaError."""
         consumer = self._of_group(group)
@@ -81,6 +92,8 @@ class Cluster:
         for consumer in [self._consumer, *self._groups.values()]:
             if consumer is not None:
                 consumer.close(timeout=1.0)
+        if self._sampler is not None:
+            self._sampler.close()
 
     def _opened(self) -> Consumer:
         if self._consumer is None:

@@ -12,6 +12,8 @@ Laws
    committed to it then.
 5. Spark says `commit` of a batch once the end of the next one is logged, and before it asks for that one's partitions.
    With asynchronous progress tracking, of which nothing else tells, it does not: such a query is refused.
+6. Spark turns adaptive execution off for stateful queries alone, and tells the tasks. So a task where it is off reads
+   nothing: before its first record the query is refused, unless its user has said that it has no state.
 """
 
 from __future__ import annotations
@@ -20,11 +22,12 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import FrameType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from pyspark import TaskContext
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 
@@ -40,8 +43,12 @@ from instride.spark._data_source.options import EARLIEST, Options
 from instride.spark._data_source.reading import input_partitions
 from instride.spark._data_source.stream import StreamReader
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 __all__ = ["GroupStreamReader"]
 
+_ADAPTIVE: Final = "spark.sql.adaptive.enabled"
 _WAIT: Final = 0.5
 """Seconds for which a question of Spark's waits for records. A question that waits holds up no stop."""
 _JOIN: Final = 600.0
@@ -75,6 +82,7 @@ class GroupStreamReader(StreamReader):
         last = self._checked(start)
         member = self._opened()
         try:
+            self._weigh_free(last, limit, member)
             wait = _WAIT if self._target is None and not self._unheard(last) else _JOIN
             plan = member.ask(lambda: self._next(last, limit, member), timeout=wait)
         except IllegalStateError:
@@ -104,12 +112,24 @@ class GroupStreamReader(StreamReader):
         assert reads is not None
         return input_partitions(reads.ranges(), self._options)
 
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Raises ConfigError (law 6)."""
+        if not self._options.stateless:
+            _check_stateless()
+        return super().read(partition)
+
     def stop(self) -> None:
         if self._door is not None:
             self._door.close()
         if self._member is not None:
             self._member.close()
         super().stop()
+
+    def _weigh_free(self, last: BatchPlan, limit: ReadLimit, member: GroupMember) -> None:
+        """On Spark's thread: polls go on. What comes to be free after this gives one offset to the next batch."""
+        if self._options.max_bytes is not None:
+            ends, free = last.ends, member.ask(self._table.free, timeout=_WAIT) or {}
+            self._weigh({each: Span(max(s.start, ends.get(each, 0)), s.end) for each, s in free.items()}, limit)
 
     # -- the member
 
@@ -213,6 +233,18 @@ class GroupStreamReader(StreamReader):
                 "give the query a new checkpoint; where to go on the group knows"
             )
         return plan
+
+
+def _check_stateless() -> None:
+    """In a task. Raises ConfigError."""
+    task = TaskContext.get()
+    if task is not None and task.getLocalProperty(_ADAPTIVE) == "false":
+        raise ConfigError(
+            "a stateful query does not go with consumerGroup: a key's state stays behind when its partition moves to "
+            f"another application. This query is taken for one, since {_ADAPTIVE} is false in it: Spark turns that "
+            "off for stateful queries. If you have turned it off, and the query has no state, give the option "
+            "statelessQuery=true"
+        )
 
 
 def _exit(number: int, frame: FrameType | None) -> None:

@@ -41,6 +41,7 @@ _TAKEN: Final = {
         "endingTimestamp",
         "failOnDataLoss",
         "maxOffsetsPerTrigger",
+        "maxBytesPerTrigger",
         "minOffsetsPerTrigger",
         "maxTriggerDelay",
         "minPartitions",
@@ -50,6 +51,7 @@ _TAKEN: Final = {
         "columns",
         "commitOffsetsToGroup",
         "consumerGroup",
+        "statelessQuery",
         "pushFilters",
         "kafkaConsumer.pollTimeoutMs",
         # These change nothing here: readers belong to no group, and time-outs bound what is asked of brokers.
@@ -112,6 +114,7 @@ class Options:
     ending: Bound
     fail_on_data_loss: bool
     max_offsets: int | None
+    max_bytes: int | None
     min_offsets: int | None
     max_delay: float
     min_partitions: int | None
@@ -120,6 +123,7 @@ class Options:
     columns: tuple[str, ...]
     commit_group: str | None
     group: str | None
+    stateless: bool
     push_filters: bool
     read_timeout: float
     consumer: tuple[tuple[str, Any], ...] = field(repr=False)
@@ -144,6 +148,7 @@ def parse_options(given: Mapping[str, str], mode: Mode) -> Options:
         ending=_ending(plain),
         fail_on_data_loss=_flag(plain, "failOnDataLoss", default=True),
         max_offsets=high,
+        max_bytes=_count(plain, "maxBytesPerTrigger"),
         min_offsets=low,
         max_delay=_duration(plain, "maxTriggerDelay", 900.0),
         min_partitions=least,
@@ -152,6 +157,7 @@ def parse_options(given: Mapping[str, str], mode: Mode) -> Options:
         columns=_columns(plain),
         commit_group=plain.get("commitoffsetstogroup"),
         group=group,
+        stateless=_flag(plain, "statelessQuery", default=False),
         push_filters=_flag(plain, "pushFilters", default=False),
         read_timeout=(_count(plain, "kafkaConsumer.pollTimeoutMs") or 120_000) / 1000,
         consumer=_consumer(kafka),

@@ -11,19 +11,22 @@ Laws
 3. Nothing new is told as the start offset itself, unchanged.
 4. That `latestOffset` is called with a batch's end says that the batch is committed. Then, with
    commitOffsetsToGroup, the group hears of it. A group that cannot be told stops no query.
+5. With maxBytesPerTrigger, brokers are asked what a backlog's first records weigh before its part of a batch is
+   chosen. What was chosen is in the end offset, so a batch that is planned again asks nobody (law 2).
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
+    ReadMaxBytes,
     ReadMaxRows,
     ReadMinRows,
     SupportsTriggerAvailableNow,
@@ -31,7 +34,7 @@ from pyspark.sql.streaming.datasource import (
 
 from instride.errors import ConfigError, KafkaError
 from instride.records import TopicPartition
-from instride.spark._data_source.admission import Pace, admitted
+from instride.spark._data_source.admission import Pace, Scale, admitted
 from instride.spark._data_source.cluster import Cluster
 from instride.spark._data_source.fused import Transform
 from instride.spark._data_source.offsets import BatchPlan, Found, Span
@@ -59,6 +62,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._cluster = Cluster(options)
         self._loss = LossReport(fail=options.fail_on_data_loss)
         self._pace = Pace(options.min_offsets, options.max_delay)
+        self._scale = Scale()
         self._target: dict[TopicPartition, int] | None = None
         self._told: dict[TopicPartition, int] = {}
         self._newest: BatchPlan | None = None
@@ -70,7 +74,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options = self._options
         if options.max_offsets is not None:
             return ReadMaxRows(options.max_offsets)
-        return ReadAllAvailable() if options.min_offsets is None else ReadMinRows(options.min_offsets)
+        if options.min_offsets is not None:
+            return ReadMinRows(options.min_offsets)
+        return ReadAllAvailable() if options.max_bytes is None else ReadMaxBytes(options.max_bytes)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """What is there now is the target."""
@@ -83,6 +89,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._confirm(last)
         plan = self._everything(last)
         self._newest = plan
+        self._weigh(plan.spans, limit)
         taken = self._admitted(plan, limit)
         if last.spans and (taken is None or taken.records == 0):
             time.sleep(_IDLE_SECONDS)
@@ -142,6 +149,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # A partition that is new since then is left for the next run.
         return {each: min(end, self._target.get(each, positions[each])) for each, end in ends.items()}
 
+    def _weigh(self, spans: Mapping[TopicPartition, Span], limit: ReadLimit) -> None:
+        """Law 5."""
+        if self._options.max_bytes is not None and not isinstance(limit, ReadAllAvailable):
+            self._scale.note(self._cluster.sample(self._scale.unknown(spans)))
+
     def _admitted(self, plan: BatchPlan, limit: ReadLimit) -> BatchPlan | None:
         """None: too little for a batch yet."""
         paced = self._target is None and not isinstance(limit, ReadAllAvailable)
@@ -150,6 +162,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         lag = {partition: span.end - span.start for partition, span in plan.spans.items()}
         sizes = admitted(lag, most)
+        if self._options.max_bytes is not None and not isinstance(limit, ReadAllAvailable):
+            light = self._scale.admitted(lag, self._options.max_bytes)
+            sizes = {partition: min(size, light[partition]) for partition, size in sizes.items()}
         spans = {tp: Span(span.start, span.start + sizes[tp]) for tp, span in plan.spans.items()}
         return BatchPlan(spans, plan.topic_ids)
 
