@@ -1,4 +1,7 @@
-"""What the network side replies to the application side, where a test stands in its place and no broker refuses."""
+"""What the network side replies to the application side, where a test stands in its place and no broker refuses.
+
+Each log goes from offset 0 to before 9.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from collections.abc import Callable
 
 from instride import TopicPartition
 from instride._core.events import (
+    LATEST,
     ApplicationEvent,
     BackgroundEvent,
     CallCompleted,
@@ -13,8 +17,11 @@ from instride._core.events import (
     Commit,
     CommitsSettled,
     CompleteRevoke,
+    FetchCommitted,
     PartitionsRevoked,
+    Positioned,
     Revoked,
+    SetPosition,
     Unsubscribe,
 )
 
@@ -32,6 +39,11 @@ def reply(event: ApplicationEvent, returned: Callable[[TopicPartition], int]) ->
             for partition, entry in event.entries.items():
                 assert entry.offset <= returned(partition), "a commit speaks of what no poll returned"
             return CallCompleted(call=event.call, committed=dict.fromkeys(event.entries))
+        case FetchCommitted():
+            return CallCompleted(call=event.call, result=dict.fromkeys(event.partitions))
+        case SetPosition() if event.offset < 0 and not event.keeps_buffer:
+            found = 9 if event.offset == LATEST else 0
+            return Positioned(partition=event.partition, epoch=event.epoch, seek_number=event.seek_number, offset=found)
         case Unsubscribe() | Close():
             return CallCompleted(call=event.call)
         case _:

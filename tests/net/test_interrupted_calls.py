@@ -3,6 +3,8 @@
 The consumer is real; the test plays the network thread, so that each run is the same. KeyboardInterrupt is raised at
 the n-th line that our own code runs, for every n, and the verb that it left is called again, as a program would. In the
 end all must be as if nothing had happened. `INSTRIDE_EVERY_STEP=1` tries every line; else a sample is taken.
+
+A poll is also left for good, at every line: another verb comes after it, and no commit may cover what it took.
 """
 
 from __future__ import annotations
@@ -13,15 +15,17 @@ import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import instride
-from instride import Consumer, TopicPartition
+from instride import Changes, Consumer, TopicPartition
 from instride._core.events import (
     ApplicationEvent,
     Assigned,
@@ -30,20 +34,23 @@ from instride._core.events import (
     Commit,
     Consumed,
     Epochs,
+    FetchCommitted,
     Fetched,
     Lost,
     Polled,
     Positioned,
     Reassigned,
     RevocationRequested,
+    SetPosition,
     Unsubscribe,
 )
+from instride._wire.arrow import schema
 from instride.listeners import RebalanceListener
 from instride.testing._simulation.chunk import SimulatedChunk
 from network_replies import reply
 
 OURS = str(Path(instride.__file__).parent)
-STRIDE = 1 if os.environ.get("INSTRIDE_EVERY_STEP") else 23
+STRIDE = 1 if os.environ.get("INSTRIDE_EVERY_STEP") else 17
 
 
 def tp(number: int) -> TopicPartition:
@@ -62,6 +69,8 @@ class Network:
         self.up = up
         self.log: list[ApplicationEvent] = []
         self.returned: Callable[[TopicPartition], int] = lambda _: 0
+        self.asked: dict[TopicPartition, SetPosition] = {}
+        self.found: dict[TopicPartition, int] = {}
         self.alive = True
         self.is_current = False
 
@@ -78,7 +87,11 @@ class Network:
             event = self.events.popleft()
             self.log.append(event)
             self.alive = self.alive and not isinstance(event, Close)
+            if isinstance(event, SetPosition):
+                self.asked[event.partition] = event
             if (replied := reply(event, self.returned)) is not None:
+                if isinstance(replied, Positioned):
+                    self.found[replied.partition] = replied.offset
                 self.up(replied)
 
 
@@ -97,19 +110,26 @@ class Listener(RebalanceListener):
 
 
 class Interrupter:
-    """Raises KeyboardInterrupt at the n-th line that our code runs. at: below zero counts only."""
+    """Raises KeyboardInterrupt at a line of our code: at = (which call, which of its lines). None: it counts them."""
 
-    def __init__(self, at: int) -> None:
+    def __init__(self, at: tuple[int, int] | None) -> None:
         self.at = at
-        self.steps = 0
+        self.lines: list[int] = []
         self.where = ""
 
     def run(self, verb: Callable[[], Any]) -> Any:
         """Again where it was interrupted, as a program does."""
         try:
-            return self._traced(verb)
+            return self.once(verb)
         except KeyboardInterrupt:
+            return verb()
+
+    def once(self, verb: Callable[[], Any]) -> Any:
+        self.lines.append(0)
+        # To trace is most of the cost: only the call that is to be interrupted is traced.
+        if self.at is None or self.at[0] == len(self.lines) - 1:
             return self._traced(verb)
+        return verb()
 
     def _traced(self, verb: Callable[[], Any]) -> Any:
         before = sys.gettrace()
@@ -123,8 +143,8 @@ class Interrupter:
         if not frame.f_code.co_filename.startswith(OURS):
             return None
         if event == "line" and not self._is_out_of_reach(frame):
-            self.steps += 1
-            if self.steps - 1 == self.at:
+            self.lines[-1] += 1
+            if self.at == (len(self.lines) - 1, self.lines[-1] - 1):
                 self.where = f"{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_name}"
                 raise KeyboardInterrupt
         return self._trace
@@ -132,24 +152,48 @@ class Interrupter:
     def _is_out_of_reach(self, frame: FrameType) -> bool:
         """The poll is completed and returns: Python runs no handler between these two steps."""
         result = frame.f_locals.get("result")
-        return frame.f_code.co_name in ("poll", "poll_changes") and getattr(result, "aside", self) is None
+        return frame.f_code.co_name in ("poll", "poll_changes", "poll_arrow") and getattr(result, "aside", self) is None
+
+
+POLLS: dict[str, Callable[..., Any]] = {
+    "poll": lambda consumer, **how: consumer.poll(timeout=0, **how),
+    "poll_changes": lambda consumer, **how: consumer.poll_changes(timeout=0, **how),
+    "poll_arrow": lambda consumer, **how: consumer.poll_arrow(timeout=0, **how),
+}
+
+
+def offsets(returned: Any) -> list[tuple[TopicPartition, int]]:
+    """Of whatever a poll returns."""
+    if isinstance(returned, pa.Table):
+        return [(TopicPartition(row["topic"], row["partition"]), row["offset"]) for row in returned.to_pylist()]
+    records = returned.records if isinstance(returned, Changes) else returned
+    return [(each.topic_partition, each.offset) for each in records]
+
+
+REPEATED = (Polled, Consumed, Commit, FetchCommitted)
+
+
+def without_numbers(event: ApplicationEvent) -> Any:
+    """A seek that is done again has other numbers."""
+    return ("seek", event.partition, event.offset) if isinstance(event, SetPosition) else event
 
 
 class Scene:
     """One run. Its outcome is what a user and the group have seen in the end."""
 
-    def __init__(self, at: int, **settings: Any) -> None:
+    def __init__(self, at: tuple[int, int] | None = None, **settings: Any) -> None:
         self.interrupter = Interrupter(at)
         self.listener = Listener()
         self.consumer = Consumer(bootstrap_servers="127.0.0.1:1", group_id="g", **settings)
         driver = self.consumer._driver
         self.network = Network(driver._thread.events, driver._mailbox.queue.append)
-        self.network.returned = lambda partition: self.ends.get(partition, 0)
+        self.network.returned = lambda partition: max(self.ends.get(partition, 0), self.network.found.get(partition, 0))
         driver._thread = self.network  # type: ignore[assignment]
         self.ends: dict[TopicPartition, int] = {}
         self.records: dict[TopicPartition, list[int]] = {}
         self.lost: Counter[TopicPartition] = Counter()
         self.requested: Counter[TopicPartition] = Counter()
+        self.seen: list[Any] = []
 
     def up(self, *events: BackgroundEvent) -> None:
         self.consumer._driver._mailbox.queue.extend(events)
@@ -162,16 +206,34 @@ class Scene:
             )
         )
 
+    def refetched(self, number: int, start: int, end: int) -> None:
+        """What comes where a seek asked for it."""
+        asked = self.network.asked[tp(number)]
+        self.fetched(number, start, end, epoch=asked.epoch, fetch_number=asked.fetch_number)
+
     def call(self, verb: Callable[[], Any]) -> Any:
         return self.interrupter.run(verb)
 
-    def poll(self, **how: Any) -> None:
-        records = self.call(lambda: self.consumer.poll(timeout=0, **how))
-        for record in records:
-            self.records.setdefault(record.topic_partition, []).append(record.offset)
-            self.ends[record.topic_partition] = record.offset + 1
+    def see(self, verb: Callable[[], Any]) -> None:
+        self.seen.append(self.call(verb))
+
+    def poll(self, kind: str = "poll", **how: Any) -> None:
+        self.take(self.call(lambda: POLLS[kind](self.consumer, **how)))
+
+    def leave(self, kind: str) -> None:
+        """A poll that is not repeated."""
+        with suppress(KeyboardInterrupt):
+            self.take(self.interrupter.once(lambda: POLLS[kind](self.consumer)))
+
+    def take(self, returned: Any) -> None:
+        for partition, offset in offsets(returned):
+            self.records.setdefault(partition, []).append(offset)
+            self.ends[partition] = offset + 1
         self.lost.update(self.consumer.lost_partitions())
         self.requested.update(self.consumer.to_be_revoked_partitions())
+
+    def committed(self) -> dict[TopicPartition, int]:
+        return {partition: entry.offset for each in self.of(Commit) for partition, entry in each.entries.items()}
 
     def outcome(self) -> dict[str, Any]:
         told = Counter(
@@ -181,7 +243,7 @@ class Scene:
             }
         )
         # What a verb told before it was interrupted is told again by its repetition.
-        others = [each for each, _ in groupby(self.network.log) if not isinstance(each, Polled | Consumed | Commit)]
+        others = [each for each, _ in groupby(map(without_numbers, self.network.log)) if not isinstance(each, REPEATED)]
         return {
             "records": self.records,
             "told as consumed": told,
@@ -189,6 +251,7 @@ class Scene:
             "requested": self.requested,
             "heard": self.listener.heard,
             "told": others,
+            "seen": self.seen,
             "paused": self.still(self.consumer.paused),
             "assigned": self.still(self.consumer.assignment),
         }
@@ -246,6 +309,74 @@ def verbs(scene: Scene) -> None:
     scene.poll()
 
 
+def seeking(scene: Scene) -> None:
+    began(scene)
+    consumer = scene.consumer
+    scene.poll("poll_changes", max_records=2)
+    scene.call(lambda: consumer.seek(tp(0), 1))
+    scene.see(lambda: consumer.position(tp(0), timeout=5))
+    scene.refetched(0, 1, 4)
+    scene.poll()
+    scene.call(lambda: consumer.seek_to_beginning(tp(1)))
+    scene.see(lambda: consumer.position(tp(1), timeout=5))
+    scene.refetched(1, 0, 3)
+    scene.poll("poll_changes")
+    scene.see(lambda: consumer.committed(tp(0), tp(1), timeout=5))
+    scene.call(lambda: consumer.seek_to_end(tp(0)))
+    scene.see(lambda: consumer.position(tp(0), timeout=5))
+    scene.refetched(0, 9, 12)
+    scene.poll("poll_changes")
+
+
+def began(scene: Scene) -> None:
+    """Two partitions, each with records; nothing is interrupted before."""
+    scene.consumer.subscribe(["t"], listener=scene.listener)
+    scene.up(Assigned(generation=1, partitions=epochs(0, 1)))
+    for number in (0, 1):
+        scene.up(Positioned(partition=tp(number), epoch=1, seek_number=0, offset=0))
+        scene.fetched(number, 0, 4)
+
+
+def pausing(scene: Scene) -> None:
+    scene.consumer.pause(tp(0), tp(1))
+    scene.consumer.resume(tp(0), tp(1))
+
+
+def seeking_to_where_it_is(scene: Scene) -> None:
+    for number in (0, 1):
+        here = scene.ends.get(tp(number), 0)
+        assert scene.consumer.position(tp(number), timeout=5) == here, scene.interrupter.where
+        scene.consumer.seek(tp(number), here)
+        scene.refetched(number, here, 6)
+
+
+AFTER: dict[str, Callable[[Scene], object]] = {
+    "commit": lambda scene: scene.consumer.commit(timeout=5),
+    "close": lambda scene: scene.consumer.close(timeout=5),
+    "unsubscribe": lambda scene: scene.consumer.unsubscribe(timeout=5),
+    "seek": seeking_to_where_it_is,
+    "pause and resume": pausing,
+}
+ENDS = ("close", "unsubscribe")
+
+
+def left_for_good(scene: Scene, kind: str, after: str) -> None:
+    """One poll that returns, one that is interrupted and not repeated, then another verb, and the end."""
+    began(scene)
+    scene.take(POLLS["poll"](scene.consumer, max_records=5))
+    for number in (0, 1):
+        scene.fetched(number, 4, 6)
+    scene.leave(kind)
+    AFTER[after](scene)
+    if after in ("commit", *ENDS):
+        assert scene.committed() == scene.ends, scene.interrupter.where
+    if after not in ENDS:
+        for _ in range(3):
+            scene.take(POLLS["poll"](scene.consumer))
+        assert scene.records == {tp(number): list(range(6)) for number in (0, 1)}, scene.interrupter.where
+        scene.consumer.close(timeout=5)
+
+
 def ending(scene: Scene, end: Callable[[Consumer], None]) -> None:
     scene.consumer.subscribe(["t"], listener=scene.listener)
     scene.up(Assigned(generation=1, partitions=epochs(0, 1)))
@@ -273,11 +404,25 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-def runs(story: Callable[[Scene], None], **settings: Any) -> Iterator[tuple[Scene, Scene]]:
+@pytest.fixture(autouse=True)
+def columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Simulated records have none; these are what a poll needs to return them."""
+
+    def to_arrow(chunk: SimulatedChunk, _: object = None) -> pa.RecordBatch:
+        row = {"topic": chunk.topic, "partition": chunk.partition, "timestamp": 0, "timestamp_type": 0, "headers": []}
+        rows = [{**row, "offset": offset} for offset in range(chunk.first_offset, chunk.next_offset)]
+        return pa.RecordBatch.from_pylist(rows, schema=schema())
+
+    monkeypatch.setattr(SimulatedChunk, "to_arrow", to_arrow)
+
+
+def runs(story: Callable[[Scene], None], *, stride: int = STRIDE, **settings: Any) -> Iterator[tuple[Scene, Scene]]:
     """Each run with an interrupt, beside one without."""
-    quiet = Scene(-1, **settings)
-    story(quiet)
-    for at in range(0, quiet.interrupter.steps, STRIDE):
+    for _ in range(2):  # what is imported or compiled by the first is none of the other's lines
+        quiet = Scene(**settings)
+        story(quiet)
+    places = [(call, line) for call, lines in enumerate(quiet.interrupter.lines) for line in range(lines)]
+    for at in places[::stride]:
         scene = Scene(at, **settings)
         story(scene)
         yield scene, quiet
@@ -285,7 +430,7 @@ def runs(story: Callable[[Scene], None], **settings: Any) -> Iterator[tuple[Scen
 
 @pytest.mark.rule("13")
 @pytest.mark.parametrize("settings", SETTINGS)
-@pytest.mark.parametrize("story", [polling, verbs])
+@pytest.mark.parametrize("story", [polling, verbs, seeking])
 def test_wherever_a_call_is_interrupted_all_goes_on_as_if_nothing_had_been(
     story: Callable[[Scene], None], settings: str
 ) -> None:
@@ -304,3 +449,14 @@ def test_wherever_an_end_is_interrupted_the_membership_ends(story: Callable[[Sce
         left = [*scene.of(Close), *scene.of(Unsubscribe)]
         assert left, scene.interrupter.where
         assert scene.still(scene.consumer.assignment) == quiet.still(quiet.consumer.assignment), scene.interrupter.where
+
+
+@pytest.mark.rule("13")
+@pytest.mark.parametrize("kind", POLLS)
+@pytest.mark.parametrize("after", AFTER)
+def test_what_an_interrupted_poll_took_is_never_committed_and_is_returned_later(kind: str, after: str) -> None:
+    """With auto-commit at every line. Above, a repeated poll makes good what the interrupted one left."""
+    settings = {"enable_auto_commit": after in ENDS, "auto_commit_interval": 3600.0}
+    stride = 1 if (kind, after) == ("poll", "close") else STRIDE
+    for scene, _ in runs(lambda scene: left_for_good(scene, kind, after), stride=stride, **settings):
+        assert scene.interrupter.where

@@ -97,6 +97,12 @@ def test_it_says_how_far_it_came(capsys: pytest.CaptureFixture[str]) -> None:
     assert "everywhere to depth 1; 0 scenes wrong" in output
 
 
+def test_a_depth_that_was_asked_for_and_is_not_whole_is_no_success(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--scene", "owned", "--depth", "9", "--seconds", "0.001"]) == 2
+    assert "depth 9 was not whole" in capsys.readouterr().out
+    assert main(["--scene", "owned", "--seconds", "0.001"]) == 0
+
+
 def test_it_ends_when_its_time_is_up() -> None:
     times = iter([0.0, 1.0, 2.0, 3.0, 4.0])
     report = explore(SCENES["joining"], depth=9, until=3.5, clock=lambda: next(times))

@@ -78,7 +78,7 @@ class Greedy:
 
     def _take_turn(self, partition: OwnedPartition, budget: int) -> list[Delivery]:
         available = partition.available()
-        if self._turn != partition.partition:
+        if self._turn != partition.partition or self._left <= 0:  # a poll that was interrupted left none of the turn
             self._turn, self._left = partition.partition, available
         count = min(budget, self._left, available)
         self._left = self._left - count if count else 0

@@ -2,7 +2,7 @@
 
 Every sequence of moves from each scene, up to a depth or for so many seconds in all; says how many states there were,
 and to which depth all were seen. The exit status is 1 where a law is broken, with the shortest sequence of moves that
-does so.
+does so; it is 2 where the time was up before the depth that `--depth` names was whole.
 """
 
 from __future__ import annotations
@@ -24,16 +24,17 @@ _DEEPEST = 100
 def main(arguments: Sequence[str] | None = None) -> int:
     """The exit status."""
     parser = argparse.ArgumentParser(prog="python -m instride.testing.explore", description=__doc__)
-    parser.add_argument("--depth", type=int, default=_DEEPEST, metavar="N", help="moves from each scene (no bound)")
+    parser.add_argument("--depth", type=int, metavar="N", help="moves from each scene (no bound)")
     parser.add_argument("--seconds", type=float, default=600.0, metavar="S", help="in all, of each process (600)")
     parser.add_argument("--scene", action="append", choices=tuple(SCENES), help="only this one; may come again (all)")
     parser.add_argument("--jobs", type=int, default=1, metavar="J", help="how many processes (1)")
     chosen = parser.parse_args(arguments)
-    if chosen.depth < 1 or chosen.jobs < 1 or chosen.seconds <= 0:
+    depth = _DEEPEST if chosen.depth is None else chosen.depth
+    if depth < 1 or chosen.jobs < 1 or chosen.seconds <= 0:
         parser.error("--depth and --jobs are numbers from 1 on, --seconds is more than 0")
     names = tuple(chosen.scene or SCENES)
-    wrong, total = 0, Report(depth=chosen.depth)
-    for name, report in reports(names, chosen.depth, chosen.seconds * chosen.jobs / len(names), chosen.jobs):
+    wrong, total = 0, Report(depth=depth)
+    for name, report in reports(names, depth, chosen.seconds * chosen.jobs / len(names), chosen.jobs):
         _say(f"{report.states:9} states, {report.moves:9} moves, depth {_depth(report)}: {name}")
         for found in report.found[:1]:
             _tell(name, found)
@@ -41,7 +42,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         total.states, total.moves = total.states + report.states, total.moves + report.moves
         total.depth = min(total.depth, report.depth)
     _say(f"{total.states} states, {total.moves} moves; everywhere to depth {total.depth}; {wrong} scenes wrong")
-    return 1 if wrong else 0
+    if wrong:
+        return 1
+    if chosen.depth is not None and total.depth < chosen.depth:
+        _say(f"depth {chosen.depth} was not whole in the time: --seconds gives more")
+        return 2
+    return 0
 
 
 def _depth(report: Report) -> str:
