@@ -343,6 +343,24 @@ def a_peer_that_vanished(build: Build) -> None:
     known = {getattr(socket, name): seconds for name, seconds in told.items() if hasattr(socket, name)}
     for each in world.peers:
         assert each.options == {KEEPALIVE: 1, socket.TCP_NODELAY: 1, **known}
+    if len(known) == len(told):
+        a_coordinator_that_vanished(build(max_poll_interval=300.0, request_timeout=30.0))
+
+
+def a_coordinator_that_vanished(world: World) -> None:
+    """Its machine is back at once, at the same address; the Join waits on a connection of which only we know."""
+    world.broker.held.add(JOIN)
+    world.consumer.subscribe(["t"])
+    polls(world, 5.0, lambda: bool(world.requested[JOIN]))
+    (waits,) = world.requested[JOIN]
+    for each in world.peers:
+        world.vanishes(each)
+    vanished = world.now
+    world.broker.held.clear()
+    polls(world, 60.0, lambda: bool(world.consumer.assignment()))
+    again = world.requested[JOIN][-1]
+    assert again.peer is not waits.peer
+    assert kept(again.at - vanished, 10.0 + 3 * 5.0)
 
 
 def a_heartbeat(build: Build) -> None:

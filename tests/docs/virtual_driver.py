@@ -154,6 +154,7 @@ class Peer:
     opened_at: float
     octets: bytearray = field(default_factory=bytearray)
     ended_at: float | None = None
+    vanished: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +212,14 @@ class World:
     def later(self, seconds: float, happens: Callable[[], None]) -> None:
         """While the application waits."""
         self._later.append((self.now + seconds, happens))
+
+    def vanishes(self, peer: Peer) -> None:
+        """Its machine lost its power: it says nothing more, not even that. The consumer's system ends the connection as
+        the options of the socket say, and whoever has its address from now on knows nothing of it."""
+        peer.vanished = True
+        idle, apart, probes = (peer.options[getattr(socket, f"TCP_KEEP{name}")] for name in ("IDLE", "INTVL", "CNT"))
+        assert peer.options[KEEPALIVE] == 1
+        self.later(idle + apart * probes, peer.end.close)
 
     def close(self) -> None:
         """The next world has another clock."""
@@ -301,10 +310,12 @@ class World:
 
     def _serve(self) -> None:
         for each in self.peers:
-            if each.ended_at is None:
+            if each.ended_at is None and not each.vanished:
                 self._read(each)
         while self._coming and self._coming[0][0] <= self.now:
             _, _, peer, data = heapq.heappop(self._coming)
+            if peer.vanished:
+                continue
             with suppress(BrokenPipeError):  # it was closed meanwhile
                 peer.end.sendall(data)
 
