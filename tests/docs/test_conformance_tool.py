@@ -174,3 +174,21 @@ def test_a_marker_that_names_no_requirement_is_told(project: Path, capsys: pytes
     )
     assert main([], root=project) == 2
     assert "test_b.py::test_it_flies: A/9" in capsys.readouterr().err
+
+
+def test_a_case_that_was_skipped_is_named_though_others_of_its_test_passed(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = project / "report.xml"
+    head = '<testcase classname="tests.test_a" name="test_it_works[{}]">{}</testcase>'
+    nobodys = '<testcase classname="tests.test_c" name="test_of_no_row[b]"><skipped/></testcase>'
+    cases = head.format("a", "") + head.format("b", "<skipped/>") + nobodys + nobodys.replace("<skipped/>", "")
+    report.write_text(f"<testsuite>{cases}</testsuite>")
+    (project / "tests" / "test_b.py").write_text(
+        'import pytest\n@pytest.mark.requirement("A/2")\ndef test_it_ends() -> None: ...\n'
+    )
+    main(["--results", str(report)], root=project)
+    output = capsys.readouterr().out
+    assert "not run here: test_a.py::test_it_works[b]" in output
+    assert "test_it_works[a]" not in output
+    assert "test_of_no_row" not in output, "it proves no row"

@@ -1,14 +1,14 @@
 """Every bound of docs/timeouts.md, by the real driver over a scripted clock and scripted sockets (`virtual_driver`).
 
-Each row of the page's two tables is one of this file's tables. It is played, and ends neither before its bound nor more
-than half a second after it. No second passes meanwhile.
+Each row of the page's first two tables is one of this file's tables (the third is `test_retried.py`'s). It is played,
+and ends neither before its bound nor more than half a second after it. No second passes meanwhile.
 """
 
 from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -16,7 +16,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from virtual_driver import COMMIT, COORDINATOR, FETCH, HEARTBEAT, JOIN, KEEPALIVE, LEAVE, SYNC, Sent, World
+from virtual_driver import (
+    COMMIT,
+    COORDINATOR,
+    FETCH,
+    HEARTBEAT,
+    JOIN,
+    KEEPALIVE,
+    LEAVE,
+    SYNC,
+    Build,
+    Sent,
+    World,
+    kept,
+)
 
 from instride import Consumer, RangeConsumer, TopicPartition
 from instride import errors as all_errors
@@ -106,31 +119,6 @@ def told_behind_a_call() -> dict[str, str]:
 
 def named(*bounds: str) -> list[str]:
     return [name for name, row in TABLE.items() if row.bound in bounds]
-
-
-def kept(seconds: float, bound: float, *, late: float = 0.5) -> bool:
-    """Not before its bound, and half a second after it at the latest."""
-    return bound - 1e-6 <= seconds <= bound + late + 1e-6
-
-
-Build = Callable[..., World]
-
-
-@pytest.fixture
-def build(monkeypatch: pytest.MonkeyPatch) -> Iterator[Build]:
-    """``build(**settings)``: a world of one consumer, whose time-outs are an hour but for those given."""
-    made: list[World] = []
-
-    def one(**settings: Any) -> World:
-        hour: dict[str, Any] = {"default_api_timeout": 3600.0, "request_timeout": 3600.0}
-        while made:
-            made.pop().close()
-        made.append(World(monkeypatch, **{**hour, **settings}))
-        return made[-1]
-
-    yield one
-    for each in made:
-        each.close()
 
 
 ENDS = ("unsubscribe", "close")
@@ -355,6 +343,24 @@ def a_peer_that_vanished(build: Build) -> None:
     known = {getattr(socket, name): seconds for name, seconds in told.items() if hasattr(socket, name)}
     for each in world.peers:
         assert each.options == {KEEPALIVE: 1, socket.TCP_NODELAY: 1, **known}
+    if len(known) == len(told):
+        a_coordinator_that_vanished(build(max_poll_interval=300.0, request_timeout=30.0))
+
+
+def a_coordinator_that_vanished(world: World) -> None:
+    """Its machine is back at once, at the same address; the Join waits on a connection of which only we know."""
+    world.broker.held.add(JOIN)
+    world.consumer.subscribe(["t"])
+    polls(world, 5.0, lambda: bool(world.requested[JOIN]))
+    (waits,) = world.requested[JOIN]
+    for each in world.peers:
+        world.vanishes(each)
+    vanished = world.now
+    world.broker.held.clear()
+    polls(world, 60.0, lambda: bool(world.consumer.assignment()))
+    again = world.requested[JOIN][-1]
+    assert again.peer is not waits.peer
+    assert kept(again.at - vanished, 10.0 + 3 * 5.0)
 
 
 def a_heartbeat(build: Build) -> None:

@@ -29,7 +29,7 @@ import instride._net.thread
 import instride._net.transport
 import instride._verbs
 from attack.broker import Request
-from attack.bytes_of import assignment
+from attack.bytes_of import array, assignment, text
 from attack.virtual import SilentBroker
 from instride import Consumer, RangeConsumer
 
@@ -41,12 +41,15 @@ __all__ = [
     "JOIN",
     "KEEPALIVE",
     "LEAVE",
+    "METADATA",
     "SYNC",
+    "Build",
     "ScriptedBroker",
     "World",
+    "kept",
 ]
 
-FETCH, COMMIT, COORDINATOR, JOIN, HEARTBEAT, LEAVE, SYNC = 1, 8, 10, 11, 12, 13, 14
+FETCH, METADATA, COMMIT, COORDINATOR, JOIN, HEARTBEAT, LEAVE, SYNC = 1, 3, 8, 10, 11, 12, 13, 14
 KEEPALIVE: Final = -1
 """Among the options of a socket: SO_KEEPALIVE, which is none of TCP."""
 FETCH_TAKES: Final = 0.2
@@ -54,8 +57,16 @@ _BEGAN: Final = 1000.0
 _TURNS: Final = 200_000
 
 
+def kept(seconds: float, bound: float, *, late: float = 0.5) -> bool:
+    """Not before its bound, and half a second after it at the latest."""
+    return bound - 1e-6 <= seconds <= bound + late + 1e-6
+
+
 class ScriptedBroker(SilentBroker):
-    """Gives this member `given` of "t", with the leader's word `notice`. held: the requests that it does not answer."""
+    """Gives this member `given` of "t", with the leader's word `notice`. held: the requests that it does not answer.
+
+    errors: by the request's key, the error code that it answers. corrupt: the records of each batch are damaged.
+    """
 
     end = 1_000_000
 
@@ -68,6 +79,8 @@ class ScriptedBroker(SilentBroker):
         self.rebalances = False
         self.throttle = 0.0
         self.generation = 0
+        self.errors: dict[int, int] = {}
+        self.corrupt = False
 
     def response(self, frame: bytes) -> bytes:
         key = struct.unpack_from(">h", frame)[0]
@@ -78,7 +91,23 @@ class ScriptedBroker(SilentBroker):
             return super().answer(key, request)
         return struct.pack(">ih", round(self.throttle * 1000), 27 if self.rebalances else 0)
 
+    def topic_entry(self, topic: str) -> bytes:
+        if METADATA not in self.errors:
+            return super().topic_entry(topic)
+        return struct.pack(">h", self.errors[METADATA]) + text(topic) + b"\0" + array(())
+
+    def coordinator(self, request: Request) -> bytes:
+        error = struct.pack(">h", self.errors.get(COORDINATOR, 0))
+        found = super().coordinator(request)
+        return found[:4] + error + found[6:]
+
+    def fetched_entry(self, index: int, records: bytes, *, error: int = 0, **rest: Any) -> bytes:
+        damaged = records[:-1] + bytes([records[-1] ^ 1]) if self.corrupt and records else records
+        return super().fetched_entry(index, damaged, error=error or self.errors.get(FETCH, 0), **rest)
+
     def join(self, request: Request) -> bytes:
+        if JOIN in self.errors:
+            return self.joined(request, leader="", members=(), error=self.errors[JOIN])
         self.generation += 1
         self.rebalances = False
         joined = super().join(request)
@@ -109,8 +138,10 @@ class ScriptedSocket(socket.socket):
         else:
             self.options[KEEPALIVE] = value
 
+    refused = False
+
     def connect_ex(self, address: object) -> int:
-        return errno.EINPROGRESS
+        return errno.ECONNREFUSED if self.refused else errno.EINPROGRESS
 
 
 @dataclass(slots=True)
@@ -123,6 +154,7 @@ class Peer:
     opened_at: float
     octets: bytearray = field(default_factory=bytearray)
     ended_at: float | None = None
+    vanished: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +172,8 @@ class Sent:
 
 
 class World:
-    """requested: what the broker has read, by its key."""
+    """requested: what the broker has read, by its key. chance: what every random number is. refused: no broker
+    listens."""
 
     def __init__(
         self, patch: pytest.MonkeyPatch, kind: type[Consumer | RangeConsumer] = Consumer, **settings: Any
@@ -155,6 +188,9 @@ class World:
         self._until = 0.0
         self._tokens = 0
         self._running = self._ended = False
+        self.chance = 0.5
+        self.refused = False
+        patch.setattr(instride._net.driver, "random", SimpleNamespace(random=lambda: self.chance))
         for module in ("driver", "mailbox", "thread", "transport"):
             patch.setattr(getattr(instride._net, module), "now", self.clock)
         patch.setattr(instride._verbs, "now", self.clock)
@@ -176,6 +212,14 @@ class World:
     def later(self, seconds: float, happens: Callable[[], None]) -> None:
         """While the application waits."""
         self._later.append((self.now + seconds, happens))
+
+    def vanishes(self, peer: Peer) -> None:
+        """Its machine lost its power: it says nothing more, not even that. The consumer's system ends the connection as
+        the options of the socket say, and whoever has its address from now on knows nothing of it."""
+        peer.vanished = True
+        idle, apart, probes = (peer.options[getattr(socket, f"TCP_KEEP{name}")] for name in ("IDLE", "INTVL", "CNT"))
+        assert peer.options[KEEPALIVE] == 1
+        self.later(idle + apart * probes, peer.end.close)
 
     def close(self) -> None:
         """The next world has another clock."""
@@ -260,16 +304,18 @@ class World:
         ours, theirs = socket.socketpair()
         theirs.setblocking(False)
         made = ScriptedSocket(fileno=ours.detach())
-        made.options = {}
+        made.options, made.refused = {}, self.refused
         self.peers.append(Peer(end=theirs, options=made.options, opened_at=self.now))
         return made
 
     def _serve(self) -> None:
         for each in self.peers:
-            if each.ended_at is None:
+            if each.ended_at is None and not each.vanished:
                 self._read(each)
         while self._coming and self._coming[0][0] <= self.now:
             _, _, peer, data = heapq.heappop(self._coming)
+            if peer.vanished:
+                continue
             with suppress(BrokenPipeError):  # it was closed meanwhile
                 peer.end.sendall(data)
 
@@ -294,3 +340,6 @@ class World:
         data = self.broker.response(frame)
         if data:
             heapq.heappush(self._coming, (self.now + FETCH_TAKES * (key == FETCH), next(self._numbers), peer, data))
+
+
+Build = Callable[..., World]

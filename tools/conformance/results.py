@@ -1,7 +1,7 @@
 """What became of each test in one run: read from the JUnit report that pytest writes (`--junitxml`).
 
 Laws
-1. A test with parameters passed when at least one of its cases passed and none failed.
+1. A test with parameters passed when at least one of its cases passed and none failed. A skipped case is named.
 2. A test that is not in the report, or whose cases were all skipped, did not run. It proves nothing in this run.
 3. A row of which every test was skipped, for what this machine lacks, is named. It is no failure, and does not count
    as shown. A row of which a test is not in the report at all, and none passed, is a failure.
@@ -21,7 +21,7 @@ from xml.etree import ElementTree
 from conformance.markers import Proof
 from conformance.requirements import Document, Requirement
 
-__all__ = ["Result", "Verdict", "judge", "read_results"]
+__all__ = ["Result", "Verdict", "judge", "read_results", "skipped_cases"]
 
 Results = Mapping[tuple[str, str], "Result"]
 """Results by the path of the test's file (from the folder of tests on) and the name of its function."""
@@ -44,6 +44,17 @@ def read_results(report: Path) -> dict[tuple[str, str], Result]:
         name = _PARAMETERS.sub("", case.get("name", ""))
         cases[_path(case.get("classname", "")), name].add(_result(case))
     return {test: _of_all(results) for test, results in cases.items()}
+
+
+def skipped_cases(report: Path) -> list[str]:
+    """Of tests of which other cases ran (law 1), those that did not, by name. Raises as `read_results`."""
+    ran = {test for test, result in read_results(report).items() if result is not Result.NOT_RUN}
+    found = []
+    for case in ElementTree.parse(report).iter("testcase"):  # noqa: S314 - our own pytest wrote it
+        path, name = _path(case.get("classname", "")), case.get("name", "")
+        if _result(case) is Result.NOT_RUN and (path, _PARAMETERS.sub("", name)) in ran:
+            found.append(f"{path}::{name}")
+    return sorted(found)
 
 
 def _path(classname: str) -> str:

@@ -1,7 +1,8 @@
 """A mutant's trial: histories first, then the unit tests.
 
 Laws
-1. A trial runs in a folder of its own with a copy of the product and of the tests; nothing else is on its path.
+1. A trial runs in a folder of its own with a copy of the product, the tests and the pages that these read; nothing else
+   is on its path.
 2. The histories are those of the first seeds, in order, so that every run finds the same.
 3. A trial that does not end in time has found the bug too: something hangs.
 4. A mutant that names its test is tried by that test alone. It must run and fail: a test that cannot be collected has
@@ -78,7 +79,7 @@ class Snapshot:
 def snapshot(project: Path) -> Iterator[Snapshot]:
     with tempfile.TemporaryDirectory(prefix="instride-mutants-") as folder:
         root = Path(folder)
-        for name in ("src", "tests"):
+        for name in ("src", "tests", "docs"):
             shutil.copytree(project / name, root / name)
         shutil.copy2(project / "pyproject.toml", root)
         yield Snapshot(root=root)
