@@ -38,7 +38,7 @@ from instride._wire.chunk import UndecodedRecords
 from instride.records import TopicPartition
 from instride.telemetry import ResetCause
 
-__all__ = ["Arrival", "AssignedPartition", "AssignedPartitions", "Kept", "Phase", "Undecoded", "keep"]
+__all__ = ["Arrival", "AssignedPartition", "AssignedPartitions", "BufferedPiece", "Phase", "Undecoded", "keep"]
 
 # Sets an attribute without a note in `changed` (law 5).
 _set = object.__setattr__
@@ -58,7 +58,7 @@ class Phase(Enum):
 
 
 @dataclass(slots=True, kw_only=True)
-class Kept:
+class BufferedPiece:
     """A piece that was delivered: how many of its records are not consumed, and the memory that it keeps till then."""
 
     records: int
@@ -143,7 +143,7 @@ class AssignedPartition:
     unreadable: bool
     records: int
     nbytes: int
-    kept: list[Kept] | None
+    kept: list[BufferedPiece] | None
     kept_bytes: int
     # Under which fetch number the application was asked to drop what is buffered; -1: it was not asked.
     drop_asked: int
@@ -354,7 +354,7 @@ class AssignedPartition:
         if self.kept is None:
             _set(self, "kept", [])
         assert self.kept is not None
-        self.kept.append(Kept(records=records, nbytes=kept))
+        self.kept.append(BufferedPiece(records=records, nbytes=kept))
 
     def arrived(self, records: UndecodedRecords, arrival: Arrival) -> Undecoded:
         """What a fetch from `fetch_offset` on brought."""
