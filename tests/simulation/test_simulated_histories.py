@@ -15,7 +15,9 @@ import pytest
 from instride.testing.check import Parameters
 from instride.testing.simulation import History, check, plan_for, run, transcript
 
-HISTORIES = int(os.environ.get("INSTRIDE_HISTORIES", "400"))
+# The first seeds are judged where their worth is counted; the next ones here.
+COUNTED = 120
+HISTORIES = int(os.environ.get("INSTRIDE_HISTORIES", "240"))
 SHARDS = 4
 
 
@@ -35,23 +37,23 @@ def judged(seed: int) -> History:
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_every_history_keeps_every_promise(shard: int) -> None:
     """Exactly once without loss, at least once with it; no commit of an older epoch, beyond a gap, or too late."""
-    for seed in range(shard, HISTORIES, SHARDS):
+    for seed in range(COUNTED + shard, HISTORIES, SHARDS):
         judged(seed)
 
 
 def test_the_histories_are_worth_their_name() -> None:
     """Most have two rebalances or more; losses, delays and gifts happen; calm ones and faulty ones."""
     kinds: Counter[str] = Counter()
-    for seed in range(150):
+    for seed in range(COUNTED):
         history = judged(seed)
         seen = Counter(event.what for event in history)
         generations = sum(event.what == "group" and event.detail[0] == "Stable" for event in history)
         kinds.update(what for what in ("lost", "delay", "reassigned", "failed", "cancelled") if seen[what])
         kinds["two rebalances"] += generations >= 3
         kinds[Parameters.of(history.events[0].detail).kind] += 1
-    assert kinds["two rebalances"] > 75, kinds
+    assert kinds["two rebalances"] > COUNTED // 2, kinds
     assert min(kinds["calm"], kinds["storm"], kinds["slow"], kinds["lost"], kinds["delay"]) > 10, kinds
-    assert kinds["faults"] > 50, kinds
+    assert kinds["faults"] > COUNTED // 3, kinds
     assert kinds["reassigned"] > 3, kinds
 
 
