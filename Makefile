@@ -79,7 +79,7 @@ simulate: $(COMPILED)
 	@$(BIN)/python -m instride.testing.simulate --groups executors,latest --histories 200 --jobs $(JOBS)
 	@$(BIN)/python -m instride.testing.simulate --unruly verbs,listeners,ends,interrupts --harsh leaves,commits,errors \
 		--seed 2000 --histories 100 --jobs $(JOBS)
-	@$(BIN)/python -m instride.testing.simulate --unruly verbs,listeners,ends,interrupts,lines \
+	@$(BIN)/python -m instride.testing.simulate --unruly verbs,listeners,ends,interrupts,lines,modes \
 		--seed 4000 --histories 60 --jobs $(JOBS)
 	@$(BIN)/python -m instride.testing.simulate --unruly verbs,listeners,ends,pairs,interrupts \
 		--seed 3000 --histories 100 --jobs $(JOBS)
