@@ -43,9 +43,9 @@ def test_a_commit_of_a_topic_that_is_gone_does_not_hold_up_its_revoke(script: Ne
     del script.topics["t"]
     call = script.commit({0: 5})
     script.complete(0)
-    refused_for(script, 4.0)
+    refused_for(script, 4.75)
     assert script.take(Revoked) == [], "a broker that has just started may not know its topics yet"
-    refused_for(script, 3.0)
+    refused_for(script, 1.2)
     assert [each.partitions for each in script.take(Revoked)] == [requested.partitions]
     assert isinstance(outcome(script, call), UnknownTopicOrPartitionError)
     assert script.take(Lost) == []
