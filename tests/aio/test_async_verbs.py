@@ -135,7 +135,8 @@ def test_requests_and_their_responses(loop: VirtualLoop) -> None:
         def answered(event: Any) -> None:
             if type(event) in answers:
                 network.up(CallCompleted(call=event.call, result=answers[type(event)]))
-            answer(event)
+            else:
+                answer(event)
 
         network._answer = answered  # type: ignore[method-assign]
         assert await consumer.committed(tp(0)) == answers[FetchCommitted]
