@@ -375,7 +375,8 @@ class Member(Verbs):
         """Revoke everything: send the queued commits, call the listeners, leave the group (rule 12).
 
         timeout: seconds, else default_api_timeout; when it ends the consumer leaves without what is missing, and the
-        listener hears of that as lost. Raises what a listener raises.
+        listener hears of that as lost. Raises what a listener raises. One that is interrupted still leaves the group;
+        if nobody closes the consumer after it, the interpreter waits for that when it exits.
         """
         with self._driver.use():
             self._refuse_in_listener("unsubscribe")
@@ -388,6 +389,7 @@ class Member(Verbs):
                 self._observers.each(lambda observer: observer.on_unsubscribe(done=True))
             except BaseException:
                 self._application.give_up(now(), limit)
+                self._driver.end_at_exit(limit)
                 self._observers.each(lambda observer: observer.on_interrupted("unsubscribe"))
                 raise
 

@@ -185,8 +185,8 @@ class AsyncConsumer(Verbs, Generic[K, V]):
         """Revoke everything: send the queued commits, call the listener, leave the group (rule 12).
 
         timeout: seconds, else default_api_timeout; when it ends the consumer leaves without what is missing. One that
-        is cancelled still leaves the group. Raises what the listener raises, and ConcurrentUseError while another task
-        polls.
+        is cancelled still leaves the group; if nobody closes the consumer after it, the interpreter waits for that when
+        it exits. Raises what the listener raises, and ConcurrentUseError while another task polls.
         """
         async with self._driver.alone("unsubscribe"):
             limit = self._timeout("unsubscribe", timeout)
@@ -198,6 +198,7 @@ class AsyncConsumer(Verbs, Generic[K, V]):
                 self._observers.each(lambda observer: observer.on_unsubscribe(done=True))
             except BaseException:
                 self._application.give_up(now(), limit)
+                self._driver.end_at_exit(limit)
                 self._observers.each(lambda observer: observer.on_interrupted("unsubscribe"))
                 raise
 

@@ -97,9 +97,10 @@ def ended(broker: Broker, kind: str, when: str) -> str:
 
 
 @pytest.mark.rule("13")
+@pytest.mark.parametrize("verb", ["close", "unsubscribe"])
 @pytest.mark.parametrize("kind", ["Consumer", "AsyncConsumer"])
-def test_python_waits_for_an_interrupted_close_when_it_exits(broker: Broker, kind: str) -> None:
-    assert ended(broker, kind, "close") == "its thread has ended"
+def test_python_waits_for_an_interrupted_end_when_it_exits(broker: Broker, kind: str, verb: str) -> None:
+    assert ended(broker, kind, verb) == "its thread has ended"
     assert broker.requested[LEAVE] == 1
 
 

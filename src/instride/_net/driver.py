@@ -86,7 +86,7 @@ class Shell:
         self._check_alive = mailbox.check_alive
         self._deliver = mailbox.deliver
         self._pid: int | None = None
-        self.closed = False
+        self.closed = self._ends_at_exit = False
 
     # -- guards
 
@@ -148,6 +148,18 @@ class Shell:
     def join_at_exit(self, timeout: float) -> None:
         """The thread is ending by itself: the interpreter waits for it, as long as a close may take."""
         atexit.register(self._thread.join, timeout)
+
+    def end_at_exit(self, timeout: float) -> None:
+        """After an interrupted unsubscribe: the membership ends with the program, if nobody closes before that."""
+        if not self._ends_at_exit:
+            self._ends_at_exit = True
+            atexit.register(self._end, timeout)
+
+    def _end(self, timeout: float) -> None:
+        if self.alive and not self.closed:
+            self.application.end(now(), timeout, leave=None)
+            self._thread.wake()
+            self._thread.join(timeout)
 
     def join(self, timeout: float) -> bool:
         return not self.started or self._thread.join(timeout)
