@@ -55,6 +55,13 @@ def test_moves_of_both_sides_that_do_not_touch_each_other_may_change_places() ->
     assert fingerprint(one) == fingerprint(other)
 
 
+def test_a_look_up_that_ends_after_a_seek_is_no_position() -> None:
+    """The consumer drops it. The history told it after the seek, and the records of the seek were judged as a gap."""
+    moves = ("A.respond coordinator", "A.poll", "A.seek", "A.respond data")
+    world = replay(SCENES["a listener is interrupted"], moves)
+    assert [str(each) for each in world.finish()] == []
+
+
 def test_what_a_verb_changes_makes_another_world() -> None:
     marks = {fingerprint(replay(SCENES["reading"], (move,))) for move in ("A.pause", "A.seek", "A.close", "A.commit")}
     assert len({fingerprint(begin(SCENES["reading"])), *marks}) == 5

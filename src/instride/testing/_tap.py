@@ -4,7 +4,9 @@ Laws
 1. It sees what the shell of `_core.network` sees: events delivered, requests sent, responses, connections closed.
    The same code watches the simulation's processes and a `Consumer`'s thread.
 2. It changes nothing and decides nothing. It takes no clock: `now` is given.
-3. Only a request that was put on a connection counts as sent. When the connection ends, its response will not come: a
+3. A look-up that the application's seek has overtaken is no position: the application drops it. Only the simulation,
+   which sees both sides, can tell.
+4. Only a request that was put on a connection counts as sent. When the connection ends, its response will not come: a
    commit is then told as a response with code -1.
 """
 
@@ -55,11 +57,19 @@ _WATCHED = (
 class Tap(Observer):
     """say: takes an event's kind and detail. session_timeout: the member's. Not thread-safe.
 
+    overtaken: whether a look-up is (law 3).
     beats: how often the coordinator has said that the member is one; any thread may read it.
     """
 
-    def __init__(self, say: Callable[..., None], *, session_timeout: float) -> None:
+    def __init__(
+        self,
+        say: Callable[..., None],
+        *,
+        session_timeout: float,
+        overtaken: Callable[[Positioned], bool] = lambda _: False,
+    ) -> None:
         self._say = say
+        self._overtaken = overtaken
         self.session_timeout = session_timeout
         self._sent: dict[int, tuple[Hashable, api.Request, float]] = {}
         self._pending = 0
@@ -90,7 +100,8 @@ class Tap(Observer):
                 self._say("settled", _pairs(event.partitions))
             case Positioned() | PositionsFound():
                 for each in event.positions if isinstance(event, PositionsFound) else (event,):
-                    self._say("positioned", each.partition, each.epoch, each.offset)
+                    if not self._overtaken(each):
+                        self._say("positioned", each.partition, each.epoch, each.offset)
             case CallCompleted() | CallsCompleted():
                 self._completed(event)
             case PartitionFailed() if isinstance(event.error, OffsetOutOfRangeError):

@@ -16,7 +16,7 @@ from typing import Any
 
 from instride._core.application.calls import Wait
 from instride._core.application.machine import ApplicationMachine
-from instride._core.events import ApplicationEvent, BackgroundEvent, Lost, Revoked
+from instride._core.events import ApplicationEvent, BackgroundEvent, Lost, Positioned, Revoked
 from instride._core.lease import Lease
 from instride._core.network.actions import CloseConnection, ConnectionKey, Deliver, OpenConnection, Stop, Transmit
 from instride._core.network.machine import NetworkMachine
@@ -78,7 +78,9 @@ class Party:
         self.channels: dict[ConnectionKey, Channel] = {}
         self.call: tuple[str, Call, Wait] | None = None
         self._brokers = brokers
-        self._tap = Tap(partial(history.add, name), session_timeout=config.session_timeout)
+        self._tap = Tap(
+            partial(history.add, name), session_timeout=config.session_timeout, overtaken=self._is_overtaken
+        )
         lease = Lease()
         self.machine = NetworkMachine(config, lease=lease, random=lambda: 0.5, wall_clock=lambda: scheduler.now)
         self.application = ApplicationMachine(
@@ -86,6 +88,11 @@ class Party:
         )
 
     # -- what `SimulatedConsumer` asks of a process
+
+    def _is_overtaken(self, event: Positioned) -> bool:
+        """By a seek that the network side has not heard of yet."""
+        owned = self.application._state.lists.owned.get(event.partition)
+        return owned is not None and owned.epoch == event.epoch and event.seek_number < owned.seek_number
 
     def has_lost(self, partition: TopicPartition) -> bool:
         return self._is_coming(partition, Lost)

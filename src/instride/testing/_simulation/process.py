@@ -17,7 +17,7 @@ from functools import partial
 
 from instride._core.application.calls import Wait
 from instride._core.application.machine import ApplicationMachine
-from instride._core.events import ApplicationEvent, BackgroundEvent, Lost, Revoked, Wakeup
+from instride._core.events import ApplicationEvent, BackgroundEvent, Lost, Positioned, Revoked, Wakeup
 from instride._core.lease import Lease
 from instride._core.network.actions import (
     CloseConnection,
@@ -96,7 +96,9 @@ class Process:
         self.nervous = False  # a delay is followed by a wakeup
         self.crashed = False
         self.loop_ended = False
-        self._tap = Tap(partial(history.add, name), session_timeout=config.session_timeout)
+        self._tap = Tap(
+            partial(history.add, name), session_timeout=config.session_timeout, overtaken=self._is_overtaken
+        )
         self._config = config
         self._connect = connect
         self._latency = latency
@@ -146,6 +148,11 @@ class Process:
     def wakeup(self) -> None:
         if not self.application.wakeup_waits():
             self._deliver(Wakeup())
+
+    def _is_overtaken(self, event: Positioned) -> bool:
+        """By a seek that the network side has not heard of yet."""
+        owned = self.application._state.lists.owned.get(event.partition)
+        return owned is not None and owned.epoch == event.epoch and event.seek_number < owned.seek_number
 
     def has_lost(self, partition: TopicPartition) -> bool:
         """Whether the application will hear, and has not yet, that the partition is lost."""
