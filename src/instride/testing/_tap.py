@@ -12,7 +12,7 @@ Laws
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 
 from instride._core.events import (
     Assigned,
@@ -99,13 +99,16 @@ class Tap(Observer):
             case CommitsSettled():
                 self._say("settled", _pairs(event.partitions))
             case Positioned() | PositionsFound():
-                for each in event.positions if isinstance(event, PositionsFound) else (event,):
-                    if not self._overtaken(each):
-                        self._say("positioned", each.partition, each.epoch, each.offset)
+                self._positioned(event.positions if isinstance(event, PositionsFound) else (event,))
             case CallCompleted() | CallsCompleted():
                 self._completed(event)
             case PartitionFailed() if isinstance(event.error, OffsetOutOfRangeError):
                 self._say("out of range", event.partition)
+
+    def _positioned(self, positions: Iterable[Positioned]) -> None:
+        for each in positions:
+            if not self._overtaken(each):
+                self._say("positioned", each.partition, each.epoch, each.offset)
 
     def _completed(self, event: CallCompleted | CallsCompleted) -> None:
         for each in event.calls if isinstance(event, CallsCompleted) else (event,):
