@@ -64,7 +64,6 @@ __all__ = [
     "Pause",
     "Polled",
     "Positioned",
-    "PositionsFound",
     "Resume",
     "RevocationRequested",
     "Revoked",
@@ -430,13 +429,6 @@ class Positioned:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PositionsFound:
-    """One response told where several partitions begin: of an assignment thousands may."""
-
-    positions: tuple[Positioned, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Fetched:
     """Records, or none where only the position moves (control and aborted batches). next_offset: after them.
 
@@ -534,7 +526,6 @@ BackgroundEvent = (
     | Revoked
     | Noticed
     | Positioned
-    | PositionsFound
     | Fetched
     | PartitionFailed
     | PartitionRecovered

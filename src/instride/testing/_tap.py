@@ -12,7 +12,7 @@ Laws
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable
 
 from instride._core.events import (
     Assigned,
@@ -26,7 +26,6 @@ from instride._core.events import (
     Noticed,
     PartitionFailed,
     Positioned,
-    PositionsFound,
     Reassigned,
     RevocationRequested,
     Revoked,
@@ -98,17 +97,13 @@ class Tap(Observer):
                 self._say("first fetch", began.partition, began.epoch)
             case CommitsSettled():
                 self._say("settled", _pairs(event.partitions))
-            case Positioned() | PositionsFound():
-                self._positioned(event.positions if isinstance(event, PositionsFound) else (event,))
+            case Positioned():
+                if not self._overtaken(event):
+                    self._say("positioned", event.partition, event.epoch, event.offset)
             case CallCompleted() | CallsCompleted():
                 self._completed(event)
             case PartitionFailed() if isinstance(event.error, OffsetOutOfRangeError):
                 self._say("out of range", event.partition)
-
-    def _positioned(self, positions: Iterable[Positioned]) -> None:
-        for each in positions:
-            if not self._overtaken(each):
-                self._say("positioned", each.partition, each.epoch, each.offset)
 
     def _completed(self, event: CallCompleted | CallsCompleted) -> None:
         for each in event.calls if isinstance(event, CallsCompleted) else (event,):

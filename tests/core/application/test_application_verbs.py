@@ -27,7 +27,6 @@ from instride._core.events import (
     PartitionFailed,
     Pause,
     Positioned,
-    PositionsFound,
     Resume,
     SetPosition,
     Subscribe,
@@ -84,17 +83,6 @@ def test_subscribing_and_assigning_exclude_each_other() -> None:
     by_hand.machine.assign([tp(0)])
     with pytest.raises(IllegalStateError, match="unsubscribe before subscribe"):
         by_hand.subscribe()
-
-
-def test_positions_that_were_found_together_count_for_those_that_are_assigned() -> None:
-    script = Script()
-    script.machine.assign([tp(0), tp(1)])
-    found = [Positioned(partition=tp(p), epoch=p + 1, seek_number=0, offset=7 + p) for p in (0, 1)]
-    early = Positioned(partition=tp(2), epoch=3, seek_number=0, offset=90)
-    script.up(PositionsFound(positions=(*found, early)))
-    assert script.machine.positions() == {tp(0): (1, 0, 7), tp(1): (2, 0, 8)}
-    script.machine.assign([tp(0), tp(1), tp(2)])
-    assert script.machine.positions()[tp(2)] == (3, 0, 90), "it came before the assignment that it is of"
 
 
 def test_polling_needs_something_to_poll() -> None:

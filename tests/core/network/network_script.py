@@ -17,7 +17,6 @@ from instride._core.events import (
     CompleteRevoke,
     FetchOffsets,
     PartitionsAssigned,
-    PositionsFound,
     Subscribe,
 )
 from instride._core.lease import Lease
@@ -54,9 +53,7 @@ def tp(partition: int, topic: str = "t") -> TopicPartition:
 
 
 def single(event: BackgroundEvent) -> Sequence[BackgroundEvent]:
-    """Calls that were completed together, or positions that were found together, each as an event of its own."""
-    if isinstance(event, PositionsFound):
-        return event.positions
+    """Calls that were completed together, each as an event of its own."""
     return event.calls if isinstance(event, CallsCompleted) else [event]
 
 

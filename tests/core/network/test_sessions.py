@@ -92,34 +92,6 @@ def test_a_session_names_everything_again_from_time_to_time() -> None:
     assert script.request().session_epoch == 2, "that is enough for as long again"
 
 
-def test_partitions_at_their_end_are_not_named_again_because_their_share_grew() -> None:
-    """Of 32 that are read half a buffer is 32 shares, of 32 that wait at their end it is 16."""
-    script = NetworkScript(topics={"t": 32}, fetch_buffer_bytes=1 << 20)
-    script.member_of(1, *range(32))
-    part = (1 << 19) // 32
-    assert {each.max_bytes for each in script.requested(api.Fetch).partitions} == {part}
-    read_to(script, 0, dict.fromkeys(range(32), 0))
-    assert script.requested(api.Fetch).partitions == ()
-    read_to(script, 3, {5: 3})
-    (moved,) = script.requested(api.Fetch).partitions
-    assert (moved.partition, moved.offset, moved.max_bytes) == (5, 3, 2 * part)
-    read_to(script, 3, dict.fromkeys(range(32), 100))
-    requests = [each.request for each in script.waiting if isinstance(each.request, api.Fetch)]
-    named = {each.partition: each.max_bytes for request in requests for each in request.partitions}
-    assert named[5] == part, "there are 32 to share the buffer again, and its share became less"
-
-
-def read_to(script: NetworkScript, offset: int, ends: dict[int, int]) -> None:
-    """A fetch has its response: the logs of these end there, and it brought what is before the offset, of one only."""
-    found: dict[api.Partition, api.FetchedPartition] = {}
-    for p, end in ends.items():
-        at = script.requested(api.Fetch).known[tp(p)].offset
-        chunk = RangeChunk(topic="t", partition=p, first_offset=at, next_offset=offset) if end == offset > at else None
-        after = offset if chunk is not None else at
-        found[tp(p)] = api.FetchedPartition(chunk=chunk, next_offset=after, high_watermark=end)  # type: ignore[arg-type]
-    script.response(api.Fetch, api.FetchResponse(session_id=7, partitions=found))
-
-
 def test_what_is_paused_is_forgotten() -> None:
     script = Fetching()
     script.reply(p0=0, p1=0)

@@ -29,7 +29,6 @@ from instride._core.events import (
     PartitionFailed,
     PartitionRecovered,
     Positioned,
-    PositionsFound,
     Reassigned,
     RevocationRequested,
     Revoked,
@@ -71,8 +70,6 @@ def _apply(state: ApplicationState, event: BackgroundEvent) -> list[Write]:
     match event:
         case Fetched() | Positioned() | PartitionFailed() | PartitionRecovered() | DropBuffered():
             return _data(state, event)
-        case PositionsFound():
-            return [write for each in event.positions for write in _data(state, each)]
         case Lost() | RevocationRequested() | Reassigned() | Assigned() | CommitsSettled() | Revoked():
             return _waiting(state, event)
         case DeadlineMoved():
@@ -86,9 +83,10 @@ def _apply(state: ApplicationState, event: BackgroundEvent) -> list[Write]:
             return [(setattr, inbox, "woken", True)]
         case Noticed():
             state.ownership_view.noticed(event.event)
-        case CallCompleted() | CallsCompleted():
-            calls = event.calls if isinstance(event, CallsCompleted) else (event,)
-            return [(inbox.completed.extend, calls)]
+        case CallCompleted():
+            return [(inbox.completed.append, event)]
+        case CallsCompleted():
+            return [(inbox.completed.extend, event.calls)]
         case LeaseRenewed():
             pass  # it only wakes: the lease itself is compared
         case _:

@@ -84,8 +84,6 @@ S3. A session names its topics by id or by name, from its beginning to its end; 
 S4. What a session has and a fetch does not want any more is forgotten, so that nothing unwanted is sent.
 S5. The fetcher may have everything named again (`renew`): a request that was damaged on the way may have put another
     partition into the broker's session. Of one outside its session a broker sends nothing, not even an error.
-S6. How much of a partition a fetch may bring is told when the partition has moved, or when it becomes less. If it grew,
-    since others have come to their end, thousands that wait at their end are not named again for that alone.
 """
 
 from __future__ import annotations
@@ -318,9 +316,6 @@ class FetchSession:
     def __len__(self) -> int:
         """How many partitions the next fetch is of."""
         return len(self._table)
-
-    def get(self, key: api.Partition) -> api.FetchPartition | None:
-        return self._table.get(key)
 
     def put(self, wanted: api.FetchPartition) -> None:
         key = (wanted.topic, wanted.partition)
@@ -711,11 +706,10 @@ class Fetcher:
             self._look_at = float("inf")
             looks |= self._waiting
         for assigned in looks:
-            held = owned.get(assigned.partition) is assigned
             if assigned.fetchable or self._is_placed(assigned):
-                self._place(assigned, now, held=held)
-            if not held:
-                self._passed_over.pop(assigned, None)
+                self._place(assigned, now)
+            if assigned in self._passed_over and not self._is_owned(assigned):
+                del self._passed_over[assigned]
         if known[0] != self._metadata_version:
             self._forget_brokers(now)
 
@@ -734,13 +728,13 @@ class Fetcher:
             self._throttled.pop(node_id, None)
             self._led.pop(node_id, None)
 
-    def _place(self, assigned: AssignedPartition, now: float, *, held: bool) -> None:
-        """held: whether it is still one of the assignment's."""
-        fetchable = held and assigned.fetchable
+    def _place(self, assigned: AssignedPartition, now: float) -> None:
+        owned = self._is_owned(assigned)
+        fetchable = owned and assigned.fetchable
         leader = self._cluster.leader(assigned.partition) if fetchable else None
         self._count_leader(assigned, leader)
         old = self._lane_of.get(assigned)
-        if old is not None and held and old.asks_for(assigned):
+        if old is not None and owned and old.asks_for(assigned):
             old.again[assigned] = None
             return
         self._waiting.pop(assigned, None)
@@ -755,16 +749,16 @@ class Fetcher:
         else:
             self._join(lane, assigned, leader)
 
+    def _is_owned(self, assigned: AssignedPartition) -> bool:
+        return self._owned().get(assigned.partition) is assigned
+
     def _count_leader(self, assigned: AssignedPartition, leader: _Leader | None) -> None:
         """leader: None where it may not be fetched."""
-        before, node_id = self._leader_of.get(assigned), leader[0].node_id if leader is not None else None
-        if before == node_id:
-            return
+        before = self._leader_of.pop(assigned, None)
         if before is not None:
             self._led[before] -= 1
-            del self._leader_of[assigned]
-        if node_id is not None:
-            self._leader_of[assigned] = node_id
+        if leader is not None:
+            node_id = self._leader_of[assigned] = leader[0].node_id
             self._led[node_id] = self._led.get(node_id, 0) + 1
 
     def _lane(self, assigned: AssignedPartition, leader: _Leader | None, now: float) -> _Lane | None:
@@ -821,18 +815,9 @@ class Fetcher:
         if assigned.alone and assigned.trouble is not None:
             lane.suspects[assigned] = None
             return
-        known = lane.session.get(tp)
-        if known is None or not self._is_as_known(assigned, known, leader):
-            lane.session.put(self._partition(assigned, leader))
+        lane.session.put(self._partition(assigned, leader))
         lane.fences[tp] = assigned.fence
         keep(lane.own, tp, wanted=self._leader_of.get(assigned) == lane.key[0])
-
-    def _is_as_known(self, assigned: AssignedPartition, known: api.FetchPartition, leader: _Leader | None) -> bool:
-        """Whether its next fetch may say what the session has. Then none is made to be compared. Law S6."""
-        assert self._capacity is not None
-        same = known.offset == assigned.fetch_offset and known.max_bytes <= self._capacity.most_bytes
-        epoch = leader[1] if leader is not None else -1
-        return same and known.leader_epoch == epoch and known.topic_id is self._cluster.topic_id(known.topic)
 
     def _partition(self, assigned: AssignedPartition, leader: _Leader | None) -> api.FetchPartition:
         assert self._capacity is not None, "the partitions are placed before a fetch leaves"

@@ -50,7 +50,6 @@ from instride._core.events import (
     PartitionFailed,
     PartitionRecovered,
     Positioned,
-    PositionsFound,
 )
 from instride._core.network.assigned_partitions import AssignedPartition, AssignedPartitions, Phase
 from instride._core.network.cluster import Cluster, LeaderRequests, list_offsets
@@ -110,8 +109,6 @@ class Positions:
         self._finding = LeaderRequests(context, cluster)
         self._verifying = LeaderRequests(context, cluster)
         self._validating = LeaderRequests(context, cluster)
-        # By the response that is being read.
-        self._found_now: list[Positioned] = []
         # That all positions were compared with. While it is the newest, and all are fetched, the machine does not poll.
         self.metadata_version = -1
 
@@ -181,7 +178,6 @@ class Positions:
                     found if found is not None else api.CommittedOffset(error=ErrorCode.UNKNOWN_SERVER_ERROR),
                     now,
                 )
-            self._tell_found()
             return
         code = result.error if isinstance(result, api.OffsetFetchResponse) else 0
         why = f"committed offsets of group {self._context.config.group_id!r}: {name_of_code(code)}"
@@ -231,7 +227,6 @@ class Positions:
             else:
                 reset = assigned.timestamp != EARLIEST and not assigned.seek_number
                 self._found(assigned, found.offset, found.leader_epoch, reset=reset)
-        self._tell_found()
 
     def _not_listed(self, assigned: AssignedPartition, found: api.ListedOffset | None, now: float) -> None:
         """A leader that does not know what went wrong may know better the next time (as in Java)."""
@@ -480,7 +475,7 @@ class Positions:
         assigned.found(offset, leader_epoch)
         self.moved(assigned)
         self.recovered(assigned)
-        self._found_now.append(
+        self._context.deliver(
             Positioned(
                 partition=assigned.partition,
                 epoch=assigned.epoch,
@@ -490,14 +485,6 @@ class Positions:
                 reset=reset,
             )
         )
-
-    def _tell_found(self) -> None:
-        """All of a response in one event."""
-        found, self._found_now = tuple(self._found_now), []
-        if len(found) > 1:
-            self._context.deliver(PositionsFound(positions=found))
-        elif found:
-            self._context.deliver(found[0])
 
     def _all_failed(self, partitions: list[AssignedPartition], error: object, now: float) -> None:
         """A request failed as a whole (law 3)."""
@@ -567,8 +554,7 @@ def _is_passing(error: object) -> bool:
 
 def unchanged(table: Mapping[TopicPartition, AssignedPartition], fences: Fences) -> list[AssignedPartition]:
     """The partitions that have not changed since the request."""
-    found = ((table.get(tp), fence) for tp, fence in fences.items())
-    return [assigned for assigned, fence in found if assigned is not None and assigned.fence == fence]
+    return [table[tp] for tp, fence in fences.items() if tp in table and table[tp].fence == fence]
 
 
 def note_fetch(table: Mapping[TopicPartition, AssignedPartition], fences: Fences, error: str) -> None:
