@@ -3,8 +3,9 @@
 Laws
 1. Each member's changes of each assignment follow one another as `NEXT` says, and end once, in REVOKED or LOST, with a
    `HandedOver` where the group had asked or it was lost.
-2. A hand-over's request is that of the history, to the moment; so is its release, where the network side released it
-   first. Its phases sum up to it.
+2. A hand-over's request is that of the history, to the moment: the last one that the member had noticed, for a poll
+   completes a revocation before it takes a later request; where it noticed none, the one that the group had not taken
+   back at its end. So is its release, where the network side released it first. Its phases sum up to it.
 3. `abandoned` is at least what polls returned in that epoch beyond the commits that the broker took, and at most all;
    where a log has holes, or its user sought, it counts offsets, and may be more (docs/telemetry.md).
 4. Rebalances start and end by turns, and their phases sum up to them.
@@ -52,6 +53,7 @@ class Truth:
 
     def __init__(self, who: str, history: History) -> None:
         self.requested: dict[Key, list[float]] = defaultdict(list)
+        self.reassigned: dict[Key, list[float]] = defaultdict(list)
         self.released: dict[Key, float] = {}
         self.returned: dict[Key, list[tuple[float, int, int]]] = defaultdict(list)
         self.commits: dict[TopicPartition, list[tuple[float, int]]] = defaultdict(list)
@@ -67,6 +69,9 @@ class Truth:
             case "requested":
                 for key in event.detail[0]:
                     self.requested[key].append(event.time)
+            case "reassigned":
+                for key in event.detail[0]:
+                    self.reassigned[key].append(event.time)
             case "revoked" | "lost":
                 for key in event.detail[0]:
                     self.released[key] = event.time
@@ -77,6 +82,12 @@ class Truth:
                 for partition, offset, code in event.detail[1]:
                     if code == 0:
                         self.commits[partition].append((event.time, offset))
+
+    def request_pending(self, key: Key, time: float) -> float | None:
+        """When the request was made that the group had not taken back by then."""
+        requested = max((at for at in self.requested[key] if at <= time), default=None)
+        kept = max((at for at in self.reassigned[key] if at <= time), default=-1.0)
+        return None if requested is None or requested < kept else requested
 
     def returned_until(self, key: Key, time: float) -> set[int]:
         found = (range(first, last + 1) for at, first, last in self.returned[key] if at <= time)
@@ -94,7 +105,6 @@ class _Check:
         self.found: list[str] = []
         self.state: dict[TopicPartition, OwnershipChange | None] = defaultdict(lambda: None)
         self.since: dict[TopicPartition, float] = {}
-        self.reassigned: dict[TopicPartition, float] = {}
         self.ended: list[tuple[TopicPartition, OwnershipChange]] = []
         self.rebalancing: RebalanceStarted | None = None
         self.at_risk: set[tuple[Key, float]] = set()
@@ -127,8 +137,6 @@ class _Check:
                 self.wrong(event, f"{tp} was {before and before.value}")
             if event.change is _C.ASSIGNED:
                 self.since[tp] = event.at
-            if event.change is _C.REASSIGNED:
-                self.reassigned[tp] = event.at
             if event.change in (_C.REVOKED, _C.LOST):
                 self.ended.append((tp, event.change))
 
@@ -140,10 +148,11 @@ class _Check:
             self.ended.remove((event.partition, event.how))
         if event.since != self.since[event.partition]:
             self.wrong(event, "since when")
-        requested = self.truth.requested.get(key)
-        kept = self.reassigned.get(event.partition, -1.0)
-        if requested and requested[-1] > kept and event.requested_at not in (requested[-1], None):
-            self.wrong(event, f"it was requested at {requested}")
+        noticed_at = event.at if event.noticed_at is None else event.noticed_at
+        pending = self.truth.request_pending(key, noticed_at)
+        expected = event.noticed_at if pending is None else pending  # who leaves begins without a request
+        if event.requested_at != expected:
+            self.wrong(event, f"it was requested at {expected}")
         released = self.truth.released.get(key)
         if released is not None and event.at > released + 1e-9:
             self.wrong(event, f"it was released at {released}")

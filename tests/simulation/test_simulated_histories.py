@@ -15,8 +15,9 @@ import pytest
 from instride.testing.check import Parameters
 from instride.testing.simulation import History, check, plan_for, run, transcript
 
-# The first seeds are judged where their worth is counted; the next ones here.
-COUNTED = 120
+# The first seeds are judged where their worth is counted; the next ones here. Of a rare kind (one history in sixteen)
+# so many must be counted that a change of every history, which any change of the consumer is, leaves it its number.
+COUNTED = 200
 HISTORIES = int(os.environ.get("INSTRIDE_HISTORIES", "240"))
 SHARDS = 4
 
@@ -52,7 +53,7 @@ def test_the_histories_are_worth_their_name() -> None:
         kinds["two rebalances"] += generations >= 3
         kinds[Parameters.of(history.events[0].detail).kind] += 1
     assert kinds["two rebalances"] > COUNTED // 2, kinds
-    assert min(kinds["calm"], kinds["storm"], kinds["slow"], kinds["lost"], kinds["delay"]) > 10, kinds
+    assert min(kinds["calm"], kinds["storm"], kinds["slow"], kinds["lost"], kinds["delay"]) > COUNTED // 12, kinds
     assert kinds["faults"] > COUNTED // 3, kinds
     assert kinds["reassigned"] > 3, kinds
 

@@ -199,6 +199,27 @@ def test_reassigned_forgets_the_request(script: Script) -> None:
     assert script.machine.holdings()[tp(1)].state is OwnershipChange.COMPLETING
 
 
+def test_a_request_that_was_taken_back_before_a_poll_is_no_part_of_a_loss(script: Script) -> None:
+    script.up(RevocationRequested(partitions=epochs(0), deadline=400.0, at=99.0))
+    script.reassigned(0)
+    script.up(Lost(partitions=epochs(0), at=110.0))
+    script.now = 111.0
+    script.poll()
+    assert told(script)[-1].requested_at is None
+
+
+def test_what_is_completed_counts_from_the_request_that_it_completes(script: Script) -> None:
+    """The poll that releases it takes what came since only then: seed 77 of the histories."""
+    script.up(RevocationRequested(partitions=epochs(0), deadline=400.0, at=99.0))
+    script.poll()
+    script.reassigned(0)
+    script.up(RevocationRequested(partitions=epochs(0), deadline=500.0, at=120.0))
+    script.up(Revoked(partitions=epochs(0), at=121.0))
+    script.now = 122.0
+    script.poll()
+    assert told(script)[-1].requested_at == 99.0
+
+
 def test_a_second_request_has_a_time_of_its_own(script: Script) -> None:
     script.up(RevocationRequested(partitions=epochs(0), deadline=400.0, at=99.0))
     script.poll()

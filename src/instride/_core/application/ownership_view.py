@@ -91,6 +91,7 @@ class _PartitionView:
     uncommitted: int = 0
     furthest: int = -1
     committed: int = -1
+    requested_at: float | None = None
     noticed_at: float | None = None
     delayed_at: float | None = None
     completing_at: float | None = None
@@ -98,7 +99,7 @@ class _PartitionView:
     blocker: Blocker | None = None
 
     def forget_request(self) -> None:
-        self.noticed_at = self.delayed_at = self.completing_at = self.blocker = None
+        self.requested_at = self.noticed_at = self.delayed_at = self.completing_at = self.blocker = None
         self.polls_delayed = 0
 
     def returned(self, delivery: Delivery) -> None:
@@ -112,9 +113,14 @@ class _PartitionView:
         self.committed = offset
         self.uncommitted = min(self.uncommitted, max(0, self.furthest - offset))
 
-    def requested_at(self) -> float | None:
-        """When the group requested its revocation; where it did not, when we began to release it."""
-        return self.noticed_at if self.network.requested_at is None else self.network.requested_at
+    def notice_request(self, now: float) -> None:
+        """Where the group requested nothing, we begin to release it now."""
+        self.noticed_at = now
+        self.requested_at = now if self.network.requested_at is None else self.network.requested_at
+
+    def request_time(self) -> float | None:
+        """When the revocation was requested that is under way, or else the one that no poll has taken yet."""
+        return self.network.requested_at if self.requested_at is None else self.requested_at
 
 
 class OwnershipView:
@@ -174,7 +180,7 @@ class OwnershipView:
             generation=view.network.generation,
             state=view.state,
             since=view.since,
-            requested_at=view.requested_at(),
+            requested_at=view.request_time(),
             deadline=None if deadline == float("inf") else deadline,
             blocker=view.blocker,
             uncommitted=view.uncommitted,
@@ -191,6 +197,8 @@ class OwnershipView:
                     times.generation = event.generation
                 case RevocationRequested() if times.requested_at is None:
                     times.requested_at = event.at
+                case Reassigned():
+                    times.requested_at = None
                 case Lost() | Revoked():
                     times.released_at = event.at
                 case _:
@@ -266,14 +274,13 @@ class OwnershipView:
         view.state = change
         match change:
             case _C.REVOKE_REQUESTED:
-                view.noticed_at = self.now
+                view.notice_request(self.now)
             case _C.DELAYED:
                 view.delayed_at = self.now
             case _C.COMPLETING:
                 view.completing_at = self.now
             case _C.REASSIGNED:
                 view.forget_request()
-                view.network.requested_at = None
             case _:
                 pass
         self._tell(view.owned.partition, change)
@@ -286,7 +293,7 @@ class OwnershipView:
         owned, released = view.owned, view.network.released_at
         self._views.pop(owned.partition, None)
         self._forget_times(owned.partition, owned.epoch)
-        if how is _C.REVOKED and view.requested_at() is None:
+        if how is _C.REVOKED and view.request_time() is None:
             return  # by assign: nobody gets it from us
         handed_over = HandedOver(
             at=self.now if released is None else released,
@@ -294,7 +301,7 @@ class OwnershipView:
             epoch=owned.epoch,
             how=how,
             since=view.since,
-            requested_at=view.requested_at(),
+            requested_at=view.request_time(),
             noticed_at=view.noticed_at,
             delayed_at=view.delayed_at,
             polls_delayed=view.polls_delayed,
