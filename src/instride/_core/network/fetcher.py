@@ -92,6 +92,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 from uuid import UUID
 
 from instride._core.events import DropBuffered, Fetched
@@ -230,6 +231,13 @@ class DecodingCapacity:
 def decoding_capacity(config: ConsumerConfig, owned: AssignedPartitions) -> DecodingCapacity:
     left = config.fetch_buffer_bytes // 2 - owned.kept_bytes
     return DecodingCapacity(share=share(config, owned.sharers), left=left, waiting=owned.flowing_kept_bytes)
+
+
+class _FreeBytes(NamedTuple):
+    """C6. buffer: of fetch_buffer_bytes; negative where more is kept. flight: of what all responses may have."""
+
+    buffer: int
+    flight: int
 
 
 def usual_bytes(config: ConsumerConfig, brokers: int, left: int) -> int:
@@ -621,16 +629,19 @@ class Fetcher:
         """C6: whether its next fetch may leave. Where only one response may be large, that one may be of any length."""
         config, owned = self._context.config, self._owned()
         names = _PARTITION_BYTES * max(1, len(lane.session))
-        records = usual_bytes(config, brokers, self._left())
-        if not records or lane.needs > max(names + records, self._free()):
+        free = self._free_bytes()
+        records = usual_bytes(config, brokers, free.flight)
+        if not records or lane.needs > max(names + records, free.buffer):
             self._let_go()
-            records = usual_bytes(config, brokers, self._left())
+            free = self._free_bytes()
+            records = usual_bytes(config, brokers, free.flight)
         if not records:
             self._is_alone()
             return False
-        free, usual = max(0, self._free()), names + records
-        if lane.needs <= max(usual, free):
-            lane.usual, lane.reserved, lane.most_bytes = records, max(0, free - usual), max(usual, free)
+        usual = names + records
+        if lane.needs <= max(usual, free.buffer):
+            lane.usual, lane.reserved = records, max(0, free.buffer - usual)
+            lane.most_bytes = max(usual, free.buffer)
             return True
         if owned.flowing_kept_bytes or owned.undecoded() or any(each.reserved for each in self._lanes.values()):
             return False
@@ -639,15 +650,11 @@ class Fetcher:
         lane.usual, lane.reserved, lane.most_bytes = records, lane.needs, 0
         return True
 
-    def _free(self) -> int:
-        """C6. Of fetch_buffer_bytes; negative where more is held."""
-        owned = self._owned()
+    def _free_bytes(self) -> _FreeBytes:
+        owned, lanes = self._owned(), self._lanes.values()
         held = owned.kept_bytes + sum(each.undecoded_bytes for each in owned.undecoded())
-        return self._context.config.fetch_buffer_bytes - held - sum(each.reserved for each in self._lanes.values())
-
-    def _left(self) -> int:
-        """C6. Of what all responses in flight may have together."""
-        return _TOGETHER + min(0, self._free()) - sum(each.usual for each in self._lanes.values())
+        buffer = self._context.config.fetch_buffer_bytes - held - sum(each.reserved for each in lanes)
+        return _FreeBytes(buffer=buffer, flight=_TOGETHER + min(0, buffer) - sum(each.usual for each in lanes))
 
     def _is_alone(self) -> bool:
         """C7."""

@@ -16,16 +16,16 @@ from typing import Any
 
 from instride._core.application.calls import Wait
 from instride._core.application.machine import ApplicationMachine
-from instride._core.events import ApplicationEvent, BackgroundEvent, Lost, Positioned, Revoked
+from instride._core.events import ApplicationEvent, BackgroundEvent
 from instride._core.lease import Lease
 from instride._core.network.actions import CloseConnection, ConnectionKey, Deliver, OpenConnection, Stop, Transmit
 from instride._core.network.machine import NetworkMachine
 from instride._wire.api import Request, Response
 from instride.config import ConsumerConfig
-from instride.records import TopicPartition
 from instride.testing._simulation.broker_model import BrokerModel
 from instride.testing._simulation.history import History
 from instride.testing._simulation.scheduler import Scheduler
+from instride.testing._simulation.untaken import Untaken
 from instride.testing._tap import Tap
 
 __all__ = ["Channel", "Party"]
@@ -78,32 +78,17 @@ class Party:
         self.channels: dict[ConnectionKey, Channel] = {}
         self.call: tuple[str, Call, Wait] | None = None
         self._brokers = brokers
-        self._tap = Tap(
-            partial(history.add, name), session_timeout=config.session_timeout, overtaken=self._is_overtaken
-        )
         lease = Lease()
         self.machine = NetworkMachine(config, lease=lease, random=lambda: 0.5, wall_clock=lambda: scheduler.now)
         self.application = ApplicationMachine(
             config, protocol=self.machine.protocol, queue=self.queue, post=self.events.append, lease=lease
         )
-
-    # -- what `SimulatedConsumer` asks of a process
-
-    def _is_overtaken(self, event: Positioned) -> bool:
-        """By a seek that the network side has not heard of yet."""
-        owned = self.application._state.lists.owned.get(event.partition)
-        return owned is not None and owned.epoch == event.epoch and event.seek_number < owned.seek_number
-
-    def has_lost(self, partition: TopicPartition) -> bool:
-        return self._is_coming(partition, Lost)
-
-    def has_let_go_of(self, partition: TopicPartition) -> bool:
-        return self._is_coming(partition, Revoked)
-
-    def _is_coming(self, partition: TopicPartition, kind: type[Lost | Revoked]) -> bool:
-        inbox = self.application._state.inbox
-        coming = (*self.queue, *inbox.losses, *inbox.completions)
-        return any(partition in each.partitions for each in coming if isinstance(each, kind))
+        self.untaken = Untaken(self.application, self.queue)
+        self._tap = Tap(
+            partial(history.add, name),
+            session_timeout=config.session_timeout,
+            overtaken=self.untaken.is_overtaken,
+        )
 
     # -- its network side
 

@@ -5,6 +5,7 @@ cluster, scheduler, history                    all of one plan together; virtual
 member, verbs, workers, executing              the users' loops, and what they call
 unruly, interrupts, user_behaviour             users who call anything at any moment
 process, links, pipes, network, faults         a member's process, connections, what befalls them
+untaken                                        what a network side told and its application has not taken
 broker_model, session_model, log_model, chunk  models of brokers, fetch sessions, logs and records
 coordinator_model, group_members,
 group_protocols, committed_offsets,

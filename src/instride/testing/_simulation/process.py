@@ -17,7 +17,7 @@ from functools import partial
 
 from instride._core.application.calls import Wait
 from instride._core.application.machine import ApplicationMachine
-from instride._core.events import ApplicationEvent, BackgroundEvent, Lost, Positioned, Revoked, Wakeup
+from instride._core.events import ApplicationEvent, BackgroundEvent, Wakeup
 from instride._core.lease import Lease
 from instride._core.network.actions import (
     CloseConnection,
@@ -33,7 +33,6 @@ from instride._core.network.machine import NetworkMachine
 from instride._wire.api import Response
 from instride.config import ConsumerConfig
 from instride.errors import FencedInstanceIdError, TransportError
-from instride.records import TopicPartition
 from instride.telemetry import TelemetryEvent
 from instride.testing._simulation.busiest import Busiest
 from instride.testing._simulation.history import History
@@ -41,6 +40,7 @@ from instride.testing._simulation.interrupts import spared
 from instride.testing._simulation.links import Link
 from instride.testing._simulation.load import load
 from instride.testing._simulation.scheduler import Scheduler
+from instride.testing._simulation.untaken import Untaken
 from instride.testing._tap import Tap
 
 __all__ = ["Process", "Sleep", "UserLoop"]
@@ -96,9 +96,6 @@ class Process:
         self.nervous = False  # a delay is followed by a wakeup
         self.crashed = False
         self.loop_ended = False
-        self._tap = Tap(
-            partial(history.add, name), session_timeout=config.session_timeout, overtaken=self._is_overtaken
-        )
         self._config = config
         self._connect = connect
         self._latency = latency
@@ -112,6 +109,12 @@ class Process:
         self._inputs: deque[_Input] = deque()
         self.application = ApplicationMachine(
             config, protocol=self.machine.protocol, queue=self._queue, post=self._post, lease=lease
+        )
+        self.untaken = Untaken(self.application, self._queue)
+        self._tap = Tap(
+            partial(history.add, name),
+            session_timeout=config.session_timeout,
+            overtaken=self.untaken.is_overtaken,
         )
         self.told: list[TelemetryEvent] = []  # what a telemetry listener would have heard
         self._network_at = _FOREVER
@@ -148,22 +151,6 @@ class Process:
     def wakeup(self) -> None:
         if not self.application.wakeup_waits():
             self._deliver(Wakeup())
-
-    def _is_overtaken(self, event: Positioned) -> bool:
-        """By a seek that the network side has not heard of yet."""
-        owned = self.application._state.lists.owned.get(event.partition)
-        return owned is not None and owned.epoch == event.epoch and event.seek_number < owned.seek_number
-
-    def has_lost(self, partition: TopicPartition) -> bool:
-        """Whether the application will hear, and has not yet, that the partition is lost."""
-        untold = [event for event in self._queue if isinstance(event, Lost)]
-        return any(partition in event.partitions for event in (*untold, *self.application._state.inbox.losses))
-
-    def has_let_go_of(self, partition: TopicPartition) -> bool:
-        """The same of a revoke that is complete."""
-        inbox = self.application._state.inbox
-        untold = [event for event in (*self._queue, *inbox.completions) if isinstance(event, Revoked)]
-        return any(partition in event.partitions for event in untold)
 
     def work(self, seconds: float) -> None:
         """The application's thread is busy for so long, in a listener say: everybody else goes on meanwhile."""

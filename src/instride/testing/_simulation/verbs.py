@@ -142,7 +142,7 @@ class SimulatedConsumer:
     def states(self) -> dict[TopicPartition, str]:
         """Of `verb_pairs.STATES`, by partition that a verb may name."""
         owned = self._application._state.lists.owned
-        return {tp: "LOST" if self._process.has_lost(tp) else each.state.name for tp, each in owned.items()}
+        return {tp: "LOST" if self._process.untaken.lost(tp) else each.state.name for tp, each in owned.items()}
 
     def revoking(self) -> frozenset[TopicPartition]:
         """Those that a delay may name."""
@@ -186,7 +186,7 @@ class SimulatedConsumer:
         return None if owned is None else owned.seek_number
 
     def _sought(self, partition: TopicPartition, offset: int) -> None:
-        if not self._process.has_lost(partition) and not self._process.has_let_go_of(partition):
+        if not self._process.untaken.lost(partition) and not self._process.untaken.revoked(partition):
             epoch = self._application._state.owned(partition).epoch
             self._process.history.add(self._process.name, "seek", partition)
             self._process.history.add(self._process.name, "positioned", partition, epoch, offset)

@@ -1,0 +1,39 @@
+"""What a member's network side has delivered and its application has not taken: only whoever sees both sides knows."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from instride._core.application.machine import ApplicationMachine
+from instride._core.events import BackgroundEvent, Lost, Positioned, Revoked
+from instride.records import TopicPartition
+
+__all__ = ["Untaken"]
+
+
+class Untaken:
+    """queue: of events to this application."""
+
+    __slots__ = ("_application", "_queue")
+
+    def __init__(self, application: ApplicationMachine, queue: deque[BackgroundEvent]) -> None:
+        self._application = application
+        self._queue = queue
+
+    def lost(self, partition: TopicPartition) -> bool:
+        """Whether the application will hear, and has not yet, that the partition is lost."""
+        return self._is_coming(partition, Lost)
+
+    def revoked(self, partition: TopicPartition) -> bool:
+        """The same of a revoke that is complete."""
+        return self._is_coming(partition, Revoked)
+
+    def _is_coming(self, partition: TopicPartition, kind: type[Lost | Revoked]) -> bool:
+        inbox = self._application._state.inbox
+        coming = (*self._queue, *inbox.losses, *inbox.completions)
+        return any(partition in each.partitions for each in coming if isinstance(each, kind))
+
+    def is_overtaken(self, position: Positioned) -> bool:
+        """Whether the application has sought since, so that it will drop this position."""
+        owned = self._application._state.lists.owned.get(position.partition)
+        return owned is not None and owned.epoch == position.epoch and position.seek_number < owned.seek_number
