@@ -310,6 +310,21 @@ def test_who_went_along_with_too_long_a_metadata_is_sent_by_itself(script: Netwo
     assert not sent(script)
 
 
+@pytest.mark.rule("15")
+def test_who_is_behind_what_a_refused_commit_hid_is_told_so(script: NetworkScript) -> None:
+    script.commit({1: 1})
+    first = with_metadata(script, 1, 50, "")
+    with_metadata(script, 2, 100, "x" * 5000)
+    behind = with_metadata(script, 3, 40, "")
+    script.committed()
+    script.committed(METADATA_TOO_LARGE)
+    script.pass_time(2.0)
+    assert script.committed() == {0: 50}
+    found = answers(script)
+    assert found[first].result
+    assert isinstance(found[behind].committed[tp(0)], CommitRewindError), "50 was committed before it, not after"
+
+
 # --- where a partition began (rule 18) -------------------------------------------------------------------------
 
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from network_script import NetworkScript, tp
 
@@ -27,6 +27,7 @@ from instride.errors.codes import ErrorCode
 
 PARTITIONS = (0, 1)
 REFUSED = (ErrorCode.OFFSET_METADATA_TOO_LARGE, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+GONE, ACCEPTED_AND_GONE = -1, -2
 LATER = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.REBALANCE_IN_PROGRESS)
 
 
@@ -36,10 +37,14 @@ class World:
 
     script: NetworkScript
     commits: dict[int, Commit] = field(default_factory=dict)
-    # Of each partition: (offset, metadata, seek number of the newest commit that names it), in the order of acceptance.
-    group: dict[int, list[tuple[int, str, int]]] = field(default_factory=lambda: {0: [], 1: []})
+    # Of each partition, in the order of acceptance: (offset, metadata, the least and greatest seek number of the
+    # commits that name these two: a request does not tell them apart).
+    group: dict[int, list[tuple[int, str, int, int]]] = field(default_factory=lambda: {0: [], 1: []})
     seeks: dict[int, int] = field(default_factory=lambda: {0: 0, 1: 0})
     calls: int = 0
+    accepted_and_gone: bool = False
+    # The newest call of each partition that allowed a rewind, and that the broker has accepted.
+    rewound: dict[int, int] = field(default_factory=dict)
     answered: set[int] = field(default_factory=set)
 
     def commit(self, offsets: dict[int, int], metadata: str, *, by_hand: bool, allow_rewind: bool) -> None:
@@ -69,7 +74,12 @@ class World:
             self.script.pass_time(1.5)
             self.judge()
             return
+        if code in REFUSED and self.accepted_and_gone:
+            code = 0  # a broker that accepts a commit does not refuse the same one
+        self.accepted_and_gone = code == ACCEPTED_AND_GONE or (self.accepted_and_gone and code != 0)
         if code < 0:
+            for each, found in request.offsets.items() if code == ACCEPTED_AND_GONE else ():
+                self.take(each[1], found.offset, found.metadata)
             self.script.response(api.OffsetCommit, TransportError("gone"))
             self.judge()
             return
@@ -85,14 +95,18 @@ class World:
         self.judge()
 
     def take(self, partition: int, offset: int, metadata: str) -> None:
-        named = [
-            each.entries[tp(partition)]
-            for each in self.commits.values()
+        named = {
+            call: each
+            for call, each in self.commits.items()
             if tp(partition) in each.entries
             and (each.entries[tp(partition)].offset, each.entries[tp(partition)].metadata) == (offset, metadata)
-        ]
+        }
         assert named, "nobody asked for this"
-        self.group[partition].append((offset, metadata, max(each.seek_number for each in named)))
+        assert max(named) >= self.rewound.get(partition, 0), "a rewind was accepted since"
+        if all(each.allow_rewind for each in named.values()):
+            self.rewound[partition] = min(named)
+        seeks = [each.entries[tp(partition)].seek_number for each in named.values()]
+        self.group[partition].append((offset, metadata, min(seeks), max(seeks)))
 
     # -- what is true
 
@@ -146,23 +160,44 @@ class World:
         for partition, taken in self.group.items():
             may = any(each.allow_rewind and tp(partition) in each.entries for each in self.commits.values())
             for before, after in pairwise(taken):
-                assert may or after[2] > before[2] or after[0] >= before[0]
+                assert may or after[3] > before[2] or after[0] >= before[0]
 
 
 some_offsets = st.dictionaries(st.sampled_from(PARTITIONS), st.integers(0, 6), min_size=1)
 steps = st.lists(
     st.one_of(
         st.tuples(st.just("commit"), some_offsets, st.sampled_from(["", "", "mm"]), st.booleans(), st.integers(0, 4)),
-        st.tuples(st.just("respond"), st.sampled_from([0, 0, 0, -1, *REFUSED, *LATER])),
+        st.tuples(st.just("respond"), st.sampled_from([0, 0, 0, GONE, ACCEPTED_AND_GONE, *REFUSED, *LATER])),
         st.tuples(st.just("seek"), st.sampled_from(PARTITIONS)),
     ),
     max_size=25,
 )
 
 
+TOO_LARGE = ("respond", ErrorCode.OFFSET_METADATA_TOO_LARGE)
+REWOUND = [("commit", {0: 0}, "", False, 1), ("commit", {0: 1}, "", False, 1), ("commit", {0: 0}, "", False, 0)]
+SOUGHT = [("commit", {0: 0}, "", False, 1), ("respond", GONE), ("seek", 0), ("commit", {0: 0}, "", False, 1)]
+
+
 @pytest.mark.hypothesis
 @pytest.mark.rule("15")
 @given(steps)
+# What is left after metadata that are too long: what would have been sent without them, and its result.
+@example([*REWOUND, ("commit", {0: 0}, "mm", False, 1), ("respond", 0), TOO_LARGE])
+@example([*SOUGHT, ("commit", {0: 0}, "mm", False, 1), ("respond", 0), TOO_LARGE])
+@example([
+    ("commit", {0: 0}, "", False, 1), ("commit", {0: 1}, "", False, 1), ("commit", {0: 2}, "mm", False, 1),
+    ("commit", {0: 0}, "", False, 1), ("respond", 0), TOO_LARGE,
+])  # fmt: skip
+@example([
+    ("commit", {0: 0}, "", False, 1), ("commit", {0: 1}, "", False, 1), ("commit", {0: 0}, "mm", False, 0),
+    ("respond", 0), ("commit", {0: 0}, "", False, 1), TOO_LARGE,
+])  # fmt: skip
+# What has no response is not sent again once a rewind was accepted.
+@example([
+    ("commit", {0: 3}, "", False, 1), ("commit", {0: 0}, "", False, 0), ("respond", GONE), ("respond", 0),
+    ("respond", 0), ("commit", {0: 1}, "", False, 1),
+])  # fmt: skip
 def test_each_response_is_true_of_the_broker(plan: list[Any]) -> None:
     world = World(NetworkScript())
     world.script.member_of(1, *PARTITIONS)

@@ -35,8 +35,9 @@ W4. Nothing here walks over all waiters but their end: an outage gathers tens of
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from heapq import heapify, heappop, heappush
 
 from instride._core.events import CallCompleted, Commit
@@ -351,7 +352,7 @@ class Commits:
         if queued is not None and queued.commit.epoch < commit.epoch:
             self.abandon(tp, "the partition was assigned anew")
         self._note_what_is_further(tp, commit, waiter)
-        entry = _Entry(commit=commit, rewind=event.allow_rewind, start=event.starts, waiters={event.call: waiter})
+        entry = _of(tp, waiter)
         table = self._starts if event.starts else self._queued
         table[tp] = _merged(table[tp], entry) if tp in table else entry
 
@@ -548,7 +549,7 @@ class Commits:
             if code is None or code in _RETRY:
                 if not entry.start and (before is None or _older(before, entry.commit)):
                     self._doubtful[tp] = entry.commit
-            elif before is not None and not _older(entry.commit, before) and not self._means_not_yet(code, sent):
+            elif before is not None and not self._means_not_yet(code, sent) and _replaces(entry, before):
                 del self._doubtful[tp]
 
     def _react(self, code: int, sent: _InFlightCommit, now: float) -> int:
@@ -584,6 +585,9 @@ class Commits:
         self._context.log(logging.WARNING, str(final_error(tp, entry.commit, code)))
         other = _other_metadata(tp, entry) if code == ErrorCode.OFFSET_METADATA_TOO_LARGE else None
         if other is not None:
+            queued = self._queued.get(tp)
+            _note_who_is_behind(tp, other, other.waiters.values())
+            _note_who_is_behind(tp, other, queued.waiters.values() if queued is not None else ())
             self._requeue(tp, other)
         for call, waiter in entry.waiters.items():
             if other is None or call not in other.waiters:
@@ -681,6 +685,10 @@ def _place(commit: CommitEntry) -> tuple[int, int]:
     return commit.epoch, commit.seek_number
 
 
+def _replaces(entry: _Entry, before: CommitEntry) -> bool:
+    return entry.rewind or not _older(entry.commit, before)
+
+
 def _merged(older: _Entry, newer: _Entry) -> _Entry:
     """Law 2: both as one; `older` was handed over first. The longer list of who waits is never copied (law 8)."""
     same = _place(older.commit) == _place(newer.commit)
@@ -695,13 +703,23 @@ def _merged(older: _Entry, newer: _Entry) -> _Entry:
 
 
 def _other_metadata(tp: TopicPartition, refused: _Entry) -> _Entry | None:
-    """The newest of those that went along, among them whose metadata is shorter."""
-    others = {
-        call: waiter
-        for call, waiter in refused.waiters.items()
-        if len(waiter.event.entries[tp].metadata) < len(refused.commit.metadata)
-    }
-    if not others:
-        return None
-    newest = max(others.values(), key=lambda each: (not each.event.starts, each.event.entries[tp].offset))
-    return _Entry(commit=newest.event.entries[tp], rewind=refused.rewind, start=newest.event.starts, waiters=others)
+    """What would have been sent, had those whose metadata is shorter been the only ones."""
+    in_order = (_of(tp, refused.waiters[call]) for call in sorted(refused.waiters))
+    others = [each for each in in_order if len(each.commit.metadata) < len(refused.commit.metadata)]
+    return reduce(_merged, others) if others else None
+
+
+def _note_who_is_behind(tp: TopicPartition, other: _Entry, waiters: Iterable[Waiter]) -> None:
+    """Of those that were handed over after it: while it stood behind what is refused now, nobody saw that."""
+    first = min(call for call, waiter in other.waiters.items() if waiter.event.entries[tp] == other.commit)
+    for waiter in waiters:
+        event = waiter.event
+        if event.call > first and not event.allow_rewind and _older(event.entries[tp], other.commit):
+            waiter.behind[tp] = min(other.commit.offset, waiter.behind.get(tp, other.commit.offset))
+
+
+def _of(tp: TopicPartition, waiter: Waiter) -> _Entry:
+    """What this one alone wants of the partition."""
+    event = waiter.event
+    commit, waiters = event.entries[tp], {event.call: waiter}
+    return _Entry(commit=commit, rewind=event.allow_rewind, start=event.starts, waiters=waiters)

@@ -15,7 +15,6 @@ from typing import TypeVar
 from instride._core.application.calls import Call, Wait
 from instride._core.application.deserializing import Read
 from instride._core.application.ownership_view import Reason
-from instride._core.application.partition import Delivery
 from instride._core.ownership import Ownership
 from instride._wire.chunk import RecordChunk
 from instride.commits import CommitResult, CommitSnapshot
@@ -68,26 +67,23 @@ class SimulatedConsumer:
         self, *, timeout: float, limit: int | None = None, read: Read | None = None
     ) -> Generator[Wait, float, ConsumerRecords]:
         immediate = self._config.revoke_mode == "immediate"
-        deliveries = yield from self._poll(timeout, immediate=immediate, limit=limit, read=read)
-        return ConsumerRecords(deliveries, self._application.standing())
+        changes = yield from self._poll(timeout, immediate=immediate, limit=limit, read=read)
+        return changes.records
 
     def poll_changes(self, *, timeout: float) -> Generator[Wait, float, Changes]:
-        deliveries = yield from self._poll(timeout, immediate=False)
-        return Changes(
-            records=ConsumerRecords(deliveries, self._application.standing()),
-            to_be_revoked=self._application.to_be_revoked(),
-            lost=self._application.lost(),
-        )
+        return (yield from self._poll(timeout, immediate=False))
 
     def _poll(
         self, timeout: float, *, immediate: bool, limit: int | None = None, read: Read | None = None
-    ) -> Call[list[Delivery]]:
+    ) -> Call[Changes]:
         self._before = None
         limit = self._config.max_poll_records if limit is None else limit
         poll = self._application.poll_aside(self._now, timeout, immediate=immediate, limit=limit, read=read)
         result = yield from poll
         deliveries = list(result.deliveries)
         requested, lost = self._application.to_be_revoked(), self._application.lost()
+        records = ConsumerRecords(deliveries, self._application.standing())
+        changes = Changes(records=records, to_be_revoked=requested, lost=lost)
         paused = self._application.paused()
         if deliveries or requested or lost:
             returned = tuple(
@@ -101,7 +97,7 @@ class SimulatedConsumer:
                 self._process.name, "poll", returned, tuple(sorted(requested)), tuple(sorted(lost))
             )
         result.aside = None  # nothing that may be interrupted comes after it, as in `Consumer.poll`
-        return deliveries
+        return changes
 
     def to_be_revoked_partitions(self) -> frozenset[TopicPartition]:
         return self._application.to_be_revoked()
