@@ -28,7 +28,7 @@ help:
 	@echo "make simulate plays ten thousand histories of a group, and judges each (SIMULATE_ARGS=\"--seed 5 --histories 9\")"
 	@echo "make explore plays every sequence of moves in small groups, for ten minutes (EXPLORE_ARGS=\"--depth 3\")"
 	@echo "make docs    writes the pages that are made from the code and the tests"
-	@echo "make interop groups of ours and each other client: every assignor, each leading; join, leave, kill (10 minutes)"
+	@echo "make interop groups of ours and each other client: every assignor, each leading; join, leave, kill (15 minutes)"
 	@echo "make kerberos installs what the tests of GSSAPI need, on Debian and as root; else they are skipped"
 	@echo "make mutants puts known bugs into copies of the code: the simulation must find each"
 	@echo "make kip983-mutants breaks each row of KIP-983: the test that the row names must fail (two minutes)"
@@ -98,6 +98,7 @@ kerberos: $(INSTALLED)
 
 interop: $(COMPILED)
 	@$(WITH_JAVA) PYTHONPATH=tests/kafka $(BIN)/python -m interop_matrix $(INTEROP_ARGS)
+	@$(if $(INTEROP_ARGS),,$(WITH_JAVA) INTEROP=whole $(BIN)/python -m pytest -q tests/kafka/test_kafka_bounces.py)
 
 mutants: $(COMPILED)
 	@PYTHONPATH=tools $(BIN)/python -m mutants $(MUTANTS_ARGS)

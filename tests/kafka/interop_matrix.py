@@ -29,7 +29,7 @@ from peer_help import GO, Peer, start
 from instride import TopicPartition
 from instride.testing import LocalKafka
 
-__all__ = ["EVENTS", "KNOWN", "PEERS", "Pair", "all_pairs", "covering_pairs", "run"]
+__all__ = ["ALL", "EVENTS", "KNOWN", "PEERS", "Pair", "all_pairs", "run"]
 
 ALL: Final = ("cooperative-sticky", "range", "roundrobin", "sticky")
 PEERS: Final[dict[str, tuple[str, ...]]] = {
@@ -41,7 +41,6 @@ PEERS: Final[dict[str, tuple[str, ...]]] = {
     "aiokafka": ALL[1:],
 }
 """The peers, and what each can assign by."""
-_STICKY_TOO: Final = ("java", "aiokafka")
 
 EVENTS: Final = ("join", "leave", "kill")
 _PARTITIONS: Final = 4
@@ -69,15 +68,6 @@ KNOWN: Final[dict[Pair, str]] = {}
 
 def all_pairs() -> list[Pair]:
     return [Pair(peer, name, leads) for peer, names in PEERS.items() for name in names for leads in ("we", "they")]
-
-
-def covering_pairs() -> list[Pair]:
-    """Of each peer one pair for each assignor but sticky, which two have; each side leads in turns."""
-    pairs = []
-    for number, (peer, names) in enumerate(PEERS.items()):
-        chosen = [name for name in names if name != "sticky" or peer in _STICKY_TOO]
-        pairs += [Pair(peer, name, ("we", "they")[(number + ALL.index(name)) % 2]) for name in chosen]
-    return [pair for pair in pairs if pair not in KNOWN]
 
 
 class Scene:

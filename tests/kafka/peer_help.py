@@ -20,6 +20,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,6 +29,8 @@ from kafka_help import PATIENCE
 
 from instride import TopicPartition
 from instride.testing import LocalKafka, RecordedPeer, find_java, find_kafka
+from instride.testing._kafka.java import Java
+from instride.testing._kafka.kafka_home import KafkaHome
 
 __all__ = ["GO", "Peer", "java_peer", "start"]
 
@@ -225,13 +229,38 @@ def java_peer(
     session: float = 10,
 ) -> Peer:
     """variant: "" for the Java client of the version of the Kafka under test, "848" for that on the new protocol, or
-    the version of another. Java compiles the one source file itself as it starts."""
+    the version of another."""
     version = variant if "." in variant else kafka.version or None
-    command = [str(find_java().path), "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m"]
-    command += ["-cp", find_kafka(version).class_path, str(_HERE / "java" / "Peer.java")]
+    java, home = find_java(), find_kafka(version)
+    classes_of = _compiled(java, home, log.parent.parent)
+    command = [str(java.path), "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m"]
+    command += ["-cp", f"{classes_of}{os.pathsep}{home.class_path}", "Peer"]
     command += [kafka.bootstrap_servers, group, topic, name, "consumer" if variant == "848" else "classic"]
     classes = ",".join(f"org.apache.kafka.clients.consumer.{_JAVA_ASSIGNORS[each]}" for each in assignor.split(","))
     return Peer(name, topic, [*command, classes, _ms(session)], log)
+
+
+def _compiled(java: Java, home: KafkaHome, folder: Path) -> Path:
+    """Java's peer for that client, compiled once in a run: from its source each start would take twice as long.
+
+    Renamed when it is whole, so two threads may start peers at once.
+    """
+    place = folder / f"java-peer-{home.version}"
+    if not place.exists():
+        fresh = tempfile.mkdtemp(dir=folder)
+        jars = os.pathsep.join(map(str, (home.folder / "libs").glob("*.jar")))  # the compiler takes no "*"
+        command = [str(java.path), "-m", "jdk.compiler/com.sun.tools.javac.Main", "-cp", jars, "-d", fresh]
+        done = subprocess.run(
+            [*command, str(_HERE / "java" / "Peer.java")],
+            capture_output=True,
+            text=True,
+            timeout=_BUILD_SECONDS,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        with suppress(OSError):  # the other was first
+            Path(fresh).rename(place)
+    return place
 
 
 def _built(folder: Path) -> Path:

@@ -4,6 +4,8 @@ Up: all eager; then each restarted with both assignors, which acts eager still; 
 Down is the reverse. librdkafka and kafka-python take no list of both: all members of theirs change over at once, while
 the others offer both. At no moment is a partition owned twice, and each record is processed once; the recorded history
 is judged as a calm one.
+
+A run plays each group one way, and three groups each way: which ones, the commit says. `make interop` plays all twelve.
 """
 
 from __future__ import annotations
@@ -12,10 +14,12 @@ import subprocess
 import sys
 from collections.abc import Callable
 from itertools import count
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer as Librdkafka
 from confluent_kafka import KafkaException
+from interop_sample import SEED, WHOLE, sampled_bounces
 from kafka_help import PATIENCE, drive, each_once, fill
 from peer_help import GO, Peer
 
@@ -26,19 +30,29 @@ Start = Callable[..., Peer]
 
 EAGER, BOTH, COOPERATIVE = ["range"], ["cooperative-sticky", "range"], ["cooperative-sticky"]
 BOUNCES = {"up": (EAGER, BOTH, COOPERATIVE), "down": (COOPERATIVE, BOTH, EAGER)}
-needs_go = pytest.mark.skipif(GO is None, reason="franz-go's peer needs Go 1.26, which is not here")
 # The first to join leads, and after it has been bounced the next: so everybody leads once.
-GROUPS = [
-    pytest.param(["instride"] * 3, id="ours"),
-    pytest.param(["java", "instride", "instride"], id="with Java"),
-    pytest.param(["java-2.8.2", "instride"], id="old Java"),
-    pytest.param(["franz", "instride", "instride"], id="with franz-go", marks=needs_go),
-    pytest.param(["confluent", "instride", "confluent"], id="with librdkafka"),
-    pytest.param(["kafka_python", "instride", "kafka_python"], id="with kafka-python"),
-]
+GROUPS = {
+    "ours": ["instride"] * 3,
+    "with Java": ["java", "instride", "instride"],
+    "old Java": ["java-2.8.2", "instride"],
+    "with franz-go": ["franz", "instride", "instride"],
+    "with librdkafka": ["confluent", "instride", "confluent"],
+    "with kafka-python": ["kafka_python", "instride", "kafka_python"],
+}
 TAKES_NO_MIXED_LIST = {"confluent", "kafka_python"}
 PARTITIONS = 6
 RECORDS = 10
+
+
+def played() -> list[Any]:
+    """This run's bounces."""
+    sample = sampled_bounces(SEED, list(BOUNCES), list(GROUPS))
+    chosen = [(way, name) for way in BOUNCES for name in GROUPS] if WHOLE else sample
+    needs_go = pytest.mark.skipif(GO is None, reason="franz-go's peer needs Go 1.26, which is not here")
+    return [
+        pytest.param(way, GROUPS[name], id=f"{way}-{name}", marks=[needs_go] if "franz" in GROUPS[name] else [])
+        for way, name in chosen
+    ]
 
 
 class Rolling:
@@ -112,8 +126,7 @@ def rolling(kafka: LocalKafka, kafka_topic: Topic, start_peer: Start) -> Rolling
 @pytest.mark.requirement("KIP-429/14")
 @pytest.mark.slow
 @pytest.mark.history("calm")
-@pytest.mark.parametrize("kinds", GROUPS)
-@pytest.mark.parametrize("way", BOUNCES)
+@pytest.mark.parametrize(("way", "kinds"), played())
 def test_two_rolling_bounces(way: str, kinds: list[str], rolling: Rolling) -> None:
     first, both, last = BOUNCES[way]
     at_once = [place for place, kind in enumerate(kinds) if kind in TAKES_NO_MIXED_LIST]
@@ -126,6 +139,17 @@ def test_two_rolling_bounces(way: str, kinds: list[str], rolling: Rolling) -> No
     for place in one_by_one:
         rolling.bounce([place], kinds, last)
     rolling.end()
+
+
+def test_each_run_bounces_every_group_and_three_each_way() -> None:
+    seen = set()
+    for seed in map(str, range(100)):
+        part = sampled_bounces(seed, list(BOUNCES), list(GROUPS))
+        assert sorted(name for _, name in part) == sorted(GROUPS)
+        assert sorted(way for way, _ in part) == ["down"] * 3 + ["up"] * 3
+        assert part == sampled_bounces(seed, list(BOUNCES), list(GROUPS)), "each process of a run draws the same"
+        seen |= set(part)
+    assert seen == {(way, name) for way in BOUNCES for name in GROUPS}, "over the commits every group goes both ways"
 
 
 # If one of these fails, that client may be bounced as the others are: docs/interop.md says that it may not.
