@@ -12,11 +12,9 @@ import logging
 import re
 import signal
 import time
-from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
-from uuid import uuid4
 
 from instride.errors import (
     BrokerResponseError,
@@ -30,6 +28,7 @@ from instride.testing._kafka.jvm import Jvm
 from instride.testing._kafka.ports import free_ports
 from instride.testing._kafka.processes import Processes
 from instride.testing._kafka.settings import Node, server_properties
+from instride.testing._kafka.storage import copy_storage, draw_id, keep_storage
 from instride.testing._kafka.zookeeper import brokers, zookeeper_settings
 
 if TYPE_CHECKING:
@@ -89,7 +88,7 @@ class Running:
         self._suspended: set[int] = set()
         self._pids: dict[int, int] = {}
         self._log_starts: dict[int, int] = {}
-        self._cluster_id = urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")
+        self._cluster_id = draw_id()
 
     @property
     def version(self) -> str:
@@ -113,10 +112,20 @@ class Running:
         if self._zookeeper_port:
             self._start_zookeeper()
             return
+        home = self._jvm.home
+        if not home.version:  # the user's own Kafka: what its tool writes is not known here
+            self._format(*self.nodes.values())
+            return
         for node in self.nodes.values():
+            if not copy_storage(home, node, self._cluster_id):
+                self._format(node)
+                keep_storage(home, node)
+
+    def _format(self, *nodes: Node) -> None:
+        for node in nodes:
             command = self._jvm.format_tool(node.settings_file, self._cluster_id)
             self.processes.start(f"format {node.name}", command, node.log)
-        for node in self.nodes.values():
+        for node in nodes:
             if self._code_of(f"format {node.name}") != 0:
                 raise BrokerStartError(
                     f"node {node.node_id}: its storage was not formatted.\n{_trouble(_read(node.log))}"

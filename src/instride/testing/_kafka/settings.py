@@ -17,7 +17,15 @@ from typing import Final
 from instride.errors import ConfigError
 from instride.testing._kafka.zookeeper import SESSION_MS
 
-__all__ = ["Node", "checked", "checked_listeners", "checked_racks", "listener_address", "server_properties"]
+__all__ = [
+    "RESERVED",
+    "Node",
+    "checked",
+    "checked_listeners",
+    "checked_racks",
+    "listener_address",
+    "server_properties",
+]
 
 Property = str | int | float | bool
 
