@@ -20,6 +20,7 @@ from instride.errors import (
     ConsumerClosedError,
     CorruptRecordError,
     DeadLettersUnwrittenError,
+    DrainTimeoutError,
     GroupAuthorizationFailedError,
     KafkaError,
     KafkaTimeoutError,
@@ -165,3 +166,27 @@ def test_a_stop_that_leaves_dead_letters_unwritten_fails(caplog: pytest.LogCaptu
     assert isinstance(raised.value.__cause__, ConnectionError)
     assert "t-0 at offset 0: its dead letter is still not written (ConnectionError)" in caplog.text
     assert [each.offset for each in script.committed] == [0]
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+def test_a_stop_that_leaves_records_at_work_fails_unless_it_was_cancelled(*, is_cancelled: bool) -> None:
+    script = Script(pace=Pace(drain_timeout=0.0))
+    engine = script.engine
+    engine.submit(keyed(P0, "--"))
+    engine.locate(P0, OffsetAndMetadata(offset=0))
+    assert engine.take(0.0) is not None
+    script.rounds.stop()
+    if is_cancelled:
+        script.rounds.cancel()
+    script.play()
+    assert isinstance(script.rounds.error, DrainTimeoutError) == (not is_cancelled)
+    assert script.said[-1] == "close"
+
+
+def test_a_stop_that_leaves_records_only_queued_is_a_success() -> None:
+    script = Script(pace=Pace(drain_timeout=0.0))
+    script.engine.submit(keyed(P0, "--"))
+    script.engine.locate(P0, OffsetAndMetadata(offset=0))
+    script.rounds.stop()
+    script.play()
+    assert script.rounds.error is None
