@@ -29,6 +29,7 @@ def desk_of(
     clock: Callable[[], float] = lambda: 0.0,
     dead_letters: str | None = None,
     output: str | None = None,
+    may_start: Callable[[], bool] = lambda: True,
 ) -> Desk:
     """Of workers whose poll needs no waking, in the group g."""
     return Desk(
@@ -39,7 +40,7 @@ def desk_of(
         chance=lambda: 0.5,
         attention=lambda: None,
         wants_attention=lambda: False,
-        may_start=lambda: True,
+        may_start=may_start,
         dead_letters=dead_letters,
         output=output,
         group="g",

@@ -453,6 +453,45 @@ def test_records_of_an_older_epoch_or_of_a_released_partition_are_dropped() -> N
     assert (bench.takes(), bench.engine.queued) == ([], 0)
 
 
+def test_a_hand_over_waits_for_what_no_commit_has_said() -> None:
+    """Two commits that say the same (the last of a drain, and one in flight) settle no more than one of them."""
+    bench = Bench()
+    bench.submit(keyed(P0, "--"))
+    first, second = bench.takes()
+    bench.end(first)
+    in_flight, last = bench.engine.committable(), bench.engine.committable()
+    assert commit(in_flight) == commit(last) == {P0: 1}
+    bench.end(second)
+    assert bench.engine.hold([P0]) == {P0}
+    assert bench.engine.is_urgent()
+    assert commit(bench.engine.committable()) == {P0: 2}
+    assert bench.engine.hold([P0]) == set()
+
+
+def test_a_hand_over_waits_for_what_was_finished_while_a_commit_was_in_flight() -> None:
+    bench = Bench()
+    bench.submit(keyed(P0, "--"))
+    first, second = bench.takes()
+    bench.end(first)
+    in_flight = bench.engine.committable()
+    bench.end(second)
+    assert commit(in_flight) == {P0: 1}
+    assert bench.engine.hold([P0]) == {P0}
+    assert commit(bench.engine.committable()) == {P0: 2}
+
+
+def test_a_hand_over_waits_for_no_commit_that_another_overtook() -> None:
+    bench = Bench()
+    bench.submit(keyed(P0, "--"))
+    first, second = bench.takes()
+    bench.end(first)
+    overtaken = bench.engine.committable()
+    bench.end(second)
+    commit(bench.engine.committable())
+    commit(overtaken)
+    assert bench.engine.hold([P0]) == set()
+
+
 def test_a_stale_commit_is_not_offered_again() -> None:
     bench = Bench()
     bench.submit(keyed(P0, "a"))

@@ -18,7 +18,7 @@ from processing_help import tp
 from instride import ConsumerRecord, Processor, Retry, TopicPartition, current_attempt
 from instride._processing.arrow_batches import in_arrow
 from instride._wire.arrow import schema
-from instride.errors import IllegalStateError
+from instride.errors import DrainTimeoutError, IllegalStateError
 
 
 def values(found: list[ConsumerRecord[Any, Any]]) -> list[Any]:
@@ -174,7 +174,8 @@ def test_a_stop_gives_up_what_takes_longer_than_the_drain() -> None:
         kit.give("t", b"1")
         kit.run()
         kit.stop()
-        kit.advance(6)
+        with pytest.raises(DrainTimeoutError, match=r"1 records were at work after 5 s .*, of t-0 at offset 0"):
+            kit.advance(6)
         assert kit.tally.abandoned == 1
         assert kit.committed == {tp(0): 0}
 

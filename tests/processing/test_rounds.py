@@ -7,10 +7,11 @@ from contextlib import nullcontext
 from typing import Any
 
 import pytest
-from engine_help import keyed
+from engine_help import desk_of, keyed
 from processing_help import P0
 
 from instride import OffsetAndMetadata
+from instride._core.lease import Lease, Standing
 from instride._processing.engine import Engine, EnginePlan, Task
 from instride._processing.failures import NO_RETRY, Failures
 from instride._processing.rounds import Pace, Rounds, Verb
@@ -19,6 +20,7 @@ from instride.errors import (
     ConsumerClosedError,
     CorruptRecordError,
     DeadLettersUnwrittenError,
+    DrainTimeoutError,
     GroupAuthorizationFailedError,
     KafkaError,
     KafkaTimeoutError,
@@ -107,6 +109,24 @@ def test_a_second_before_the_deadline_what_is_at_work_is_given_up_by_name(
     assert ("the deadline of its hand-over: given up while at work: t-0 at offset 0" in caplog.text) == cancels_in_time
 
 
+@pytest.mark.rule("16")
+def test_after_a_suspension_nothing_is_started_before_a_poll_has_told_what_was_lost() -> None:
+    """Neither while the lease of the poll is over, nor under the one of the next membership."""
+    lease = Lease()
+    script = Script(poll=[ConsumerRecords((), Standing(lease, 0)), ConsumerRecords((), Standing(lease, 1))])
+    engine, rounds = script.engine, script.rounds
+    desk = desk_of(engine, may_start=rounds.may_start)
+    engine.submit(keyed(P0, "--"))
+    engine.locate(P0, OffsetAndMetadata(offset=0))
+    script.play(until=lambda: script.said.count("poll") == 2)
+    lease.expires = -1.0
+    assert desk.next_task() is None
+    lease.number, lease.expires = 1, 30.0
+    assert desk.next_task() is None
+    script.play(until=lambda: script.said.count("poll") == 4)
+    assert desk.next_task() is not None
+
+
 def test_a_wakeup_that_comes_late_spoils_no_close() -> None:
     script = Script(close=[WakeupError("late")])
     script.rounds.stop()
@@ -146,3 +166,27 @@ def test_a_stop_that_leaves_dead_letters_unwritten_fails(caplog: pytest.LogCaptu
     assert isinstance(raised.value.__cause__, ConnectionError)
     assert "t-0 at offset 0: its dead letter is still not written (ConnectionError)" in caplog.text
     assert [each.offset for each in script.committed] == [0]
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+def test_a_stop_that_leaves_records_at_work_fails_unless_it_was_cancelled(*, is_cancelled: bool) -> None:
+    script = Script(pace=Pace(drain_timeout=0.0))
+    engine = script.engine
+    engine.submit(keyed(P0, "--"))
+    engine.locate(P0, OffsetAndMetadata(offset=0))
+    assert engine.take(0.0) is not None
+    script.rounds.stop()
+    if is_cancelled:
+        script.rounds.cancel()
+    script.play()
+    assert isinstance(script.rounds.error, DrainTimeoutError) == (not is_cancelled)
+    assert script.said[-1] == "close"
+
+
+def test_a_stop_that_leaves_records_only_queued_is_a_success() -> None:
+    script = Script(pace=Pace(drain_timeout=0.0))
+    script.engine.submit(keyed(P0, "--"))
+    script.engine.locate(P0, OffsetAndMetadata(offset=0))
+    script.rounds.stop()
+    script.play()
+    assert script.rounds.error is None

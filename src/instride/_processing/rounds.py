@@ -28,6 +28,7 @@ from instride.consumer_records import ConsumerRecords
 from instride.errors import (
     ConsumerClosedError,
     DeadLettersUnwrittenError,
+    DrainTimeoutError,
     ForkedConsumerError,
     KafkaError,
     KafkaTimeoutError,
@@ -451,18 +452,28 @@ class Rounds(RebalanceListener):
             why = type(task.letter_error).__name__
             _logger.error("%s: its dead letter is still not written (%s); no commit covers it", _where(task), why)
         if unwritten and self.error is None:
-            named = ", ".join(map(_where, unwritten[:3])) + (", ..." if len(unwritten) > 3 else "")
             self.error = DeadLettersUnwrittenError(
-                f"stopped before {len(unwritten)} dead letters could be written, of {named}. No commit covers these "
-                "records: mend what keeps the letters from being written, and run the processor again"
+                f"stopped before {len(unwritten)} dead letters could be written, of {_named(unwritten)}. "
+                "No commit covers these records: mend what keeps the letters from being written, "
+                "and run the processor again"
             )
             self.error.__cause__ = unwritten[0].letter_error
+
+    def _fail_by_time(self, given_up: Sequence[Task]) -> None:
+        """A stop that leaves records at work is no success either: they will be handled twice. Unless by `cancel`."""
+        if given_up and self.error is None and not self._cancels:
+            seconds = self._pace.drain_timeout
+            self.error = DrainTimeoutError(
+                f"stopped while {len(given_up)} records were at work after {seconds:g} s (drain_timeout), of "
+                f"{_named(given_up)}. No commit covers these records: they are handled again"
+            )
 
     def _end(self) -> Verbs:
         with self._guard:
             unwritten = self._engine.unwritten()
             given_up = self._engine.give_up()
         self._fail_by_letters(unwritten)
+        self._fail_by_time(given_up)
         self._give_up(given_up, "the end")
         for _ in range(2):  # the first may be woken by a wakeup that came late
             try:
@@ -484,6 +495,10 @@ class Rounds(RebalanceListener):
 
 def _where(task: Task) -> str:
     return f"{task.lane.partition} at offset {task.offset}"
+
+
+def _named(tasks: Sequence[Task]) -> str:
+    return ", ".join(map(_where, tasks[:3])) + (", ..." if len(tasks) > 3 else "")
 
 
 def _since(task: Task) -> float:

@@ -4,13 +4,30 @@ from __future__ import annotations
 
 from instride.errors.base import KafkaError
 
-__all__ = ["DeadLettersUnwrittenError", "HandlerDiedError", "RecordTooLargeError", "StorePositionError"]
+__all__ = [
+    "DeadLettersUnwrittenError",
+    "DrainTimeoutError",
+    "HandlerDiedError",
+    "RecordTooLargeError",
+    "StorePositionError",
+]
 
 
 class DeadLettersUnwrittenError(KafkaError):
     """A `Processor` was stopped while dead letters of its could not be written. What kept one of them is the cause.
 
     No commit covers their records: whoever runs next, after a restart say, writes these letters.
+    """
+
+    retriable = True
+
+
+class DrainTimeoutError(KafkaError):
+    """A `Processor` was stopped, and records were still at work when its `drain_timeout` was over.
+
+    No commit covers these records: whoever runs next handles them again, though their handlers may have done their work
+    by then. Let `drain_timeout` be longer than a record is at work. After a `cancel`, or a second signal, there is no
+    such error.
     """
 
     retriable = True
