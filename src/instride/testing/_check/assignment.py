@@ -40,7 +40,7 @@ class Assignment:
     responses: what the coordinator said is committed, None for nothing. reset: why it may start elsewhere.
     released: its listener was told of its revoke.
     paused: its user wants nothing of it at present.
-    was_leaving: its member had begun to close before it was assigned.
+    was_leaving: its member had begun to close before it was assigned; lost_leaving: before it was lost.
     earlier: after a seek, until a commit goes beyond: the first and last offset that one that was requested before the
         seek may have.
     """
@@ -50,6 +50,7 @@ class Assignment:
     epoch: int
     generation: int | None
     was_leaving: bool = False
+    lost_leaving: bool = False
     start: int | None = None
     next: int | None = None
     seek: int | None = None

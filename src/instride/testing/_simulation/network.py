@@ -59,6 +59,7 @@ class Network:
         node = self._brokers.coordinator
         self._isolated[process.name] = (node, self._end_of(seconds))
         self._history.add(process.name, "isolated", node, seconds)
+        self._history.add(process.name, "blind")
         for link in process.links.values():
             link.stalled |= link.node == node
 

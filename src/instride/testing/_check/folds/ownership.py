@@ -79,9 +79,11 @@ def _lost(state: HistoryState, event: Event) -> None:
     for each in state.each(event.who, event.detail[0]):
         state.ask("lost", Change(event, each))
         state.delays_over += each.delayed
+        has_left = each.ended == "closed"  # its application unsubscribed, and its listener has heard of this
         state.over(each, "lost")
+        each.lost_leaving = event.who in state.leaving
         state.untold[event.who].append(each.partition)
-        if each.next != each.start and not each.released:
+        if each.next != each.start and not each.released and not has_left:
             state.to_tell[event.who].append((event.time, each))
 
 

@@ -20,7 +20,8 @@ def _rebalances_are_seen(_event: Event, state: HistoryState) -> bool:
 @rule("L3", "all is done", "end of")
 def l3(end: EndOf, state: HistoryState) -> str | None:
     """Once the last fault is over, the group is stable and its lag drains: at the end all that was produced is
-    returned, finished and committed."""
+    returned, finished and committed. What a member lost while it left, and nobody was assigned after it, nobody may
+    commit any more."""
     if end.prefix < end.end:
         returned = end.prefix in state.delivered.get(end.partition, ())
         return None if returned else f"{end.partition}: {end.prefix} of {end.end} are finished"
@@ -30,6 +31,9 @@ def l3(end: EndOf, state: HistoryState) -> str | None:
     at = stored.get(end.partition)
     if at is None and state.judged_by.reset == "latest":
         return None  # a member that begins at the end and receives nothing has nothing to commit
+    owner = state.newest.get(end.partition)
+    if owner is not None and owner.lost_leaving:
+        return None
     if state.has_records(end.partition, state.start_of(end.partition) if at is None else at):
         return f"{end.partition}: {at} of {end.end} is committed"
     return None
