@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -360,3 +361,41 @@ def test_hooks_hear_of_every_update() -> None:
     world.refresh()
     world.known(1)
     assert heard == [100.0, 101.0]
+
+
+def led_by(leader: int, epoch: int) -> api.MetadataTopic:
+    partition = api.MetadataPartition(partition=0, leader=leader, leader_epoch=epoch)
+    return api.MetadataTopic(name="t", topic_id=UUID(int=1), partitions=(partition,))
+
+
+def leader_of(world: World) -> int | None:
+    found = world.cluster.leader(TP)
+    return None if found is None else found[0].node_id
+
+
+def test_a_leader_that_is_no_broker_is_doubted_after_five_seconds() -> None:
+    """Law 4: until then metadata with an older epoch are those of a broker that lags."""
+    world = World()
+    world.known(1, 2, topics=(led_by(2, 5),))
+    world.refresh()
+    world.known(1, topics=(led_by(1, 4),))
+    world.now += 3.9
+    world.refresh()
+    world.known(1, topics=(led_by(1, 4),))
+    assert leader_of(world) is None
+    world.refresh()
+    world.known(1, topics=(led_by(1, 4),))
+    assert leader_of(world) == 1
+
+
+@pytest.mark.parametrize(("apart", "believed"), [(30.0, 1), (30.1, 2)])
+def test_denials_half_a_minute_apart_are_of_one_time(apart: float, believed: int) -> None:
+    """Law 4: a leader that served in between led."""
+    world = World(metadata_max_age=60.0)
+    world.known(1, 2, topics=(led_by(2, 5),))
+    for _ in range(4):
+        world.now = world.context.now = world.now + apart
+        world.cluster.refused(TP, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    world.refresh()
+    world.known(1, 2, topics=(led_by(1, 4),))
+    assert leader_of(world) == believed
