@@ -11,6 +11,7 @@ from processing_help import P0, P1, commit, tp
 from instride import DeadLetterRecord, OffsetAndMetadata, Retry, RetryRecord, SkipRecord
 from instride._processing.engine import Task
 from instride._processing.failures import Step
+from instride.commits import CommitSnapshot
 from instride.consumer_records import Stretch
 from instride.errors import DeserializationError
 
@@ -468,25 +469,26 @@ def test_a_hand_over_waits_for_what_no_commit_has_said() -> None:
     assert bench.engine.hold([P0]) == set()
 
 
-def test_a_hand_over_waits_for_what_was_finished_while_a_commit_was_in_flight() -> None:
+def finishing_while_a_commit_is_in_flight() -> tuple[Bench, CommitSnapshot]:
+    """A bench where the first of two records is being committed, and the second is finished meanwhile."""
     bench = Bench()
     bench.submit(keyed(P0, "--"))
     first, second = bench.takes()
     bench.end(first)
     in_flight = bench.engine.committable()
     bench.end(second)
+    return bench, in_flight
+
+
+def test_a_hand_over_waits_for_what_was_finished_while_a_commit_was_in_flight() -> None:
+    bench, in_flight = finishing_while_a_commit_is_in_flight()
     assert commit(in_flight) == {P0: 1}
     assert bench.engine.hold([P0]) == {P0}
     assert commit(bench.engine.committable()) == {P0: 2}
 
 
 def test_a_hand_over_waits_for_no_commit_that_another_overtook() -> None:
-    bench = Bench()
-    bench.submit(keyed(P0, "--"))
-    first, second = bench.takes()
-    bench.end(first)
-    overtaken = bench.engine.committable()
-    bench.end(second)
+    bench, overtaken = finishing_while_a_commit_is_in_flight()
     commit(bench.engine.committable())
     commit(overtaken)
     assert bench.engine.hold([P0]) == set()

@@ -39,6 +39,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from heapq import heapify, heappop, heappush
+from itertools import chain
 
 from instride._core.events import CallCompleted, Commit
 from instride._core.network.cluster import MISSING_GRACE, Cluster
@@ -586,8 +587,8 @@ class Commits:
         other = _other_metadata(tp, entry) if code == ErrorCode.OFFSET_METADATA_TOO_LARGE else None
         if other is not None:
             queued = self._queued.get(tp)
-            _note_who_is_behind(tp, other, other.waiters.values())
-            _note_who_is_behind(tp, other, queued.waiters.values() if queued is not None else ())
+            later = () if queued is None else queued.waiters.values()
+            _note_who_is_behind(tp, other, chain(other.waiters.values(), later))
             self._requeue(tp, other)
         for call, waiter in entry.waiters.items():
             if other is None or call not in other.waiters:
