@@ -12,6 +12,8 @@ FUZZ_SECONDS := 60
 ATTACK_SECONDS := 3600
 OTHER_SPARK := 4.2.1
 CONNECT_NEEDS := grpcio==1.85.1 grpcio-status==1.85.1 googleapis-common-protos==1.76.0 protobuf==7.36.2 pyyaml==6.0.3
+SEED := 0
+SIMULATE = $(BIN)/python -m instride.testing.simulate --seed $(SEED) --jobs $(JOBS)
 SHORT_ON_SPARK = $(BIN)/python -m pytest -x -s tests/spark/short_on_spark.py
 WITH_JAVA = JAVA_HOME="$$(tools/prerequisites --java-home)"
 
@@ -73,16 +75,14 @@ check: $(COMPILED)
 	PYTHONPATH=tools $(BIN)/python -m conformance --check
 	PYTHONPATH=tools $(BIN)/python -m api_reference --check
 
+# The mixtures of means begin at the history that SEED names: CI takes it of the commit, so each commit plays others.
 simulate: $(COMPILED)
 	@$(BIN)/python -m instride.testing.simulate --histories 10000 --jobs $(JOBS) $(SIMULATE_ARGS)
-	@$(BIN)/python -m instride.testing.simulate --harsh leaves,errors --histories 200 --jobs $(JOBS)
-	@$(BIN)/python -m instride.testing.simulate --groups executors,latest --histories 200 --jobs $(JOBS)
-	@$(BIN)/python -m instride.testing.simulate --unruly verbs,listeners,ends,interrupts --harsh leaves,commits,errors \
-		--seed 2000 --histories 100 --jobs $(JOBS)
-	@$(BIN)/python -m instride.testing.simulate --unruly verbs,listeners,ends,interrupts,lines,modes \
-		--seed 4000 --histories 60 --jobs $(JOBS)
-	@$(BIN)/python -m instride.testing.simulate --unruly verbs,listeners,ends,pairs,interrupts \
-		--seed 3000 --histories 100 --jobs $(JOBS)
+	@$(SIMULATE) --harsh leaves,errors --histories 200
+	@$(SIMULATE) --groups executors,latest --histories 200
+	@$(SIMULATE) --unruly verbs,listeners,ends,interrupts --harsh leaves,commits,errors --histories 100
+	@$(SIMULATE) --unruly verbs,listeners,ends,interrupts,lines,modes --histories 60
+	@$(SIMULATE) --unruly verbs,listeners,ends,pairs,interrupts --histories 100
 
 explore: $(COMPILED)
 	@$(BIN)/python -m instride.testing.explore --jobs $(JOBS) $(EXPLORE_ARGS)

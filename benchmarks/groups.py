@@ -1,13 +1,13 @@
 """What a group's members feel: latency, a hold, and a storm of rebalances.
 
-    python -m benchmarks groups [--seconds N] [--hold N] [--rounds N] [--parts latency hold storm]
+    python -m benchmarks groups [--seconds N] [--hold N] [--rate N] [--rounds N] [--parts latency hold storm]
 
 The feeder and each member are processes of their own; one Kafka; 12 partitions; a record carries the time at which it
 was made. Every figure stands beside the same for confluent-kafka, in turn.
 
 latency   one member, 1,000 records a second: seconds from the producer to the poll that returns the record.
-hold      1,200 records a second; a second member joins; the first needs HOLD seconds before it can let go of what
-          moves. Gaps of the partitions that the first keeps, beside the same without a second member.
+hold      RATE records a second (1,200); a second member joins; the first needs HOLD seconds before it can let go of
+          what moves. Gaps and throughput of the partitions that the first keeps, beside a time without a second member.
 storm     1,200 records a second; a second member, which runs already, joins and leaves every 2 seconds. Gaps of the
           partitions that the first keeps all the time, and which share of the records has been returned.
 """
@@ -44,6 +44,7 @@ def main(arguments: list[str]) -> dict[str, object]:
     parser = argparse.ArgumentParser(prog="benchmarks groups", description=__doc__)
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--hold", type=float, default=10.0)
+    parser.add_argument("--rate", type=float, default=1200.0)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--parts", nargs="*", choices=PARTS, default=PARTS)
     chosen = parser.parse_args(arguments)
@@ -138,18 +139,22 @@ def latency(kafka: object, name: str, chosen: argparse.Namespace) -> Row:
 
 
 def hold(kafka: object, name: str, chosen: argparse.Namespace) -> Row:
-    with group(kafka, name, 1200, chosen.hold, 0.0) as (first, second):
+    with group(kafka, name, chosen.rate, chosen.hold, 0.0) as (first, second):
         first.report()
-        time.sleep(chosen.hold + SETTLE)
-        steady = _gaps(first.report())
+        time.sleep(chosen.hold)
+        without = first.report()
         second.tell("join")
-        time.sleep(chosen.hold + SETTLE)
-        found = _gaps(first.report())
+        time.sleep(chosen.hold)
+        during = first.report()
+    kept, steady, found = during.records.keys(), _gaps(without), _gaps(during)
     return {
         "steady p99.9": _share(steady, 99.9),
         "steady longest": steady[-1],
         "p99.9": _share(found, 99.9),
         "longest": found[-1],
+        "kept": len(kept),
+        "steady records/s": sum(without.records[each] for each in kept) / without.seconds,
+        "records/s": sum(during.records.values()) / during.seconds,
     }
 
 

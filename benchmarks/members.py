@@ -13,6 +13,7 @@ import queue
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -24,11 +25,12 @@ from benchmarks.meter import Meter
 
 @dataclass(slots=True)
 class Seen:
-    """latencies: seconds from the feeder to the poll that returned the record. gaps: by partition,
-    of those that stayed all the time, the seconds between two polls that returned records of it. cpu: seconds."""
+    """latencies: seconds from the feeder to the poll that returned the record. Of the partitions that stayed all the
+    time, gaps: the seconds between two polls that returned records, records: how many of them. cpu: seconds."""
 
     latencies: list[float] = field(default_factory=list)
     gaps: dict[int, list[float]] = field(default_factory=dict)
+    records: dict[int, int] = field(default_factory=dict)
     cpu: float = 0.0
     seconds: float = 0.0
 
@@ -139,8 +141,9 @@ class Watch:
     def see(self, records: list[tuple[int, bytes]], owned: set[int]) -> None:
         now, wall = time.monotonic(), time.time_ns()
         self._stayed &= owned
-        for partition in {each for each, _ in records}:
+        for partition, count in Counter(each for each, _ in records).items():
             self._gap(partition, now)
+            self._seen.records[partition] = self._seen.records.get(partition, 0) + count
         self._seen.latencies.extend((wall - TIME.unpack(value)[0]) / 1e9 for _, value in records)
 
     def _gap(self, partition: int, now: float) -> None:
@@ -154,6 +157,7 @@ class Watch:
         used, seen = self._meter.read(0), self._seen
         seen.cpu, seen.seconds = used["cpu"], used["seconds"]
         seen.gaps = {partition: gaps for partition, gaps in seen.gaps.items() if partition in self._stayed}
+        seen.records = {partition: seen.records.get(partition, 0) for partition in self._stayed}
         return seen
 
 

@@ -50,6 +50,7 @@ def test_a_short_secret_is_hidden_as_a_whole_and_no_secret_hides_nothing() -> No
 def test_what_a_broker_says_is_bounded() -> None:
     assert len(quoted_from("x" * 1_000_000, [SECRET])) < LONGEST_QUOTE + 40
     assert quoted_from("x" * 300, []) == "x" * 256 + "... (44 characters more)"
+    assert one_line("12", 1) == "1... (1 character more)"
 
 
 def test_a_line_is_one_line_that_can_be_printed() -> None:

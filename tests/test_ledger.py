@@ -540,7 +540,7 @@ def test_what_is_not_known_to_be_missing_holds_nothing() -> None:
 
 def test_stretches_must_tell_of_the_records() -> None:
     ledger = OffsetLedger()
-    with pytest.raises(ValueError, match="they do not tell of these 2 records"):
+    with pytest.raises(ValueError, match="they do not tell of the 2 records given"):
         ledger.track(records(0, 1), stretches=[Stretch(0, 1, 1)])
     assert ledger.in_flight() == 0
 

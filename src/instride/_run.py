@@ -28,7 +28,17 @@ from instride.consumer_records import ConsumerRecords, Stretch
 from instride.errors import OffsetGapError
 from instride.records import OffsetRange, TopicPartition
 
-__all__ = ["CANCELLED", "FAILED", "FINISHED", "UNDER_WAY", "Block", "Run", "standing_of", "stretches_of"]
+__all__ = [
+    "CANCELLED",
+    "FAILED",
+    "FINISHED",
+    "UNDER_WAY",
+    "Block",
+    "PolledRanges",
+    "Run",
+    "standing_of",
+    "stretches_of",
+]
 
 UNDER_WAY: Final = 0
 FINISHED: Final = 1
@@ -274,9 +284,19 @@ def _first(block: Block) -> int:
     return block.offsets[0]
 
 
+class PolledRanges(list[OffsetRange]):
+    """The ranges of one poll: a list that knows the standing of its poll, as `ConsumerRecords.standing`."""
+
+    __slots__ = ("standing",)
+
+    def __init__(self, standing: Standing) -> None:
+        super().__init__()
+        self.standing = standing
+
+
 def standing_of(records: object) -> Standing | None:
     """Of what a poll returned; None for any other records, of which nobody knows."""
-    return records.standing if isinstance(records, ConsumerRecords) else None
+    return records.standing if isinstance(records, ConsumerRecords | PolledRanges) else None
 
 
 def stretches_of(records: object) -> list[Stretch] | None:

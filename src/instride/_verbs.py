@@ -30,6 +30,7 @@ from instride._settings import changed_while_running, config_from_settings
 from instride.commits import CommitResult
 from instride.config import ConsumerConfig, ConsumerSettings, RunningSettings
 from instride.errors import IllegalStateError, KafkaError, NetworkThreadDiedError, WakeupError
+from instride.errors._quoting import counted
 from instride.listeners import AsyncRebalanceListener, RebalanceListener
 from instride.metrics import MetricName
 from instride.observers import ObservedListener, Observer, Observers, Polled
@@ -230,7 +231,7 @@ class Verbs:
         self._driver.wakeup()
 
     def __repr__(self) -> str:
-        state = "closed" if self._driver.closed else f"{len(self._application.assignment())} partitions"
+        state = "closed" if self._driver.closed else counted(len(self._application.assignment()), "partition")
         config = self._config
         return f"{type(self).__name__}(client_id={config.client_id!r}, group_id={config.group_id!r}, {state})"
 

@@ -144,7 +144,12 @@ class AsyncConsumer(Verbs, Generic[K, V]):
         await asyncio.sleep(0)  # law 4
         read = self._reader.read if self._reader and deserialize else None
         call = self._poll_call(timeout, immediate=immediate, limit=limit, read=read)
-        result = await self._driver.run(call, alone=True)
+        try:
+            result = await self._driver.run(call, alone=True)
+        except NetworkThreadDiedError as error:
+            died = error
+            self._observers.each(lambda observer: observer.on_died(died))
+            raise
         records: ConsumerRecords[K, V] = ConsumerRecords(result.deliveries, self._application.standing())
         self._interceptors.on_consume(records)
         return result, records

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Generic, Never, Unpack
 from instride import _arguments as arguments
 from instride._core.application.partition import PollResult
 from instride._record_reader import RecordReader
+from instride._run import PolledRanges
 from instride._types import K, V
 from instride._verbs import Member
 from instride.config import ConsumerSettings, UntypedSettings
@@ -135,9 +136,9 @@ class RangeConsumer(Member):
         """
         arguments.misplaced_timeout("poll", misplaced)
         with self._driver.use():
-            ranges: list[OffsetRange] = []
             immediate = self._config.revoke_mode == "immediate"
             result = self._poll(timeout, immediate=immediate, limit=max_offsets)
+            ranges = PolledRanges(self._application.standing())
             for each in result.deliveries:
                 made = each.chunk.records(epoch=each.epoch, seek_number=each.seek_number)
                 ranges += made  # type: ignore[arg-type]  # a range chunk's records are ranges

@@ -28,6 +28,7 @@ from instride._run import CANCELLED, FAILED, FINISHED, UNDER_WAY, Block, Run, st
 from instride.commits import CommitEntry, CommitOutcome, CommitSnapshot
 from instride.consumer_records import Stretch
 from instride.errors import OffsetGapError
+from instride.errors._quoting import counted
 from instride.records import OffsetRange, TopicPartition
 
 __all__ = ["OffsetLedger", "TrackedRecord", "WatchedFuture"]
@@ -264,12 +265,12 @@ class OffsetLedger:
 
     def __repr__(self) -> str:
         with self._lock:
-            return f"OffsetLedger({self._under_way} under way in {len(self._runs)} partitions)"
+            return f"OffsetLedger({self._under_way} under way in {counted(len(self._runs), 'partition')})"
 
 
 def _blocks(batch: list[Any], stretches: Sequence[Stretch]) -> list[Block]:
     if sum(stretch.records for stretch in stretches) != len(batch):
-        raise ValueError(f"stretches: they do not tell of these {len(batch)} records")
+        raise ValueError(f"stretches: they do not tell of the {counted(len(batch), 'record')} given")
     blocks: list[Block] = []
     place = 0
     for start, end, count in stretches:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -43,6 +44,16 @@ def verbs(kind: type) -> dict[str, Any]:
     return {name: verb for name, verb in inspect.getmembers(kind, callable) if not name.startswith("_")}
 
 
+@pytest.fixture
+def no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No verb takes a thread: neither one of its own, nor one of the event loop's pool."""
+
+    def refuse(*_: Any) -> None:
+        raise AssertionError("a verb started a thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+
+
 def test_it_has_the_same_verbs_with_the_same_arguments() -> None:
     ours, theirs = verbs(AsyncConsumer), verbs(Consumer)
     assert ours.keys() == theirs.keys()
@@ -58,6 +69,7 @@ def test_what_may_wait_is_awaited_and_nothing_else() -> None:
     assert awaited == with_timeout
 
 
+@pytest.mark.usefixtures("no_threads")
 def test_a_poll_returns_as_soon_as_something_is_there_and_else_at_its_timeout(loop: VirtualLoop) -> None:
     async def story() -> None:
         scene = Scene()
@@ -95,6 +107,7 @@ def test_tasks_go_on_while_polls_find_records_at_once(loop: VirtualLoop) -> None
     loop.play(story())
 
 
+@pytest.mark.usefixtures("no_threads")
 def test_records_one_by_one(loop: VirtualLoop) -> None:
     """Whatever ends the loop, the next goes on behind the last record, and a commit covers that and no more."""
 
@@ -119,6 +132,7 @@ def test_records_one_by_one(loop: VirtualLoop) -> None:
     loop.play(story())
 
 
+@pytest.mark.usefixtures("no_threads")
 def test_requests_and_their_responses(loop: VirtualLoop) -> None:
     info = PartitionInfo(topic="t", partition=0, leader=None)
     answers: dict[type, Any] = {
@@ -167,6 +181,7 @@ def test_what_has_no_response_ends_at_its_timeout(loop: VirtualLoop) -> None:
     loop.play(story())
 
 
+@pytest.mark.usefixtures("no_threads")
 def test_commits_end_with_or_without_waiting(loop: VirtualLoop) -> None:
     async def story() -> None:
         scene = Scene()
@@ -229,6 +244,7 @@ def test_a_poll_that_is_cancelled_took_nothing(loop: VirtualLoop) -> None:
 # --- listeners ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("no_threads")
 def test_a_listener_is_awaited_and_may_await_the_consumer(loop: VirtualLoop) -> None:
     """A partition takes its last commit while its listener runs, and is let go of after it."""
 
@@ -261,6 +277,7 @@ def test_a_listener_is_awaited_and_may_await_the_consumer(loop: VirtualLoop) -> 
     loop.play(story())
 
 
+@pytest.mark.usefixtures("no_threads")
 def test_a_plain_listener_will_do(loop: VirtualLoop) -> None:
     heard: list[list[TopicPartition]] = []
 
@@ -525,6 +542,7 @@ def test_a_close_that_was_cancelled_is_waited_for_by_the_next(loop: VirtualLoop)
     loop.play(story())
 
 
+@pytest.mark.usefixtures("no_threads")
 @pytest.mark.rule("12")
 def test_a_close_completes_the_revokes_first(loop: VirtualLoop) -> None:
     async def story() -> None:
@@ -576,6 +594,7 @@ def test_a_close_in_a_listener_comes_when_its_call_ends(loop: VirtualLoop) -> No
     loop.play(story())
 
 
+@pytest.mark.usefixtures("no_threads")
 @pytest.mark.rule("13")
 def test_an_unsubscribe_that_is_cancelled_leaves_the_group(loop: VirtualLoop) -> None:
     async def story() -> None:

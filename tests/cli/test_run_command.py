@@ -1,4 +1,4 @@
-"""`instride run` with real processes and no broker: its workers' set-ups tell that they are up."""
+"""`instride run` with real processes and no Kafka: its workers' set-ups, or handlers, tell that they are up."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import subprocess
 import sys
 import sysconfig
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
+from attack.broker import Broker
 from instride._cli.targets import settings_of
 from instride._cli.worker import loaded
 from instride.errors import ConfigError
@@ -22,7 +23,7 @@ INSTRIDE = Path(sysconfig.get_path("scripts")) / "instride"
 PATIENCE = 120.0
 
 APP = """
-import os, signal, sys
+import os, signal, sys, threading
 from contextlib import contextmanager
 from instride import Processor
 
@@ -34,15 +35,21 @@ def told():
     yield
     os.write(1, f"down {os.environ['INSTRIDE_WORKER']} {os.getpid()}\\n".encode())
 
+def hang(record):
+    os.write(1, f"up {os.environ['INSTRIDE_WORKER']} {os.getpid()}\\n".encode())
+    threading.Event().wait()
+
 @contextmanager
 def refuses():
     raise LookupError("no database")
     yield
 
 app = Processor(handle, topics=["t"], lifespan=told)
+stuck = Processor(hang, topics=["t"], concurrency=1, drain_timeout=0.1)
 bad = Processor(handle, topics=["t"], lifespan=refuses)
 other = 5
 settings = {"bootstrap_servers": "localhost:1", "group_id": "g"}
+early = {"auto_offset_reset": "earliest", "group_id": "g"}
 def made():
     return {**settings, "group_instance_id": "i"}
 """
@@ -115,6 +122,20 @@ def test_workers_stop_when_the_supervisor_is_killed(folder: Path) -> None:
         running.process.kill()
         _, output = running.end()
     assert sorted(output) == sorted(f"down {slot} {process}" for _, slot, process in up)
+
+
+def test_a_stop_that_gives_up_what_is_at_work_fails_and_says_so_in_one_line(folder: Path) -> None:
+    with closing(Broker()) as broker:
+        arguments = ("--settings", "billing:early", "--bootstrap-servers", f"127.0.0.1:{broker.port}")
+        with run(folder, "billing:stuck", *arguments) as running:
+            assert running.told()[:2] == ("up", 0)
+            running.process.terminate()
+            assert running.end() == (1, [])
+    assert [line for line in running.errors.splitlines() if not re.match(r"\d{4}-", line)] == [
+        "instride run: worker 0 left work behind: DrainTimeoutError: stopped with 1 record at work after 0.1 s "
+        "(drain_timeout): t-0 at offset 0. No commit covers what was at work: it is handled again",
+        "instride run: worker 0 ended with status 1",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,7 @@ LINES: list[tuple[TelemetryEvent, int, str]] = [
     (
         HandedOver(at=106.5, partition=TP, epoch=2, how=OwnershipChange.LOST, since=50.0, abandoned=12),
         logging.WARNING,
-        "flights-3 was lost; 12 of its records were returned and not committed: its next owner may repeat them",
+        "flights-3 was lost; 12 of its records may come again at its next owner: returned and not committed",
     ),
     (
         DelayAtRisk(at=1.0, partition=TP, epoch=2, seconds_left=149.5, blocker=RECORD),
@@ -141,7 +141,7 @@ LINES: list[tuple[TelemetryEvent, int, str]] = [
     (
         PositionReset(at=1.0, partition=TP, epoch=2, cause=ResetCause.OUT_OF_RANGE, from_offset=70, to_offset=100),
         logging.WARNING,
-        "flights-3 is read on from offset 100 instead of 70 (30 offsets are skipped): its log, by both of its ends, "
+        "flights-3 is read on from offset 100 instead of 70 (30 offsets skipped): its log, by both of its ends, "
         "does not have the offset",
     ),
     (

@@ -78,7 +78,7 @@ def test_dead_letters_are_listed_shown_and_sent_again_once(
     ]
     shown = command(kafka, "dead-letters", "show", letters, "0:1")
     assert shown[0].startswith(f"from      {topic} 1:1, written 20")
-    assert f"group     {group}, 1 attempts" in shown
+    assert f"group     {group}, 1 attempt" in shown
     assert "value     b'1:1'" in shown
 
     assert command(kafka, "dead-letters", "replay", letters) == ["0:0  sent", "0:1  sent", "0:2  sent"]
@@ -224,7 +224,7 @@ def test_a_stop_by_sigterm_with_an_unwritten_dead_letter_ends_with_status_1(
             running.kill()
     assert running.returncode == 1
     assert f"{topic}-0 at offset 1: its dead letter is still not written (ConnectionError)" in told
-    assert "DeadLettersUnwrittenError: stopped before 1 dead letters could be written" in told
+    assert "DeadLettersUnwrittenError: stopped before 1 dead letter could be written" in told
     with Consumer(bootstrap_servers=kafka.bootstrap_servers, group_id=group) as reader:
         (where,) = tps(topic, 0)
         committed = reader.committed(where, timeout=PATIENCE)[where]

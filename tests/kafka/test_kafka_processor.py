@@ -299,6 +299,10 @@ def test_its_health_says_what_is_stuck_and_its_metrics_count(
         health = running.health()
         assert (health.ready, health.live) == (True, True)
         assert [(each.partition, each.offset, each.attempt) for each in health.stuck] == [(*tps(topic, 0), 0, 1)]
+        assert running.metrics()[f"stuck-offset.{topic}-0"] == 0
+        blocker = running.holdings()[tps(topic, 0)[0]].blocker
+        assert blocker is not None
+        assert blocker.offset == 0
         go.set()
         until(lambda: running.metrics()["records-finished-total"] == 5)
         assert not running.health().stalled

@@ -8,7 +8,7 @@ from functools import partial
 from threading import Event
 
 import pytest
-from kafka_help import Member, drive, each_once, fill, ids, poll_until, tps
+from kafka_help import PATIENCE, Member, drive, each_once, fill, ids, poll_until, tps
 
 from instride import Consumer, ConsumerRecord, OffsetLedger, RebalanceListener, TopicPartition
 from instride.errors import CommitFailedError
@@ -60,6 +60,23 @@ def test_a_second_member_takes_half_and_gives_it_back_when_it_leaves(
     assert a.lost == []
 
 
+def test_the_next_owner_does_not_wait_for_its_heartbeat(kafka: LocalKafka, kafka_topic: Topic, join: Join) -> None:
+    """Rule 19. By its setting the next owner's first heartbeat is beyond this test's patience; it is told that it waits
+    for a partition. That costs no rebalance more: one in which it joins, one that hands over, one when it has left."""
+    seldom = {"heartbeat_interval": 500.0, "session_timeout": 1700.0}
+    assert seldom["heartbeat_interval"] > 2 * PATIENCE
+    topic = kafka_topic(2)
+    a = join("a", topic)
+    drive(a, until=lambda: len(a.owned) == 2)
+    for before in (1, 4):
+        assert a.consumer.group_metadata().generation_id == before
+        b = join(f"b{before}", topic, **seldom)
+        drive(a, b, until=partial(one_each, a, b))
+        assert b.consumer.group_metadata().generation_id == before + 2
+        b.consumer.close()
+        drive(a, until=lambda: len(a.owned) == 2)
+
+
 @pytest.mark.requirement("KIP-983/31")
 @pytest.mark.requirement("KIP-983/1")
 @pytest.mark.requirement("KIP-983/13")
@@ -90,6 +107,10 @@ def test_a_delayed_partition_stays_until_released_and_the_others_go_on(
     drive(a, b, until=lambda: len(a.records) + len(b.records) == 160)
     each_once(written, a, b)
     assert (a.lost, a.owned) == ([], staying)
+
+
+def one_each(*members: Member) -> bool:
+    return all(len(each.owned) == 1 for each in members)
 
 
 def reached(member: Member, partitions: frozenset[TopicPartition], wanted: int) -> bool:

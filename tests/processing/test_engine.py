@@ -65,6 +65,22 @@ def test_a_commit_has_the_first_unfinished_and_remembers_what_is_beyond() -> Non
     assert bench.commit() == {P0: (6, (), {})}
 
 
+def test_a_commit_of_which_only_the_memory_changed_is_due() -> None:
+    """Its offset is the same: what was finished beyond it, or tried, is new."""
+    bench = Bench(order="none", retry=Retry(attempts=3, backoff=0.0))
+    bench.submit(keyed(P0, "abc"))
+    first, second, third = bench.takes()
+    bench.end(second)
+    assert bench.commit() == {P0: (0, ((1, 2),), {})}
+    assert bench.commit() == {}
+    bench.end(third)
+    assert bench.commit() == {P0: (0, ((1, 3),), {})}
+    assert bench.commit() == {}
+    bench.end(first, ValueError())
+    assert bench.commit() == {P0: (0, ((1, 3),), {0: 1})}
+    assert bench.commit() == {}
+
+
 @pytest.mark.rule("16")
 def test_what_was_finished_beyond_the_gap_is_not_started_by_the_next_owner() -> None:
     bench, heir = Bench(order="key", retry=Retry(attempts=3)), Bench(located=False, order="key")
@@ -380,8 +396,10 @@ def test_a_batch_that_was_given_up_is_handled_again_in_order() -> None:
     assert bench.commit() == {P0: (3, (), {})}
 
 
-def test_back_pressure_pauses_what_is_queued_and_resumes_at_half() -> None:
-    bench = Bench(order="none", max_records=4)
+@pytest.mark.parametrize("bound", [{"max_records": 4}, {"max_bytes": 4}])
+def test_back_pressure_pauses_what_is_queued_and_resumes_at_half(bound: Any) -> None:
+    """By records, or by their bytes: here each has one."""
+    bench = Bench(order="none", **bound)
     bench.submit(keyed(P0, "aaa"))
     assert bench.engine.full() == []
     bench.submit(keyed(P1, "aa"))
@@ -397,6 +415,22 @@ def test_back_pressure_pauses_what_is_queued_and_resumes_at_half() -> None:
     bench.end(bench.take())
     assert bench.engine.wants_resuming()
     assert bench.engine.ready() == [P0]
+
+
+def test_bytes_are_counted_until_their_record_is_finished_or_lost() -> None:
+    bench = Bench(order="none", after="skip")
+    bench.submit(keyed(P0, "abc") + keyed(P1, "ab"))
+    assert bench.engine.bytes == 5
+    tasks = bench.takes()
+    assert bench.engine.bytes == 5
+    bench.end(tasks[0])
+    bench.end(tasks[1], ValueError())
+    assert bench.engine.bytes == 3, "one is finished, one skipped"
+    bench.submit([], lost=[P0])
+    bench.engine.hold([P1])
+    assert bench.engine.bytes == 1, "the lost partition's are gone"
+    bench.submit([], lost=[P1])
+    assert bench.engine.bytes == 0
 
 
 def test_where_the_metadata_takes_no_more_only_the_first_unfinished_is_started() -> None:

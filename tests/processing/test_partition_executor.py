@@ -7,12 +7,14 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 from processing_help import P0, P1, commit, offsets, records, tp
 
-from instride import ConsumerRecord, ConsumerRecords, PartitionExecutor
+from instride import ConsumerRecord, ConsumerRecords, OffsetRange, PartitionExecutor, RangeConsumer
 from instride._core.lease import Lease, Standing
+from instride._run import PolledRanges
 from instride.consumer_records import Stretch
 from instride.errors import IllegalStateError
 
@@ -28,13 +30,14 @@ class Handlers:
         self._gate = threading.Semaphore(0)
         self._news = threading.Condition()
 
-    def __call__(self, record: ConsumerRecord) -> None:
+    def __call__(self, work: ConsumerRecord | OffsetRange) -> None:
+        offset = work.start if isinstance(work, OffsetRange) else work.offset
         with self._news:
-            self.began.append((record.partition, record.offset))
+            self.began.append((work.partition, offset))
             self._news.notify_all()
         assert self._gate.acquire(timeout=PATIENCE)
-        if record.offset in self.bad:
-            raise ValueError(f"record {record.offset}")
+        if offset in self.bad:
+            raise ValueError(f"record {offset}")
 
     def go(self, count: int = 1) -> None:
         self._gate.release(count)
@@ -45,15 +48,13 @@ class Handlers:
 
 
 @contextmanager
-def executor(
-    handle: Callable[[ConsumerRecord], object], workers: int = 2
-) -> Iterator[PartitionExecutor[ConsumerRecord]]:
+def executor(handle: Callable[[Any], object], workers: int = 2) -> Iterator[PartitionExecutor[Any]]:
     """One whose end waits for nothing."""
     with PartitionExecutor(handle, max_workers=workers, drain_timeout=0.0) as work:
         yield work
 
 
-def ended(work: PartitionExecutor[ConsumerRecord]) -> None:
+def ended(work: PartitionExecutor[Any]) -> None:
     """All that is queued is done."""
     while work.queued() or work.started():
         pass
@@ -340,6 +341,15 @@ def polled(lease: Lease, *numbers: int) -> ConsumerRecords:
     return found
 
 
+def polled_ranges(lease: Lease, *starts: int) -> PolledRanges:
+    """What a poll of a RangeConsumer returns: ranges of one offset."""
+    found = PolledRanges(Standing(lease, lease.number))
+    found += [
+        OffsetRange(topic="t", partition=0, start=start, end=start + 1, epoch=1, seek_number=0) for start in starts
+    ]
+    return found
+
+
 class Polled(ConsumerRecords):
     __slots__ = ("found",)
     found: list[ConsumerRecord]
@@ -353,7 +363,8 @@ class Polled(ConsumerRecords):
 
 @pytest.mark.rule("16")
 @pytest.mark.parametrize("rejoined", [False, True])
-def test_nothing_is_started_after_a_suspension_before_the_next_poll(*, rejoined: bool) -> None:
+@pytest.mark.parametrize("polled", [polled, polled_ranges])
+def test_nothing_is_started_after_a_suspension_before_the_next_poll(polled: Callable[..., Any], rejoined: bool) -> None:
     """The lease ends while a record is handled; with a new membership another lease holds, and is not this one."""
     lease, handlers = Lease(), Handlers()
     with executor(handlers, workers=1) as work:
@@ -377,3 +388,13 @@ def test_nothing_is_started_after_a_suspension_before_the_next_poll(*, rejoined:
             handlers.wait_for(2)
             handlers.go(2)
             ended(work)
+
+
+@pytest.mark.rule("16")
+def test_a_poll_of_ranges_says_whether_its_member_is_one_still() -> None:
+    with RangeConsumer(bootstrap_servers="localhost:1") as consumer:
+        consumer.assign([P0])
+        ranges = consumer.poll(timeout=0)
+    assert ranges == []
+    assert isinstance(ranges, PolledRanges)
+    assert ranges.standing.holds(0.0)

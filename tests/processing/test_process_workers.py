@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import process_handlers as handlers
@@ -15,9 +17,10 @@ from engine_help import desk_of
 from processing_help import P0
 
 from instride import ConsumerRecord, OffsetAndMetadata, OutputRecord, Processor, Retry
+from instride._processing import process_workers
 from instride._processing.engine import Engine, EnginePlan, Job, Verdict
 from instride._processing.failures import Failures
-from instride._processing.process_child import Spec
+from instride._processing.process_child import Spec, packed
 from instride._processing.process_workers import ProcessWorkers, pickled
 from instride._record_reader import RecordReader
 from instride.errors import ConfigError, DeserializationError, HandlerDiedError
@@ -108,6 +111,25 @@ def test_batches() -> None:
     bench.until_over(4)
     bench.close()
     assert sorted(bench.outputs) == ["0 1 open", "1 1 open", "3 1 open"]
+
+
+def test_records_travel_many_in_a_message_as_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While calls are short (here the clock stands still), messages grow to as many as there may be at once: 8."""
+    messages: list[int] = []
+
+    def counted(jobs: list[Job]) -> bytes:
+        found = packed(jobs)
+        with pytest.raises(pickle.UnpicklingError):
+            pickle.loads(found)
+        messages.append(len(jobs))
+        return found
+
+    monkeypatch.setattr(process_workers, "packed", counted)
+    monkeypatch.setattr(process_workers, "time", SimpleNamespace(monotonic=lambda: 0.0))
+    bench = Bench(*["ok"] * 40)
+    bench.until_over(40)
+    bench.close()
+    assert messages == [1, 2, 4, 8, 8, 8, 8, 1]
 
 
 def test_a_record_that_kills_its_process_is_tried_three_times_and_harms_no_other() -> None:

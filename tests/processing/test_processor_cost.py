@@ -20,7 +20,7 @@ from instride._processing.lifespan import SyncLifespan
 from instride._processing.workers import ThreadWorkers
 from step_counter import calls, steps
 
-COUNT, MOST_CALLS = 200, 54
+COUNT, MOST_CALLS = 200, 45
 OTHER_INSTRUCTIONS = sys.version_info >= (3, 12)  # the limits are those of 3.11's
 
 
@@ -56,7 +56,7 @@ def _handle_all(found: Bench) -> None:
         task = desk.next_task()
 
 
-@pytest.mark.parametrize(("order", "most"), [("key", 830), ("partition", 830), ("none", 790)])
+@pytest.mark.parametrize(("order", "most"), [("key", 780), ("partition", 780), ("none", 740)])
 def test_a_record_from_its_start_to_its_end_takes_few_steps(order: Any, most: int) -> None:
     one, two = bench(order, COUNT), bench(order, 2 * COUNT)
     each = (steps(lambda: handle_all(two)) - steps(lambda: handle_all(one))) / COUNT

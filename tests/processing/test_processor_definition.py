@@ -38,6 +38,7 @@ async def handle_async(record: ConsumerRecord[Any, Any]) -> None: ...
         ({"on_deadline": "stop"}, ConfigError, "wait, cancel"),
         ({"on_failure": "ignore"}, ConfigError, "stop, skip, dead-letter"),
         ({"produce": handle}, ConfigError, "dead_letters"),
+        ({"commit_records": 0}, ValueError, "commit_records"),
         ({"timeout": -5.0}, ValueError, "timeout"),
         ({"max_wait": 1.0}, ConfigError, "max_batch"),
         ({"max_batch": 0}, ValueError, "max_batch"),

@@ -174,7 +174,7 @@ def test_a_stop_gives_up_what_takes_longer_than_the_drain() -> None:
         kit.give("t", b"1")
         kit.run()
         kit.stop()
-        with pytest.raises(DrainTimeoutError, match=r"1 records were at work after 5 s .*, of t-0 at offset 0"):
+        with pytest.raises(DrainTimeoutError, match=r"with 1 record at work after 5 s .*: t-0 at offset 0\. No"):
             kit.advance(6)
         assert kit.tally.abandoned == 1
         assert kit.committed == {tp(0): 0}
@@ -233,6 +233,19 @@ def test_a_stuck_record_is_named_in_the_log_once_and_holds_up_its_key_only(caplo
         kit.advance(41.0)
         assert len(kit.handled) == 62
         assert kit.tally.longest == pytest.approx(100.0, abs=1.1)
+
+
+def test_commits_come_by_count_or_by_age() -> None:
+    with Processor(print, topics=["t"], commit_records=3, commit_interval=50.0).testing(partitions=1) as kit:
+        for expected in (0, 0, 3, 3, 3, 6):
+            kit.give("t", b"")
+            kit.run()
+            assert kit.committed == {tp(0): expected}
+        kit.give("t", b"")
+        kit.advance(49.0)
+        assert kit.committed == {tp(0): 6}
+        kit.advance(1.5)
+        assert kit.committed == {tp(0): 7}
 
 
 def test_batches_are_started_by_size_and_by_age() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from contextlib import nullcontext
 from typing import Any
 
@@ -15,6 +16,7 @@ from instride._core.lease import Lease, Standing
 from instride._processing.engine import Engine, EnginePlan, Task
 from instride._processing.failures import NO_RETRY, Failures
 from instride._processing.rounds import Pace, Rounds, Verb
+from instride.commits import CommitResult
 from instride.consumer_records import ConsumerRecords
 from instride.errors import (
     ConsumerClosedError,
@@ -24,6 +26,7 @@ from instride.errors import (
     GroupAuthorizationFailedError,
     KafkaError,
     KafkaTimeoutError,
+    OffsetMetadataTooLargeError,
     WakeupError,
 )
 
@@ -142,6 +145,29 @@ def test_where_partitions_begin_is_asked_again_until_it_is_known() -> None:
     script.rounds.on_partitions_assigned([P0])
     script.play(until=lambda: script.said.count("poll") == 5)
     assert script.said.count("committed") == 3
+
+
+def test_a_broker_that_takes_less_metadata_halves_the_bound_and_the_log_says_so(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Whether it refuses a partition of the commit, or the call fails by it. The commit is sent again."""
+    refused, failed = Future[CommitResult](), Future[CommitResult]()
+    error = OffsetMetadataTooLargeError("4096 are the most")
+    refused.set_result(CommitResult(not_committed={P0: error}))
+    failed.set_exception(error)
+    script = Script(pace=Pace(commit_interval=0.0), commit_async=[refused, failed, Future()])
+    engine = script.engine
+    engine.submit(keyed(P0, "--"))
+    engine.locate(P0, OffsetAndMetadata(offset=0))
+    engine.take(0.0)
+    task = engine.take(0.0)
+    assert isinstance(task, Task)
+    engine.end(task, None, 0.0, 0.5)
+    script.play(until=lambda: script.said.count("poll") == 6)
+    assert script.said.count("commit_async") == 3
+    assert engine.plan.metadata_limit == 1000
+    told = "the broker takes less metadata of a commit; from now on {} characters"
+    assert [each for each in caplog.messages if "metadata" in each] == [told.format(2000), told.format(1000)]
 
 
 @pytest.mark.parametrize("is_tried", [False, True])

@@ -26,6 +26,7 @@ from instride._processing.engine import Engine, EnginePlan
 from instride._processing.failures import Failures
 from instride._processing.health import Health
 from instride._processing.lifespan import SyncLifespan
+from instride._processing.running import run_with_signals
 from instride._processing.workers import ThreadWorkers
 from instride.errors import ConfigError, IllegalStateError
 
@@ -250,6 +251,52 @@ def test_a_signal_that_another_thread_is_given_stops_a_run() -> None:
     Processor(handle, topics=["t"], lifespan=lifespan).run(**NOWHERE)
     sender.join()
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+class Signalled:
+    """A run that is sent these signals while it waits, one after the other; what each did."""
+
+    def __init__(self, *numbers: signal.Signals) -> None:
+        self.numbers = numbers
+        self.heard: list[str] = []
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def wait(self) -> None:
+        for number in self.numbers:
+            signal.raise_signal(number)
+
+    def stop(self) -> None:
+        self.heard.append("stop")
+
+    def cancel(self) -> None:
+        self.heard.append("cancel")
+
+
+@pytest.mark.skipif(threading.current_thread() is not threading.main_thread(), reason="signals are the main thread's")
+@pytest.mark.parametrize("first", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
+def test_the_first_signal_stops_and_the_second_cancels(first: signal.Signals, second: signal.Signals) -> None:
+    before = [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)]
+    running: Any = Signalled(first, second)
+    run_with_signals(running)
+    assert running.heard == ["stop", "cancel"]
+    assert [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)] == before
+
+
+@pytest.mark.skipif(threading.current_thread() is not threading.main_thread(), reason="signals are the main thread's")
+def test_a_context_handles_no_signal() -> None:
+    async def main() -> None:
+        before = [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)]
+        async with Processor(handle, topics=["t"]).running(**NOWHERE):
+            assert [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)] == before
+
+    before = [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)]
+    with Processor(handle, topics=["t"]).running(**NOWHERE):
+        assert [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)] == before
+    asyncio.run(main())
 
 
 # -- threads, by hand

@@ -65,7 +65,7 @@ def test_it_tells_of_its_jobs_and_of_what_became_of_their_ranges() -> None:
     ).start()
     assert query.isActive
     assert query.status == {
-        "message": "1 jobs are running",
+        "message": "1 job running",
         "isDataAvailable": True,
         "isTriggerActive": True,
         "partitions": 2,

@@ -16,13 +16,15 @@ from instride.spark._planning import Limits, Planner
 LIMITS = Limits(range_records=100, range_bytes=1 << 30, jobs=4, linger=0.0, retries=2, backoff=1.0, backoff_max=3.0)
 
 
-def span(start: int, end: int, partition: int = 0, *, seek_number: int = 0, leader_epoch: int = 7) -> OffsetRange:
+def span(
+    start: int, end: int, partition: int = 0, *, epoch: int = 1, seek_number: int = 0, leader_epoch: int = 7
+) -> OffsetRange:
     return OffsetRange(
         topic="t",
         partition=partition,
         start=start,
         end=end,
-        epoch=1,
+        epoch=epoch,
         seek_number=seek_number,
         leader_epoch=leader_epoch,
     )
@@ -315,10 +317,58 @@ def test_a_reset_partition_is_forgotten_with_its_flight() -> None:
     assert plans.in_flight == 1
 
 
-def test_ranges_of_different_seeks_are_never_joined() -> None:
+@pytest.mark.parametrize("after", [span(5, 9, seek_number=1), span(5, 9, epoch=2), span(6, 9)])
+def test_ranges_of_two_seeks_or_epochs_or_with_a_gap_are_never_joined(after: OffsetRange) -> None:
+    """A gap is one that the log has: what is in a range is read and counted."""
     plans = planner()
-    plans.offer([span(0, 5), span(5, 9, seek_number=1)], 0.0)
+    plans.offer([span(0, 5), after], 0.0)
     assert bounds(plan(plans, 0.0, jobs=0, cores=2)) == [(0, 0, 5)]
+
+
+def test_a_range_holds_as_many_offsets_as_it_may_and_not_one_more() -> None:
+    plans = planner(range_records=5)
+    plans.offer([span(0, 5, 0), span(0, 6, 1)], 0.0)
+    assert bounds(plan(plans, 0.0, jobs=0, cores=2)) == [(0, 0, 5), (1, 0, 5)]
+
+
+def test_a_result_of_another_range_ends_nothing() -> None:
+    """Of a job that was given up while the partition went on, from the sink's position, say."""
+    plans = planner()
+    plans.offer([span(0, 5)], 0.0)
+    plan(plans, 0.0, jobs=0, cores=2)
+    plans.succeeded(span(0, 3), records=3, nbytes=3)
+    assert plans.failed(span(0, 3), 0.0)
+    assert (plans.in_flight, plans.is_waiting_to_retry(tp(0))) == (1, False)
+
+
+def test_a_range_without_records_tells_nothing_of_what_records_weigh() -> None:
+    """Aborted transactions and markers only: were it taken for a weight of nothing, the next range had no bound."""
+    plans = planner(range_records=10_000, range_bytes=10 << 10)
+    plans.offer([span(0, 10_000)], 0.0)
+    (first,) = plan(plans, 0.0, jobs=0, cores=2)
+    assert (first.start, first.end) == (0, 10), "a record is taken for 1 KiB before any was seen"
+    plans.succeeded(first, records=0, nbytes=0)
+    assert bounds(plan(plans, 0.0, jobs=0, cores=2)) == [(0, 10, 20)]
+
+
+def test_a_reset_partitions_task_holds_no_core() -> None:
+    plans = planner(jobs=9)
+    for number in range(2):
+        plans.offer([span(0, 5, number)], 0.0)
+        assert plan(plans, 0.0, jobs=number, cores=1)
+    plans.offer([span(0, 5, 2)], 0.0)
+    assert not plan(plans, 0.0, jobs=2, cores=1), "one runs, and one waits for the core"
+    plans.reset(tp(0))
+    assert bounds(plan(plans, 0.0, jobs=1, cores=1)) == [(2, 0, 5)]
+
+
+def test_the_delay_is_that_of_the_ranges_first_offset() -> None:
+    plans = planner()
+    plans.offer([span(0, 5)], 0.0)
+    plans.offer([span(5, 9)], 2.0)
+    assert plans.delay(span(0, 9), 3.0) == 3.0
+    assert plans.delay(span(5, 9), 3.0) == 1.0, "what ends where the range begins is not of it"
+    assert plans.delay(span(9, 12), 3.0) == 0.0
 
 
 steps = st.lists(

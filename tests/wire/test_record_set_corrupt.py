@@ -57,7 +57,7 @@ def _bad_header(**wrong: Any) -> bytes:
         (_bad_header(count=0, attributes=4), "zstd data of a batch is broken"),
         (_bad_header(count=1), "bytes are left after the last record"),
         (_bad_header(last_delta=0), "offsets do not rise, or leave their batch"),
-        (seal(Header(base_offset=2, last_delta=1, count=1), b""), "1 records cannot be in 0 bytes"),
+        (seal(Header(base_offset=2, last_delta=1, count=1), b""), "1 record cannot be in 0 bytes"),
     ],
 )
 def test_a_bad_header(bad: bytes, says: str) -> None:

@@ -17,6 +17,7 @@ from instride._processing.origin import DeadLetterOrigin, replay_of
 from instride._wire.decoder import ConsumerRecord
 from instride.consumer import Consumer
 from instride.errors import ConfigError, KafkaError, KafkaTimeoutError
+from instride.errors._quoting import counted
 from instride.records import OffsetAndMetadata, TopicPartition
 
 __all__ = ["app"]
@@ -71,7 +72,7 @@ def show(
     if origin is not None:
         source = f"{_printable(origin.topic)} {origin.partition}:{origin.offset}"
         typer.echo(f"from      {source}, written {_when(origin.timestamp)}")
-        typer.echo(f"group     {_printable(origin.group)}, {origin.attempts} attempts")
+        typer.echo(f"group     {_printable(origin.group)}, {counted(origin.attempts, 'attempt')}")
         typer.echo(f"error     {_printable(origin.error)}: {_printable(origin.message)}")
         if origin.left_out:
             typer.echo(f"left out  {_printable(origin.left_out)}: too large for this topic")

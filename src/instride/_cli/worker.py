@@ -21,7 +21,7 @@ from instride._cli.supervisor import CANNOT_BEGIN, FAILED
 from instride._cli.targets import settings_of, target
 from instride._processing.processor import Processor
 from instride._processing.running import RunningProcessor, run_with_signals
-from instride.errors import ConfigError
+from instride.errors import ConfigError, DeadLettersUnwrittenError, DrainTimeoutError
 
 __all__ = ["main"]
 
@@ -38,6 +38,9 @@ def main(app: str, settings: str | None, bootstrap_servers: str | None, group_id
         return CANNOT_BEGIN
     try:
         run_with_signals(running)
+    except (DeadLettersUnwrittenError, DrainTimeoutError) as error:  # it says all, and no line of code is to blame
+        print(f"instride run: worker {slot} left work behind: {type(error).__name__}: {error}", file=sys.stderr)
+        return FAILED
     except BaseException:  # noqa: BLE001 - the supervisor is told by the status
         traceback.print_exc()
         return FAILED

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from functools import singledispatch
 from typing import Final
 
+from instride.errors._quoting import counted
 from instride.records import TopicPartition
 from instride.telemetry import (
     DelayAtRisk,
@@ -92,7 +93,7 @@ def _handed_over(event: HandedOver) -> tuple[int, str]:
     if event.blocker is not None:
         told += f"; it waited for {event.blocker}"
     if event.abandoned:
-        told += f"; {event.abandoned} of its records were returned and not committed: its next owner may repeat them"
+        told += f"; {event.abandoned} of its records may come again at its next owner: returned and not committed"
     if event.how is OwnershipChange.LOST:
         return logging.WARNING, told
     return (logging.INFO if event.polls_delayed else logging.DEBUG), told
@@ -133,7 +134,7 @@ def _flows(event: PartitionFlows) -> tuple[int, str]:
 
 @_formatted.register
 def _reset(event: PositionReset) -> tuple[int, str]:
-    between = f"{event.count} offsets are skipped" if event.count >= 0 else f"{-event.count} offsets may come again"
+    between = f"{counted(abs(event.count), 'offset')} {'skipped' if event.count >= 0 else 'may come again'}"
     moved = f"is read on from offset {event.to_offset} instead of {event.from_offset} ({between})"
     return logging.WARNING, f"{event.partition} {moved}: {event.cause.value}"
 

@@ -207,10 +207,13 @@ class AsyncDriver(Shell):
         self._listening.append(task)
         try:
             await wait.awaited
+        except GeneratorExit:
+            raise  # its loop was closed: nobody is there to go on
         except BaseException as error:  # noqa: BLE001
             return error
         finally:
-            self._listening.remove(task)
+            if task in self._listening:  # else a close in another loop has cleared it
+                self._listening.remove(task)
         return None
 
     def _raise_closed(self, *, alone: bool) -> None:

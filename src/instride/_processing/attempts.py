@@ -21,6 +21,7 @@ from instride._processing.failures import Step
 from instride._processing.outputs import OutputRecord, outputs_of, refuse_unrun
 from instride._record_reader import RecordReader
 from instride.errors import IllegalStateError
+from instride.errors._quoting import counted
 
 __all__ = ["Attempt", "Desk", "current_attempt", "current_job", "enter_attempt"]
 
@@ -124,12 +125,14 @@ class Desk:
             why = f"{type(error).__name__}: {text_of(error)}"
             _logger.error("the dead letter of %s was not written, tried again in %.1f s: %s", name, after, why)
         elif not (task.over or task.is_skipped):
-            _logger.warning("%s: dead letter written after %d attempts: %s", name, task.attempts, _told(task.error))
+            _logger.warning(
+                "%s: dead letter written after %s: %s", name, counted(task.attempts, "attempt"), _told(task.error)
+            )
         return attention
 
     def read(self, job: Job) -> Any:
         """For its handler: a record, or the list of a batch. Raises DeserializationError. Sets `current_attempt`."""
-        enter_attempt(job)
+        _current.set(job)
         read = self.reader.read if self.reader else None
         if isinstance(job, Batch):
             return [task.record if read is None else read(task.record) for task in job.tasks]

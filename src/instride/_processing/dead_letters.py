@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from instride._processing.outputs import OutputRecord
 from instride.errors import ConfigError, RecordTooLargeError
+from instride.errors._quoting import counted
 
 if TYPE_CHECKING:
     from instride._wire.decoder import ConsumerRecord
@@ -70,7 +71,9 @@ class DeadLetter:
         """A smaller form: without its value; then also without its key and the record's headers; then there is none."""
         record = self.record
         if not self.left_out:
-            return _without(self, f"value ({len(record.value or b'')} bytes)", key=self.key, headers=record.headers)
+            return _without(
+                self, f"value ({counted(len(record.value or b''), 'byte')})", key=self.key, headers=record.headers
+            )
         if self.left_out.startswith("value"):
             return _without(self, "key, value and headers", key=None, headers=())
         return None

@@ -58,6 +58,7 @@ class ProcessorOptions(TypedDict, total=False):
     max_records: int
     max_bytes: int
     commit_interval: float
+    commit_records: int
     drain_timeout: float
     on_deadline: OnDeadline
     stuck_after: float
@@ -175,6 +176,7 @@ def definition(
         ),
         pace=Pace(
             commit_interval=arguments.seconds(verb, options.get("commit_interval", 1.0), name="commit_interval"),
+            commit_records=_positive(verb, options, "commit_records", 10_000),
             drain_timeout=arguments.seconds(verb, options.get("drain_timeout", 30.0), name="drain_timeout"),
             stuck_after=arguments.seconds(verb, options.get("stuck_after", 60.0), name="stuck_after"),
             cancels_in_time=_on_deadline(verb, options) == "cancel",

@@ -634,9 +634,9 @@ class Engine:
 
     def take(self, now: float) -> Job | None:
         """Start the next record, or batch, of the partition whose turn it is. None where nothing may be started now."""
-        if not self.has_next(now):
+        lane = self._next_lane(now)
+        if lane is None:
             return None
-        lane = next(iter(self._turns.values()))
         self._turns.move_to_end(lane.partition)
         lane.jobs += 1
         task = lane.pop_startable()
@@ -692,7 +692,11 @@ class Engine:
         return heappop(following)[1] if follows else lane.pop_startable()
 
     def has_next(self, now: float) -> bool:
-        """Whether something may be started; then it is of the first in `_turns`."""
+        """Whether something may be started."""
+        return self._next_lane(now) is not None
+
+    def _next_lane(self, now: float) -> Lane | None:
+        """Of which something may be started: then it is the first in `_turns`."""
         if now > self._now:  # noqa: PLR1730 - max() is a call, for each record
             self._now = now
         if self._later and self._later[0][0] <= now:
@@ -700,21 +704,24 @@ class Engine:
         while self._aging and self._aging[0][0] <= now:
             self._changed(heappop(self._aging)[2])
         if self.breaker is None:
-            return self._has_turn()
+            return self._lane_of_turn()
         if not self.breaker.lets_start(now):
-            return False
+            return None
         if self._spared and self.breaker.open_until is None:
             self._release_spared(now)
-        if not self._has_turn() and self._spared:
+        if self._lane_of_turn() is None and self._spared:
             self._release_spared(now)
-        return self._has_turn()
+        return self._lane_of_turn()
 
-    def _has_turn(self) -> bool:
-        while self._turns:
-            if self._may_start(next(iter(self._turns.values()))):
-                return True
-            self._turns.popitem(last=False)
-        return False
+    def _lane_of_turn(self) -> Lane | None:
+        turns = self._turns
+        while turns:
+            for lane in turns.values():  # the first; `next(iter())` is two calls more, for each record
+                if self._may_start(lane):
+                    return lane
+                break
+            turns.popitem(last=False)
+        return None
 
     def _release_spared(self, now: float) -> None:
         self._spared = False
@@ -747,7 +754,9 @@ class Engine:
         if self._trying not in (None, lane):
             self._behind_accused[lane.partition] = lane
             return False
-        if lane.jobs >= self.plan.per_partition or not self._fits(lane) or not self._is_worth_a_batch(lane):
+        if lane.jobs >= self.plan.per_partition or not self._fits(lane):
+            return False
+        if self.plan.max_batch and not self._is_worth_a_batch(lane):
             return False
         return lane.guard is None or self._may_begin(lane, lane.guard)
 
@@ -783,7 +792,7 @@ class Engine:
     def _is_worth_a_batch(self, lane: Lane) -> bool:
         """Law 8. Where it is too early, the time is noted."""
         plan, first = self.plan, lane.first_startable()
-        if not plan.max_batch or first is None or first.alone or first.writes_dead_letter:
+        if first is None or first.alone or first.writes_dead_letter:
             return True
         due = first.since + plan.max_wait
         if lane.queued - lane.later >= plan.max_batch or due <= self._now:
@@ -813,14 +822,18 @@ class Engine:
             return None
         if now > self._now:  # noqa: PLR1730 - max() is a call, for each record
             self._now = now
-        self._count_attempt(now - job.since)
+        tally, seconds = self.tally, now - job.since
+        tally.attempts += 1
+        tally.seconds += seconds
+        if seconds > tally.longest:  # noqa: PLR1730 - as above
+            tally.longest = seconds
         if self.breaker is not None and not self.breaker.ended(job, error, self._now):
             return self._spare(job, error, chance)
         if isinstance(job, Batch):
             return self._end_batch(job, error, chance)
         task = job
         if error is None:
-            self.tally.finished += 1
+            tally.finished += 1
             self._end_started(task)
             self._finish(task)
             return None
@@ -942,13 +955,6 @@ class Engine:
             lane.put_behind(task)
         self._changed(lane)
 
-    def _count_attempt(self, seconds: float) -> None:
-        tally = self.tally
-        tally.attempts += 1
-        tally.seconds += seconds
-        if seconds > tally.longest:  # noqa: PLR1730 - as above
-            tally.longest = seconds
-
     def wrote(self, task: Task, error: BaseException | None, now: float, chance: float) -> float | None:
         """A dead letter (or a skip, law 10) was written, or could not be: then the seconds until it is tried again."""
         if task.over:
@@ -1007,7 +1013,8 @@ class Engine:
         if task.key is not None and releases:
             lane.release_key(task.key)
         self.uncommitted += 1
-        self._touch(lane)
+        lane.version += 1  # `_touch`, likewise
+        self._ahead[lane.partition] = lane
         self._changed(lane)
 
     def _touch(self, lane: Lane) -> None:

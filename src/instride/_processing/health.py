@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from instride._processing.engine import Engine, Task
+from instride.errors import ConfigError
 from instride.records import TopicPartition
+from instride.telemetry import Blocker, Hold, PartitionFlows, PartitionStalled, TelemetryEvent, TelemetryListener
 
-__all__ = ["Health", "StuckRecord", "UnwrittenLetter", "metrics", "stuck_record", "unwritten_letters"]
+__all__ = [
+    "Health",
+    "Stalls",
+    "StuckRecord",
+    "UnwrittenLetter",
+    "holdings",
+    "metrics",
+    "stuck_record",
+    "unwritten_letters",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +47,8 @@ class Health:
 
     ready: it has joined its group, and does not stop. live: it polls (the newest poll began less than max_poll_interval
     ago) and has not ended. stalled: something stands still while the others go on: stuck has the records that have been
-    at work for longer than stuck_after, stalled_partitions where records wait and none was finished for so long.
+    at work for longer than stuck_after, stalled_partitions where records wait and none was finished for so long, or
+    which are behind and bring no records (the consumer's setting stalled_after).
     unwritten_letters: whose dead letters the broker does not take now.
     outage: by which error its circuit breaker is open. ended: by what it ended, if it failed.
     """
@@ -55,6 +67,27 @@ class Health:
         return bool(self.stuck or self.stalled_partitions)
 
 
+class Stalls:
+    """Hears the consumer's telemetry, on the thread that polls, before the user's listener does.
+
+    partitions: which of ours make no progress, as the consumer says. Any thread may read them.
+    """
+
+    def __init__(self, following: TelemetryListener | None) -> None:
+        if following is not None and not callable(following):
+            raise ConfigError("telemetry must be callable with one event, or None")
+        self.partitions: dict[TopicPartition, PartitionStalled] = {}
+        self._following = following
+
+    def __call__(self, event: TelemetryEvent) -> None:
+        if isinstance(event, PartitionStalled):
+            self.partitions[event.partition] = event
+        elif isinstance(event, PartitionFlows):
+            self.partitions.pop(event.partition, None)
+        if self._following is not None:
+            self._following(event)
+
+
 def stuck_record(task: Task, now: float) -> StuckRecord:
     return StuckRecord(
         partition=task.lane.partition, offset=task.offset, seconds=now - task.since, attempt=task.attempts + 1
@@ -68,8 +101,24 @@ def unwritten_letters(engine: Engine) -> Iterator[UnwrittenLetter]:
             yield UnwrittenLetter(partition=task.lane.partition, offset=task.offset, error=task.letter_error)
 
 
-def metrics(engine: Engine, now: float) -> dict[str, float]:
-    """docs/processor.md has them as a table. Under the engine's lock."""
+def holdings(holds: Mapping[TopicPartition, Hold], stuck: Sequence[Task], now: float) -> dict[TopicPartition, Hold]:
+    """The consumer's, where a stuck record blocks its partition also while the group wants nothing of it."""
+    found = dict(holds)
+    for partition, task in _oldest(stuck).items():
+        hold = found.get(partition)
+        if hold is not None and hold.blocker is None:
+            text = f"the record at offset {task.offset}, which has been at work for {now - task.since:.0f} s"
+            found[partition] = replace(hold, blocker=Blocker(text=text, offset=task.offset))
+    return found
+
+
+def _oldest(stuck: Sequence[Task]) -> dict[TopicPartition, Task]:
+    """Of each partition. stuck: the oldest first."""
+    return {task.lane.partition: task for task in reversed(stuck)}
+
+
+def metrics(engine: Engine, now: float, stuck: Sequence[Task] = ()) -> dict[str, float]:
+    """docs/processor.md has them as a table. Under the engine's lock. stuck: the oldest first."""
     tally = engine.tally
     oldest = min((task.since for task in engine.at_work()), default=now)
     return {
@@ -87,6 +136,8 @@ def metrics(engine: Engine, now: float) -> dict[str, float]:
         "attempt-time-avg": tally.seconds / tally.attempts if tally.attempts else 0.0,
         "attempt-time-max": tally.longest,
         "oldest-at-work-age": now - oldest,
+        "records-stuck": len(stuck),
+        **{f"stuck-offset.{partition}": task.offset for partition, task in _oldest(stuck).items()},
         "breaker-open": float(engine.breaker is not None and engine.breaker.open_until is not None),
         "breaker-trips-total": 0 if engine.breaker is None else engine.breaker.trips,
     }

@@ -106,9 +106,9 @@ class PartitionExecutor(Generic[R]):
     def submit(self, records: Iterable[R], *, lost: Iterable[tuple[str, int]] = ()) -> None:
         """Take a poll's records, once for each poll. Does not block.
 
-        records: what the poll returned, as it is (`ConsumerRecords`). Then nothing is started once the member may be
-        one no more, after a suspension of the process say, until the next poll has told what was lost. Of a list that
-        was made of it the executor does not know this.
+        records: what the poll returned, as it is (`ConsumerRecords`, or a RangeConsumer's ranges). Then nothing is
+        started once the member may be one no more, after a suspension of the process say, until the next poll has told
+        what was lost. Of a list that was made of it the executor does not know this.
 
         lost: what the same poll lost (`Consumer.lost_partitions`). The queues of these are dropped, `cancelled` is
         true of what is at work, and its results are ignored; `abandoned` names it.

@@ -241,7 +241,8 @@ class Processor(Generic[K, V]):
           current_attempt().cancelled.
         - max_records (int, 10,000), max_bytes (int, 64 MiB): how much may be queued or at work before partitions are
           paused.
-        - commit_interval (seconds, 1): between commits. drain_timeout (seconds, 30): a stop waits so long for what is
+        - commit_interval (seconds, 1): between commits. commit_records (int, 10,000): so many finished records are
+          committed before the interval is over. drain_timeout (seconds, 30): a stop waits so long for what is
           at work.
         - on_deadline (text, "wait"): what happens when the deadline of a hand-over comes. "wait": the processor waits
           for what is at work until the partition is lost. "cancel": it gives that up a second before, commits the rest

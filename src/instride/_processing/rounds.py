@@ -35,6 +35,7 @@ from instride.errors import (
     OffsetMetadataTooLargeError,
     WakeupError,
 )
+from instride.errors._quoting import counted
 from instride.listeners import RebalanceListener
 from instride.records import OffsetAndMetadata, TopicPartition
 
@@ -453,8 +454,8 @@ class Rounds(RebalanceListener):
             _logger.error("%s: its dead letter is still not written (%s); no commit covers it", _where(task), why)
         if unwritten and self.error is None:
             self.error = DeadLettersUnwrittenError(
-                f"stopped before {len(unwritten)} dead letters could be written, of {_named(unwritten)}. "
-                "No commit covers these records: mend what keeps the letters from being written, "
+                f"stopped before {counted(len(unwritten), 'dead letter')} could be written, of {_named(unwritten)}. "
+                "No commit covers a record without its letter: mend what keeps the letters from being written, "
                 "and run the processor again"
             )
             self.error.__cause__ = unwritten[0].letter_error
@@ -464,8 +465,8 @@ class Rounds(RebalanceListener):
         if given_up and self.error is None and not self._cancels:
             seconds = self._pace.drain_timeout
             self.error = DrainTimeoutError(
-                f"stopped while {len(given_up)} records were at work after {seconds:g} s (drain_timeout), of "
-                f"{_named(given_up)}. No commit covers these records: they are handled again"
+                f"stopped with {counted(len(given_up), 'record')} at work after {seconds:g} s (drain_timeout): "
+                f"{_named(given_up)}. No commit covers what was at work: it is handled again"
             )
 
     def _end(self) -> Verbs:

@@ -29,7 +29,7 @@ from instride._processing.dead_letters import ConfluentProduce, Produce
 from instride._processing.definition import Definition
 from instride._processing.engine import Engine, Tally, Task
 from instride._processing.event_loop import new_event_loop
-from instride._processing.health import Health, metrics, stuck_record, unwritten_letters
+from instride._processing.health import Health, Stalls, holdings, metrics, stuck_record, unwritten_letters
 from instride._processing.lifespan import AsyncLifespan, SyncLifespan
 from instride._processing.process_child import Spec
 from instride._processing.process_workers import ProcessWorkers, pickled
@@ -40,6 +40,7 @@ from instride._wire.decoder import ConsumerRecord
 from instride.consumer import Consumer
 from instride.errors import ConfigError
 from instride.records import TopicPartition
+from instride.telemetry import Hold
 
 __all__ = ["RunningProcessor", "run_with_signals"]
 
@@ -79,7 +80,8 @@ class RunningProcessor:
         self._produce: Produce | None = what.produce
         if what.produce is None and (what.dead_letters is not None or what.output is not None):
             self._produce = ConfluentProduce(settings)
-        self._consumer = Consumer(**{**settings, "commit_start_offsets": True})
+        self._stalls = Stalls(settings.get("telemetry"))
+        self._consumer = Consumer(**{**settings, "commit_start_offsets": True, "telemetry": self._stalls})
         self._max_poll_interval = settings.get("max_poll_interval", 300.0)
         self._lock = threading.RLock()
         self._engine = Engine(what.plan, _payload)
@@ -151,7 +153,7 @@ class RunningProcessor:
             ready=rounds.is_joined and not ended and not rounds.is_stopping,
             live=not ended and now - rounds.polled_at < self._max_poll_interval,
             stuck=tuple(stuck_record(task, now) for task in rounds.stuck()),
-            stalled_partitions=tuple(rounds.stalled()),
+            stalled_partitions=tuple(sorted({*rounds.stalled(), *self._stalls.partitions.copy()})),
             unwritten_letters=unwritten,
             outage=None if self._engine.breaker is None else self._engine.breaker.error,
             ended=self._error,
@@ -159,8 +161,14 @@ class RunningProcessor:
 
     def metrics(self) -> dict[str, float]:
         """What the processor counts, by name. The consumer's own: `consumer.metrics()`."""
+        stuck = self._rounds.stuck()
         with self._lock:
-            return metrics(self._engine, time.monotonic())
+            return metrics(self._engine, time.monotonic(), stuck)
+
+    def holdings(self) -> dict[TopicPartition, Hold]:
+        """The consumer's holdings; besides, a stuck record is the blocker of its partition, whether or not the group
+        requests its revocation."""
+        return holdings(self._consumer.holdings(), self._rounds.stuck(), time.monotonic())
 
     def tally(self) -> Tally:
         """How many records were handled, tried again, skipped and so on, up to now."""

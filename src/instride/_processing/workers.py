@@ -243,7 +243,9 @@ class ThreadWorkers:
     def _error_of(self, task: Job) -> BaseException | None:
         try:
             returned = self._handle(self._desk.read(task))
-            produce_all(self._produce, self._desk.outputs(task, returned))
+            outputs = self._desk.outputs(task, returned)
+            if outputs:
+                produce_all(self._produce, outputs)
         except BaseException as error:  # noqa: BLE001 - the engine decides what becomes of it
             return error
         return None

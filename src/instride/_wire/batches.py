@@ -21,6 +21,7 @@ from instride._wire.batch_reader import INDEX_BYTES, Batch, BatchError, BatchRea
 from instride._wire.compression import CompressionError, Sections
 from instride._wire.decoder import index_batches
 from instride._wire.record_index import MIN_RECORD_BYTES
+from instride.errors._quoting import counted
 
 __all__ = ["HEADER_BYTES", "INDEX_BYTES", "BatchWalk", "check_count"]
 
@@ -71,7 +72,7 @@ class BatchWalk:
         except BatchError as error:
             self._ahead_failure = str(error)
         if self._ahead is None and self._ahead_failure is None and data:
-            self._ahead_failure = f"{len(data)} bytes came, but no complete batch"
+            self._ahead_failure = f"{counted(len(data), 'byte')} came, but no complete batch"
 
     def move(self, data: memoryview, batch: Batch) -> None:
         """Go on in a copy of the bytes, which begins with this batch: the last one that `next` gave."""
@@ -157,9 +158,11 @@ class BatchWalk:
 def check_count(batch: Batch, nbytes: int, most_bytes: int) -> None:
     """Law 3. nbytes: of its records. most_bytes: of its index. Raises BatchError."""
     if batch.count * MIN_RECORD_BYTES > nbytes:
-        raise BatchError(f"{batch.count} records cannot be in {nbytes} bytes")
+        raise BatchError(f"{counted(batch.count, 'record')} cannot be in {counted(nbytes, 'byte')}")
     if batch.count * INDEX_BYTES > most_bytes:
-        raise BatchError(f"the index of {batch.count} records takes over {most_bytes} bytes (max_decompressed_bytes)")
+        raise BatchError(
+            f"the index of {counted(batch.count, 'record')} takes over {most_bytes} bytes (max_decompressed_bytes)"
+        )
 
 
 def _first_offset(aborted: tuple[int, int]) -> int:

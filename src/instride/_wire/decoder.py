@@ -161,7 +161,7 @@ class ConsumerRecord:
 def _shown(part: object) -> str:
     if part is None:
         return "None"
-    return f"<{len(part)} bytes>" if isinstance(part, bytes) else f"<{type(part).__name__}>"
+    return f"<{len(part)} byte{'s' * (len(part) != 1)}>" if isinstance(part, bytes) else f"<{type(part).__name__}>"
 
 
 def replaced(record: ConsumerRecord, key: object, value: object) -> ConsumerRecord:

@@ -19,6 +19,7 @@ from typing import Final
 from instride._wire.not_kafka import not_kafka
 from instride._wire.segments import Segments, segment_bytes
 from instride.errors import FrameTooLargeError, KafkaError
+from instride.errors._quoting import counted
 
 __all__ = ["FIRST_FRAME_BYTES", "FrameBuffer"]
 
@@ -160,7 +161,7 @@ class FrameBuffer:
                 self.failure = not_kafka(bytes(self._scratch[start : self._scratch_used]))
         elif not 0 <= length <= self._max_frame_bytes:
             self.failure = FrameTooLargeError(
-                f"a frame of {length} bytes was announced; max_frame_bytes allows {self._max_frame_bytes}"
+                f"a frame of {counted(length, 'byte')} was announced; max_frame_bytes allows {self._max_frame_bytes}"
             )
         self._seen_first = True
         return self.failure is None
@@ -183,7 +184,9 @@ class FrameBuffer:
         most = self._max_frame_bytes if self._most_bytes is None else self._most_bytes(number)
         if most is None or length > most:
             why = "for which no request waits" if most is None else f"{most} are the most for what was asked"
-            self.failure = FrameTooLargeError(f"a frame of {length} bytes was announced, {why}", length=length)
+            self.failure = FrameTooLargeError(
+                f"a frame of {counted(length, 'byte')} was announced, {why}", length=length
+            )
         return self.failure is None
 
     def _begin_large(self, length: int, start: int, end: int) -> None:

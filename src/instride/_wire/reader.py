@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from instride.errors import ProtocolError
+from instride.errors._quoting import counted
 
 __all__ = ["Reader"]
 
@@ -289,8 +290,8 @@ class Reader:
         if not 0 <= count * smallest <= self._end - self._position:
             left = self._end - self._position
             raise ProtocolError(
-                f"an array before byte {self._position} claims {count} elements of {smallest} or more bytes;"
-                f" {left} bytes are left"
+                f"an array before byte {self._position} claims {counted(count, 'element')} of at least "
+                f"{counted(smallest, 'byte')}; {counted(left, 'byte')} left"
             )
         return count
 
@@ -300,4 +301,4 @@ class Reader:
         return value
 
     def _short(self, wanted: int) -> ProtocolError:
-        return ProtocolError(f"{wanted} bytes wanted at byte {self._position} of {self._end}: too few")
+        return ProtocolError(f"{counted(wanted, 'byte')} wanted at byte {self._position} of {self._end}: too few")

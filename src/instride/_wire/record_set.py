@@ -29,6 +29,7 @@ from instride._wire.compression import CompressionError, Sections, TooLargeError
 from instride._wire.decoder import RecordColumns, index_batches
 from instride._wire.record_index import LARGEST_BASE, MIN_RECORD_BYTES
 from instride.errors import CorruptRecordError, TransportError
+from instride.errors._quoting import counted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -90,7 +91,7 @@ class RecordSetChunk:
     def split(self, count: int) -> tuple[RecordSetChunk, RecordSetChunk]:
         """The first `count` records (0 < count < len) and the rest; both share this chunk's memory."""
         if not 0 < count < len(self):
-            raise ValueError(f"cannot split {count} of {len(self)} records off")
+            raise ValueError(f"cannot split {count} of {counted(len(self), 'record')} off")
         middle = self.start + count
         next_offset = self.columns.offset(middle - 1) + 1
         return self._part(self.start, middle, next_offset), replace(self, start=middle)

@@ -1,4 +1,4 @@
-"""What others wrote, made fit for an error's text or a line of a log.
+"""What others wrote, and what is counted, made fit for an error's text or a line of a log.
 
 Laws
 1. A broker, or whoever speaks in its place, chooses names and texts. None of them begins a new line, moves a terminal's
@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import Final
 from urllib.parse import quote, quote_plus
 
-__all__ = ["LONGEST_LINE", "LONGEST_QUOTE", "one_line", "quoted_from"]
+__all__ = ["LONGEST_LINE", "LONGEST_QUOTE", "counted", "one_line", "quoted_from"]
 
 LONGEST_LINE: Final = 2000
 """Characters of an error's text, and of a line of a log."""
@@ -30,7 +30,12 @@ def one_line(text: str, most: int = LONGEST_LINE) -> str:
     shown = text[:most]
     if not shown.isprintable():
         shown = "".join(letter if letter.isprintable() else "?" for letter in shown)
-    return shown if len(text) <= most else f"{shown}... ({len(text) - most} characters more)"
+    return shown if len(text) <= most else f"{shown}... ({counted(len(text) - most, 'character')} more)"
+
+
+def counted(number: int, what: str) -> str:
+    """what: one of them, a word with an ordinary plural."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def quoted_from(text: str, secrets: Iterable[str]) -> str:

@@ -30,7 +30,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
 from instride.errors import ConfigError, MissingDataError, NotASinkError, SinkError, SinkWriteError, WrongTopicError
-from instride.errors._quoting import one_line
+from instride.errors._quoting import counted, one_line
 from instride.records import TopicPartition
 from instride.spark._functions import pickle_function, unpickled
 from instride.spark.sink import CommitOutcome, CommitStatus, FileInfo, JobResult, OutputRange, WrittenRange
@@ -179,8 +179,8 @@ class DatabaseSink:
             count = transaction.fetch()[0]
             if count != file.rows:
                 raise MissingDataError(
-                    f"a task staged {file.rows} rows of {wanted} in {self.staging_table}, but {count} are there. "
-                    "Did the server crash meanwhile? Do driver and executors connect to the same database?"
+                    f"a task staged {counted(file.rows, 'row')} of {wanted} in {self.staging_table}, but "
+                    f"the server has {count}. Did it crash meanwhile? Do driver and executors connect to the same one?"
                 )
             conflict = f" ON CONFLICT {transaction.literal(self._on_conflict)}" if self._on_conflict else ""
             transaction.run(

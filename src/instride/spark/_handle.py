@@ -15,6 +15,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from instride.errors._quoting import counted
 from instride.spark._events import (
     JobFinished,
     JobStarted,
@@ -66,7 +67,7 @@ class PipelineQuery:
         if not self.isActive:
             message = "Stopped" if self._error is None else f"Terminated with exception: {self._error}"
         else:
-            message = f"{jobs} jobs are running" if jobs else "Waiting for data to arrive"
+            message = f"{counted(jobs, 'job')} running" if jobs else "Waiting for data to arrive"
         return {
             "message": message,
             "isDataAvailable": jobs > 0,

@@ -13,6 +13,7 @@ import os
 from collections.abc import Callable
 from typing import Final, TextIO
 
+from instride.errors._quoting import counted
 from instride.records import TopicPartition
 from instride.spark._events import JobFinished, JobStarted, PipelineEvent, RangeCommitted, RangeFailed
 from instride.telemetry import OwnershipChange, OwnershipChanged
@@ -80,10 +81,10 @@ class ProgressLine:
         share = self._offsets / known if known else 0.0
         bar = "#" * int(_BAR * share)
         speed = self._offsets / max(now - self._began, 0.001)
-        failures = f", {self._failures} failures" if self._failures else ""
+        failures = f", {counted(self._failures, 'failure')}" if self._failures else ""
         return (
             f"{self._name} [{bar:<{_BAR}}] {int(100 * share)} %, {behind:,} offsets behind, {speed:,.0f}/s, "
-            f"{self._rows:,} rows, {len(self._owned)} partitions, {self._jobs} jobs{failures}"
+            f"{self._rows:,} rows, {counted(len(self._owned), 'partition')}, {counted(self._jobs, 'job')}{failures}"
         )
 
     def _width(self) -> int:

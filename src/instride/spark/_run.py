@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Final
 from instride.commits import CommitResult
 from instride.consumer import RangeConsumer
 from instride.errors import KafkaError, NetworkThreadDiedError, RangeFailedError, WakeupError
+from instride.errors._quoting import counted
 from instride.ledger import OffsetLedger
 from instride.records import OffsetAndMetadata, OffsetRange, TopicPartition
 from instride.spark._committing import Committed, Committer, Failed
@@ -127,7 +128,7 @@ class PipelineRun:
             return False
         if now >= self._stop_at:
             _log.warning(
-                "the pipeline stops with %d ranges still under way; they are cancelled", len(self._running_jobs)
+                "the pipeline stops and cancels what is still under way: %s", counted(len(self._running_jobs), "range")
             )
         return now >= self._stop_at or not self._running_jobs
 
@@ -286,7 +287,7 @@ class PipelineRun:
         letters = report.dead_letters if report is not None else 0
         delay = 0.0
         if letters:
-            _log.warning("%d records of %s are dead letters", letters, output_range(running_job.range))
+            _log.warning("dead letters: %s of %s", counted(letters, "record"), output_range(running_job.range))
         if not running_job.cancelled:
             delay = self._planner.delay(running_job.range, time.monotonic())
             self._ledger.done(running_job.range)

@@ -24,6 +24,7 @@ from typing import Final, TypeVar
 import pyarrow as pa
 
 from instride.errors import SinkError, WrongTopicError
+from instride.errors._quoting import counted
 from instride.records import TopicPartition
 from instride.spark.sink import (
     CommitOutcome,
@@ -58,7 +59,7 @@ class SinkUnderTest:
         there = sorted(self.rows())
         wanted = sorted((o.partition, at, job) for o, job in expected for at in range(o.start, o.end))
         assert there == wanted, (
-            f"a reader finds {there[:9]}... ({len(there)} rows), and not {wanted[:9]}... ({len(wanted)})"
+            f"a reader finds {there[:9]}... ({counted(len(there), 'row')}), and not {wanted[:9]}... ({len(wanted)})"
         )
 
 

@@ -291,6 +291,28 @@ def with_metadata(script: NetworkScript, call: int, offset: int, metadata: str) 
     return call
 
 
+def metadata_sent(script: NetworkScript) -> str:
+    (found,) = script.requested(api.OffsetCommit).offsets.values()
+    return found.metadata
+
+
+@pytest.mark.rule("15")
+def test_a_commit_of_which_only_the_metadata_changed_is_sent_and_the_newest_wins(script: NetworkScript) -> None:
+    first = with_metadata(script, 1, 5, "one")
+    assert metadata_sent(script) == "one"
+    waiting, newest = with_metadata(script, 2, 5, "two"), with_metadata(script, 3, 5, "three")
+    script.committed()
+    assert metadata_sent(script) == "three"
+    script.committed()
+    with_metadata(script, 4, 5, "")
+    assert metadata_sent(script) == "", "what was accepted with another text is sent too"
+    script.committed()
+    found = answers(script)
+    assert found[first].result
+    assert found[newest].result
+    assert isinstance(found[waiting].committed[tp(0)], CommitOvertakenError), "the group never had its text"
+
+
 @pytest.mark.rule("15")
 def test_who_went_along_with_too_long_a_metadata_is_sent_by_itself(script: NetworkScript) -> None:
     script.commit({1: 1})

@@ -17,22 +17,36 @@ from instride.records import TopicPartition
 class Racks(NetworkScript):
     """Node 1 leads; nodes 2 and 3 follow."""
 
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(client_rack="r2", metadata_max_age=60.0, **settings)
+    def __init__(self, *partitions: int, metadata_max_age: float = 60.0) -> None:
+        super().__init__(client_rack="r2", metadata_max_age=metadata_max_age)
         self.nodes = (1, 2, 3)
         self.leader_epochs = {0: 3}
-        self.member_of(1, 0)
+        self.member_of(1, *partitions or (0,))
 
-    def fetch(self, *, to: int, **response: Any) -> None:
-        """Answer the fetch at this node."""
+    def fetch(self, *, to: int, partition: int = 0, **response: Any) -> None:
+        """Answer the oldest fetch, which is at this node."""
         action = next(each for each in self.waiting if isinstance(each.request, api.Fetch))
         assert action.key.node_id == to, f"node {action.key.node_id} was asked"
         assert isinstance(action.request, api.Fetch)
         offset = action.request.partitions[0].offset if action.request.partitions else 0
         fetched = api.FetchedPartition(**{"next_offset": offset, "high_watermark": 100, **response})
         self.waiting.remove(action)
-        self.machine.response_received(action.request_id, api.FetchResponse(partitions={tp(0): fetched}), self.now)
+        self.machine.response_received(
+            action.request_id, api.FetchResponse(partitions={tp(partition): fetched}), self.now
+        )
         self.settle()
+
+    def next_fetch(self, node_id: int) -> set[int]:
+        """The fetch at this node ends without records; the partitions that the next one names."""
+        (action,) = (
+            each for each in self.waiting if each.key.node_id == node_id and isinstance(each.request, api.Fetch)
+        )
+        self.waiting.remove(action)
+        self.machine.response_received(action.request_id, api.FetchResponse(), self.now)
+        self.settle()
+        requests = [each.request for each in self.waiting if each.key.node_id == node_id]
+        fetches = (request for request in requests if isinstance(request, api.Fetch))
+        return {each.partition for fetch in fetches for each in fetch.partitions}
 
     def records(self, end: int) -> dict[str, Any]:
         chunk = RangeChunk(topic="t", partition=0, first_offset=0, next_offset=end, leader_epoch=3)
@@ -86,6 +100,25 @@ def test_the_replica_is_forgotten_after_metadata_max_age_and_the_leader_chooses(
     assert script.asked_node() == 1
     script.fetch(to=1, preferred_read_replica=3)
     assert script.asked_node() == 3
+
+
+def test_replicas_whose_time_is_over_are_left_once_a_second() -> None:
+    """Not one by one: each look goes over all partitions that are owned."""
+    script = Racks(0, 1, metadata_max_age=5.0)
+    script.hold_metadata = True  # a look for another reason
+    script.fetch(to=1, preferred_read_replica=2)
+    script.pass_time(0.9)
+    script.fetch(to=1, partition=1, preferred_read_replica=2)
+    assert script.next_fetch(2) == {0, 1}
+    script.now += 4.1
+    script.settle()
+    assert script.next_fetch(2) == {1}, "the other's time is over"
+    script.now += 0.95
+    script.settle()
+    assert script.next_fetch(2) == {1}, "its time has been over for 50 ms, and the look was 950 ms ago"
+    script.now += 0.1
+    script.settle()
+    assert not script.next_fetch(2)
 
 
 @pytest.mark.requirement("surface/follower-fetch")

@@ -119,7 +119,7 @@ def test_an_offset_that_the_log_has_not_is_reset_and_told_with_from_to_and_count
     assert script.resets() == [(ResetCause.OUT_OF_RANGE, 20, 33, 13)]
     assert [each.offset for each in script.take(Positioned)][-1] == 33
     (line,) = script.warnings()
-    assert "t-0 is read on from offset 33 instead of 20 (13 offsets are skipped)" in line
+    assert "t-0 is read on from offset 33 instead of 20 (13 offsets skipped)" in line
     meter = script.machine.meter
     assert (meter.resets.number, meter.resets.total) == (1, 13)
     script.fetched(33, 40)

@@ -14,7 +14,18 @@ from mutants.mutant import Edit, Mutant
 
 __all__ = ["load"]
 
-_FILES = ("application", "commits", "group", "ledger", "kip983", "slowness", "beyond_core", "hostile")
+_FILES = (
+    "application",
+    "commits",
+    "group",
+    "ledger",
+    "kip983",
+    "slowness",
+    "beyond_core",
+    "asyncio",
+    "spark",
+    "hostile",
+)
 
 
 def load() -> tuple[Mutant, ...]:

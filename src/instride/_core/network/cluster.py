@@ -48,6 +48,7 @@ from instride.errors import (
     UnknownTopicOrPartitionError,
     error_for_code,
 )
+from instride.errors._quoting import counted
 from instride.errors.codes import ErrorCode
 from instride.records import TopicPartition
 
@@ -113,7 +114,7 @@ class Cluster:
         if known is not None and known.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             return f"{partition} is not there: its topic does not exist"
         if count is not None and not self._has(partition):
-            return f"{partition} is not there: its topic has {count} partitions"
+            return f"{partition} is not there: its topic has {counted(count, 'partition')}"
         return f"no leader of {partition} is known"
 
     def partition_count(self, topic: str) -> int | None:
@@ -418,7 +419,7 @@ class Cluster:
 
     def _no_such(self, partitions: list[TopicPartition]) -> UnknownTopicOrPartitionError:
         first = partitions[0]
-        has = f"its topic has {self.partition_count(first.topic)} partitions"
+        has = f"its topic has {counted(self.partition_count(first.topic) or 0, 'partition')}"
         if len(partitions) == 1:
             return UnknownTopicOrPartitionError(f"partition {first} does not exist: {has}")
         names = ", ".join(map(str, partitions[:_NAMED])) + (", ..." if len(partitions) > _NAMED else "")

@@ -121,6 +121,7 @@ from instride.errors import (
     TransportError,
     error_for_code,
 )
+from instride.errors._quoting import counted
 from instride.errors.broker import name_of_code
 from instride.errors.codes import ErrorCategory, ErrorCode, of_category
 from instride.records import TopicPartition
@@ -927,7 +928,9 @@ class Fetcher:
         if isinstance(result, FrameTooLargeError):
             lane.expect(result.length if lane.most_bytes else 0, len(fences))
             if lane.needs:
-                self._context.log(logging.DEBUG, f"node {node_id} has {result.length} bytes: there is no capacity yet")
+                self._context.log(
+                    logging.DEBUG, f"node {node_id} has {counted(result.length, 'byte')}: there is no capacity yet"
+                )
                 lane.session.failed()
                 return
         if not isinstance(result, api.FetchResponse) or result.error:

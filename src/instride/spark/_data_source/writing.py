@@ -25,6 +25,7 @@ from pyspark.sql.datasource import (
 
 from instride._processing.dead_letters import confluent_settings
 from instride.errors import ConfigError, SinkError
+from instride.errors._quoting import counted
 from instride.spark._data_source.security import consumer_settings
 
 if TYPE_CHECKING:
@@ -98,7 +99,9 @@ class WriteTask:
             raise
         if failures:
             close_producers()
-            raise SinkError(f"the brokers did not take {len(failures)} records or more of this task: {failures[0]}")
+            raise SinkError(
+                f"the brokers did not take {counted(len(failures), 'record')} or more of this task: {failures[0]}"
+            )
 
     def _records(self, batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
         names = [name for name in self.columns if name != "topic" or self.topic is None]

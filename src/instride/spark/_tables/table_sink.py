@@ -20,6 +20,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final, Protocol
 
 from instride.errors import MissingDataError, SinkError, SinkWriteError, WrongTopicError
+from instride.errors._quoting import counted
 from instride.records import TopicPartition
 from instride.spark._tables.combining import Combiner
 from instride.spark._tables.writer import DATA, TableWriter
@@ -126,9 +127,9 @@ class Round:
         path = self.snapshot.folder / file.path
         size = path.stat().st_size if path.exists() else None
         if size != file.bytes:
-            found = "is not there" if size is None else f"has {size} bytes"
+            found = "is not there" if size is None else f"has {counted(size, 'byte')}"
             raise MissingDataError(
-                f"a task wrote {path} with {file.bytes} bytes, but here it {found}. "
+                f"a task wrote {path} with {counted(file.bytes, 'byte')}, but here it {found}. "
                 "Do driver and executors share that folder? Was the table vacuumed meanwhile?"
             )
 

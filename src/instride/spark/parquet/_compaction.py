@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from instride.errors import CorruptManifestError, MissingDataError, SinkError
+from instride.errors._quoting import counted
 from instride.spark.parquet._chain import Chain, ChainState
 from instride.spark.parquet._checkpoint import Checkpoint, Piece
 from instride.spark.parquet._data import write_data_file
@@ -119,7 +120,9 @@ class _Compaction:
         )
         rows = sum(each.rows for each in listed)
         if file is None or file.rows != rows:
-            raise CorruptManifestError(f"the manifests of {output} say {rows} rows, but its files have others")
+            raise CorruptManifestError(
+                f"the manifests of {output} say {counted(rows, 'row')}, but its files have others"
+            )
         return file
 
     def _rows(self, listed: Sequence[FileInfo]) -> Iterator[pa.RecordBatch]:

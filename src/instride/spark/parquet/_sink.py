@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from instride.errors import MissingDataError, SinkError, WrongTopicError
+from instride.errors._quoting import counted
 from instride.records import TopicPartition
 from instride.spark.parquet import _files as files
 from instride.spark.parquet._chain import Chain
@@ -203,9 +204,9 @@ class _Commit:
             path = self.sink.folder / file.path
             size = path.stat().st_size if path.exists() else None
             if size != file.bytes:
-                found = "is not there" if size is None else f"has {size} bytes"
+                found = "is not there" if size is None else f"has {counted(size, 'byte')}"
                 raise MissingDataError(
-                    f"a task wrote {path} with {file.bytes} bytes, but here it {found}. "
+                    f"a task wrote {path} with {counted(file.bytes, 'byte')}, but here it {found}. "
                     "Do driver and executors share that folder?"
                 )
 

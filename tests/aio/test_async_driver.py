@@ -1,0 +1,289 @@
+"""What lies below the asynchronous verbs: who is woken when, what a closed loop leaves, and that nothing is left."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from threading import Thread
+from typing import Any
+
+import pytest
+from aio_help import Scene, VirtualLoop, tp
+
+from instride import TopicPartition
+from instride._core.events import BackgroundEvent, CallCompleted, Close, Commit, Positioned, Wakeup
+from instride._net.loop_mailbox import LoopMailbox
+from instride.commits import CommitResult
+from instride.errors import CommitFailedError, ConsumerClosedError, NetworkThreadDiedError
+from instride.observers import Observer
+
+
+def reading() -> Scene:
+    """A consumer with one partition, at offset 0."""
+    scene = Scene()
+    scene.consumer.assign([tp(0)])
+    scene.up(Positioned(partition=tp(0), epoch=1, seek_number=0, offset=0))
+    return scene
+
+
+# --- the mailbox ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("what", ["event", "death", "end"])
+def test_what_comes_between_the_look_and_the_wait_is_not_missed(
+    loop: VirtualLoop, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mailbox = LoopMailbox()
+    mailbox.bind(loop)
+    wait = mailbox.until_ended if what == "end" else mailbox.pause
+    come: dict[str, Callable[[], object]] = {
+        "event": lambda: mailbox.deliver([Wakeup()]),
+        "death": lambda: mailbox.network_died(LookupError("a bug")),
+        "end": mailbox.network_ended,
+    }
+    set_timer: Any = loop.call_later
+
+    def late(*arguments: Any) -> Any:
+        come[what]()
+        return set_timer(*arguments)
+
+    monkeypatch.setattr(loop, "call_later", late)
+    loop.play(wait(1060.0))
+    assert loop.at == 1000.0
+
+
+@pytest.mark.parametrize("look", [1, 2])
+def test_what_comes_after_any_look_is_not_missed(loop: VirtualLoop, look: int) -> None:
+    mailbox = LoopMailbox()
+    mailbox.bind(loop)
+
+    class Late(deque[BackgroundEvent]):
+        looks = 0
+
+        def __bool__(self) -> bool:
+            self.looks += 1
+            found = len(self) > 0
+            if self.looks == look:
+                mailbox.deliver([Wakeup()])
+            return found
+
+    mailbox.queue = Late()
+    loop.play(mailbox.pause(1060.0))
+    assert loop.at == 1000.0
+
+
+def test_a_delivery_wakes_all_who_wait(loop: VirtualLoop) -> None:
+    async def story() -> None:
+        mailbox = LoopMailbox()
+        mailbox.bind(loop)
+        waits = [asyncio.create_task(mailbox.look_again(1060.0)) for _ in range(5)]
+        await asyncio.sleep(1)
+        mailbox.deliver([Wakeup()])
+        await asyncio.gather(*waits)
+        assert loop.at == 1001.0
+
+    loop.play(story())
+
+
+def test_a_delivery_that_a_closed_loop_never_heard_keeps_no_other_asleep(loop: VirtualLoop) -> None:
+    mailbox, first = LoopMailbox(), VirtualLoop()
+    mailbox.bind(first)
+    stuck = first.create_task(mailbox.look_again(1060.0))
+    first.run_until_complete(asyncio.sleep(0))
+    mailbox.deliver([Wakeup()])
+    stuck.cancel()
+    first.run_until_complete(asyncio.gather(stuck, return_exceptions=True))
+    first.close()
+    mailbox._noted = True  # as if the loop had been closed before it heard
+    mailbox.bind(loop)
+    loop.call_later(1.0, lambda: mailbox.deliver([Wakeup()]))
+    loop.play(mailbox.look_again(1060.0))
+    assert loop.at == 1001.0
+
+
+def test_polls_that_are_over_leave_no_timer_and_no_waiter(loop: VirtualLoop) -> None:
+    async def story() -> None:
+        scene = reading()
+        for offset in range(10):
+            loop.call_later(0.5, scene.fetched, 0, offset, offset + 1)
+            assert await scene.consumer.poll(timeout=60.0)
+        await asyncio.sleep(1)  # in which the network has its turn
+        left: Any = loop
+        assert [timer for timer in left._scheduled if not timer.cancelled()] == []
+        assert scene.network.mailbox._waiters == set()
+
+    loop.play(story())
+
+
+# --- futures of commits -------------------------------------------------------------------------------------
+
+
+def test_a_future_ends_in_its_loop_whichever_thread_has_the_response(loop: VirtualLoop) -> None:
+    async def story() -> None:
+        scene = reading()
+        scene.network.silent |= {Commit}
+        future = scene.consumer.commit_async({tp(0): 3})
+        (source,) = scene.network._futures.values()
+        network = Thread(target=source.set_result, args=(CommitResult(),))
+        network.start()
+        network.join()
+        assert not future.done()
+        assert await future == CommitResult()
+
+    loop.play(story())
+
+
+def test_an_error_that_nobody_asks_for_is_not_logged(loop: VirtualLoop) -> None:
+    complaints: list[Any] = []
+    loop.set_exception_handler(lambda _, context: complaints.append(context))
+
+    async def story() -> None:
+        scene = reading()
+        scene.network.silent |= {Commit}
+        scene.consumer.commit_async({tp(0): 3})
+        (source,) = scene.network._futures.values()
+        source.set_exception(CommitFailedError("no"))
+        scene.network._futures.clear()
+
+    loop.run_until_complete(story())
+    loop.run_until_complete(asyncio.sleep(1))
+    gc.collect()
+    assert complaints == []
+
+
+def test_a_response_after_the_loop_was_closed_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
+    scene, first = reading(), VirtualLoop()
+    scene.network.silent |= {Commit}
+
+    async def story() -> None:
+        scene.consumer.commit_async({tp(0): 3})
+
+    first.run_until_complete(story())
+    first.close()
+    (source,) = scene.network._futures.values()
+    with caplog.at_level(logging.ERROR):
+        source.set_result(CommitResult())
+    assert caplog.records == []
+
+
+# --- closing -------------------------------------------------------------------------------------------------
+
+
+def test_a_close_wakes_who_polls_and_who_commits(loop: VirtualLoop) -> None:
+    async def story() -> None:
+        scene = reading()
+        scene.network.silent |= {Commit}
+        waits = [
+            asyncio.create_task(scene.consumer.poll(timeout=20.0)),
+            asyncio.create_task(scene.consumer.commit({tp(0): 3}, timeout=20.0)),
+        ]
+        await asyncio.sleep(1)
+        await scene.consumer.close()
+        assert loop.at < 1001.5
+        for each in waits:
+            with pytest.raises(ConsumerClosedError):
+                await each
+        assert loop.at < 1001.5
+
+    loop.play(story())
+
+
+def test_a_close_begins_when_the_listener_of_a_poll_has_ended(loop: VirtualLoop) -> None:
+    heard = []
+
+    async def story() -> None:
+        scene = Scene()
+
+        class Slow(type(scene.listener)):  # type: ignore[misc]
+            async def _hear(self, what: str, partitions: Sequence[TopicPartition]) -> None:
+                heard.append(what)
+                await asyncio.sleep(2.0)
+                heard.append(f"{what} ended")
+
+        scene.consumer.subscribe(["t"], listener=Slow())
+        scene.assigned(0)
+        poll = asyncio.create_task(scene.consumer.poll())
+        await asyncio.sleep(1)
+        await scene.consumer.close()
+        with pytest.raises(ConsumerClosedError):
+            await poll
+
+    loop.play(story())
+    assert heard == ["assigned", "assigned ended", "revoked", "revoked ended"]
+
+
+def test_a_close_that_its_loop_did_not_end_is_done_in_the_next(loop: VirtualLoop) -> None:
+    scene, first = Scene(), VirtualLoop()
+    scene.listener.meanwhile = asyncio.Event().wait
+    scene.consumer.subscribe(["t"], listener=scene.listener)
+
+    async def begin() -> list[asyncio.Task[Any]]:
+        scene.assigned(0)
+        poll = asyncio.create_task(scene.consumer.poll())
+        await asyncio.sleep(0.01)
+        close = asyncio.create_task(scene.consumer.close())
+        await asyncio.sleep(0.01)
+        return [poll, close]
+
+    stuck = first.run_until_complete(begin())
+    first.close()
+    assert scene.network.of(Close) == []
+    scene.listener.meanwhile = None
+    loop.run_until_complete(scene.consumer.close())
+    assert len(scene.network.of(Close)) == 1
+    assert loop.at < 1001, "nobody is inside any more: nobody is awaited"
+    for task in stuck:
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
+        task.get_coro().close()
+
+
+def test_a_thread_that_does_not_end_keeps_a_close_for_a_second(loop: VirtualLoop) -> None:
+    async def story() -> None:
+        scene = reading()
+        scene.network._answer = lambda event: (  # type: ignore[method-assign]
+            scene.up(CallCompleted(call=event.call)) if isinstance(event, Close) else None
+        )
+        await scene.consumer.close()
+        assert 1001.0 <= loop.at < 1001.5
+
+    loop.play(story())
+
+
+# --- what is told --------------------------------------------------------------------------------------------
+
+
+def test_telemetry_is_told_before_a_call_waits(loop: VirtualLoop) -> None:
+    heard: list[object] = []
+
+    async def story() -> None:
+        scene = Scene(telemetry=heard.append)
+        scene.consumer.subscribe(["t"])
+        scene.assigned(0)
+        poll = asyncio.create_task(scene.consumer.poll())
+        await asyncio.sleep(1)
+        assert heard
+        poll.cancel()
+
+    loop.play(story())
+
+
+def test_an_observer_hears_that_the_network_thread_died(loop: VirtualLoop) -> None:
+    class Witness(Observer):
+        died: BaseException | None = None
+
+        def on_died(self, error: Exception) -> None:
+            self.died = error
+
+    async def story() -> None:
+        scene, witness = Scene(), Witness()
+        scene.consumer.observe(witness)
+        scene.consumer.assign([tp(0)])
+        scene.network.mailbox.network_died(LookupError("a bug"))
+        with pytest.raises(NetworkThreadDiedError) as raised:
+            await scene.consumer.poll()
+        assert witness.died is raised.value
+
+    loop.play(story())

@@ -1,0 +1,482 @@
+"""The pipeline's loop where something comes late, twice, from an older assignment, or at the very end."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from typing import Any, cast
+
+import pytest
+import run_help
+from run_help import FakeConsumer, Script, Stage, tp, until
+
+import instride.spark._run
+from instride.errors import (
+    KafkaError,
+    KafkaTimeoutError,
+    NetworkThreadDiedError,
+    NoOffsetForPartitionError,
+    SinkError,
+    TopicAuthorizationFailedError,
+    WakeupError,
+)
+from instride.records import TopicPartition
+from instride.spark._events import PipelineEvent, RangeDropped, RangeFailed
+from instride.spark._membership import OwnershipObserver
+from instride.spark._planning import Limits
+from instride.spark._report import JobEnded, RangeReport, Reported
+from instride.spark._run import Message, inbox_dispatcher
+from instride.spark._starting import Start, Started
+from instride.spark.sink import WrittenRange
+from instride.telemetry import OwnershipChange, OwnershipChanged
+
+
+def turns(count: int) -> Script:
+    for _ in range(count):
+        yield
+
+
+def then(*scripts: Script) -> Callable[[], bool]:
+    """For `run`: the first script is played before the stop, the other one from then on."""
+    before, after = scripts
+
+    def stopping() -> bool:
+        if next(before, "over") is None:
+            return False
+        next(after, None)
+        return True
+
+    return stopping
+
+
+# --- polls and failures ------------------------------------------------------------------------------------
+
+
+def test_a_wakeup_is_no_failure() -> None:
+    stage = Stage()
+
+    def script() -> Script:
+        yield from stage.working(0)
+        stage.consumer.errors = [WakeupError("woken")]
+        yield from turns(2)
+        stage.runner.finish(0)
+        yield from until(lambda: stage.consumer.committed)
+
+    stage.play(script())
+    assert stage.consumer.committed == {tp(0): 5}
+
+
+def test_a_dead_network_thread_ends_the_run_at_once() -> None:
+    stage = Stage(stop_timeout=1e6)
+
+    def script() -> Script:
+        yield from stage.working(0)
+        stage.consumer.errors = [NetworkThreadDiedError("a bug")]
+        yield from until(lambda: False)
+
+    with pytest.raises(NetworkThreadDiedError):
+        stage.play(script())
+    assert stage.runner.cancelled == [stage.runner.started[0][0]]
+
+
+def test_of_two_failures_the_first_is_raised() -> None:
+    stage = Stage()
+
+    def script() -> Script:
+        yield from stage.working(0)
+        stage.consumer.errors = [TopicAuthorizationFailedError("first"), TopicAuthorizationFailedError("second")]
+        yield from turns(2)
+        stage.runner.finish(0)
+        yield from until(lambda: False)
+
+    with pytest.raises(TopicAuthorizationFailedError, match="first"):
+        stage.play(script())
+
+
+def test_what_a_task_tells_is_taken_at_once_and_all_of_it() -> None:
+    consumer, inbox = FakeConsumer(), queue.SimpleQueue[Message]()
+    inbox_dispatcher(inbox, cast(Any, consumer))(JobEnded(job="j"))
+    assert consumer._woken.is_set(), "it wakes the poll"
+    stage = Stage()
+
+    def script() -> Script:
+        yield from stage.assigned(*range(6))
+        for number in range(6):
+            stage.consumer.offer(number, 5)
+        yield from stage.until_started(1)
+        job = stage.loop._jobs[stage.runner.started[0][0]]
+        stage.runner.finish(0)
+        yield
+        assert job.ended
+
+    stage.play(script())
+
+
+def test_a_report_of_another_run_or_job_is_not_taken_for_ours() -> None:
+    stage = Stage()
+
+    def script() -> Script:
+        yield from stage.working(0)
+        (wanted,) = stage.runner.started[0][1]
+        written = WrittenRange(range=wanted, files=())
+        stage.runner._tell(Reported(report=RangeReport(job="another", range=wanted, written=written)))
+        yield from turns(3)
+        assert not next(iter(stage.loop._jobs.values())).running_jobs[tp(0)].reported
+        stage.runner.finish(0)
+
+    stage.play(script())
+
+
+def test_cores_are_free_once_tasks_have_told_though_the_sink_is_slow() -> None:
+    stage = Stage()
+    stage.sink.gate.clear()
+
+    def script() -> Script:
+        yield from stage.assigned(*range(6))
+        for number in range(6):
+            stage.consumer.offer(number, 5)
+            yield from stage.until_started(number + 1)
+            stage.runner.succeed(number)
+        stage.sink.gate.set()
+        for number in range(6):
+            stage.runner.end(number)
+        yield from until(lambda: len(stage.consumer.committed) == 6)
+
+    stage.play(script())
+
+
+# --- commits to the group ------------------------------------------------------------------------------------
+
+
+def test_commits_to_the_group_go_out_once_for_each_thing_that_they_say() -> None:
+    stage = Stage()
+    handed: list[tuple[dict[TopicPartition, int], Future[None]]] = []
+
+    def commit_async(snapshot: Any) -> Future[None]:
+        handed.append(({each: entry.offset for each, entry in snapshot.entries.items()}, Future()))
+        return handed[-1][1]
+
+    stage.consumer.commit_async = commit_async  # type: ignore[method-assign]
+
+    def script() -> Script:
+        yield from stage.assigned(0)
+        for number in range(2):
+            stage.consumer.offer(0, 5)
+            yield from stage.until_started(number + 1)
+            stage.runner.finish(number)
+            yield from until(lambda number=number: len(handed) > number)  # type: ignore[misc]
+            yield from turns(5)
+            assert len(handed) == number + 1, "what is on its way is not sent again, and holds up nothing newer"
+        handed[1][1].set_result(None)  # it has ended, and committed nothing
+        yield from until(lambda: len(handed) == 3)
+
+    stage.play(script())
+    assert [each for each, _ in handed][:3] == [{tp(0): 5}, {tp(0): 10}, {tp(0): 10}]
+    assert stage.consumer.committed == {tp(0): 10}, "the last commit awaits its response"
+
+
+@pytest.mark.parametrize("verb", ["commit", "close"])
+@pytest.mark.parametrize("error", [WakeupError("woken"), KafkaTimeoutError("no coordinator")])
+def test_the_end_of_a_run_outlives_an_error(verb: str, error: KafkaError) -> None:
+    stage = Stage()
+    stage.consumer.commit_async = lambda snapshot: Future()  # type: ignore[method-assign]
+    real, errors = getattr(stage.consumer, verb), [error]
+
+    def fails_once(*arguments: Any, **named: Any) -> None:
+        if errors:
+            raise errors.pop()
+        real(*arguments, **named)
+
+    setattr(stage.consumer, verb, fails_once)
+
+    def script() -> Script:
+        yield from stage.working(0)
+        stage.runner.finish(0)
+        yield from until(lambda: not stage.loop._running_jobs)
+
+    stage.play(script())
+    again = isinstance(error, WakeupError)
+    assert stage.consumer.committed == ({tp(0): 5} if again or verb == "close" else {})
+    assert stage.consumer.closed is (again or verb == "commit")
+    assert stage.runner.closed
+
+
+def test_nothing_is_committed_to_the_sink_after_the_end() -> None:
+    stage = Stage(stop_timeout=0.0)
+    stage.sink.gate.clear()
+    stage.sink.errors = [SinkError("try again")]
+
+    def script() -> Script:
+        yield from stage.working(0)
+        stage.runner.finish(0)
+        yield from until(lambda: stage.loop._running_jobs[tp(0)].reported)
+
+    stage.play(script())
+    stage.sink.gate.set()
+    stage.loop._committer._pool.shutdown(wait=True)
+    assert stage.sink.reached == {tp(0): 0}
+
+
+# --- partitions that go and come again ----------------------------------------------------------------------
+
+
+def test_a_partition_is_released_in_the_turn_of_its_commit() -> None:
+    stage = Stage()
+
+    def script() -> Script:
+        yield from stage.working(0)
+        stage.consumer.ask(0)
+        yield from until(lambda: stage.consumer.delays)
+        stage.runner.finish(0)
+        yield from until(lambda: stage.consumer.committed)
+        assert tp(0) not in stage.consumer.delayed
+
+    stage.play(script())
+
+
+def test_what_a_hand_over_stopped_is_done_when_the_hand_over_is_taken_back() -> None:
+    limits = Limits(range_records=1_000, jobs=8, linger=0.0, retries=2, backoff=1e6, backoff_max=1e6)
+    stage = Stage(limits=limits)
+
+    def script() -> Script:
+        yield from stage.working(0)
+        stage.runner.fail(0, 0)
+        stage.runner.end(0)
+        yield from until(lambda: stage.of(RangeFailed))
+        stage.consumer.ask(0)
+        yield
+        stage.consumer.reassign(0)
+        yield from stage.until_started(2)
+        stage.runner.finish(1)
+        yield from until(lambda: stage.consumer.committed == {tp(0): 5})
+
+    stage.play(script())
+
+
+@pytest.mark.parametrize(("pause", "again"), [(0.0, True), (1e6, False)])
+def test_a_lost_job_is_cancelled_again_after_a_while(
+    monkeypatch: pytest.MonkeyPatch, pause: float, *, again: bool
+) -> None:
+    """Spark may not have known the job yet, the first time."""
+    monkeypatch.setattr(instride.spark._run, "_CANCEL_AGAIN_SECONDS", pause)
+    stage = Stage()
+
+    def script() -> Script:
+        yield from stage.working(0)
+        stage.consumer.lose(0)
+        yield from turns(5)
+        assert (len(stage.runner.cancelled) > 1) is again
+        stage.runner.end(0, "cancelled")
+
+    stage.play(script())
+
+
+def test_a_conflict_of_an_older_assignment_moves_nothing() -> None:
+    stage = Stage()
+    stage.sink.gate.clear()
+
+    def script() -> Script:
+        yield from stage.working(0)
+        stage.runner.finish(0)
+        yield from until(lambda: stage.loop._running_jobs[tp(0)].reported)
+        stage.consumer.lose(0)
+        stage.sink.reached[tp(0)] = 8  # its owner meanwhile
+        yield from stage.assigned(0)
+        stage.consumer.offer(0, 2)
+        yield from stage.until_started(2)
+        stage.sink.gate.set()
+        yield from until(lambda: [event for event in stage.of(RangeDropped) if event.position == 8])
+        stage.runner.finish(1)
+        yield from until(lambda: stage.consumer.committed == {tp(0): 10})
+
+    stage.play(script())
+
+
+def test_a_stop_waits_for_a_partitions_new_job_though_its_old_one_ends() -> None:
+    stage = Stage()
+
+    def before() -> Script:
+        yield from stage.working(0)
+        stage.consumer.lose(0)
+        yield
+        yield from stage.assigned(0)
+        stage.consumer.offer(0, 5)
+        yield from stage.until_started(2)
+        old = stage.loop._jobs[stage.runner.started[0][0]]
+        stage.runner.finish(0)
+        yield from until(lambda: old.finished)
+
+    def after() -> Script:
+        yield from turns(3)
+        stage.runner.finish(1)
+
+    stage.loop.run(then(before(), after()))
+    first, second = (ranges[0] for _, ranges in stage.runner.started)
+    assert stage.sink.reached == {tp(0): second.end}
+    assert stage.consumer.committed == {tp(0): second.end}
+    assert first.start == 0
+
+
+def test_an_error_of_the_callback_is_raised_once() -> None:
+    def raises(event: PipelineEvent) -> None:
+        raise LookupError("mine")
+
+    observer = OwnershipObserver(raises)
+    observer.on_telemetry(OwnershipChanged(at=0.0, change=OwnershipChange.LOST, partitions=(tp(0),)))
+    with pytest.raises(LookupError):
+        observer.check()
+    observer.check()
+
+
+# --- where partitions begin ----------------------------------------------------------------------------------
+
+
+def test_a_partition_is_paused_until_it_begins_and_sought_only_where_it_must_be() -> None:
+    stage = Stage(positions={1: 7})
+    paused: set[TopicPartition] = set()
+    pause = stage.consumer.pause
+
+    def noted(partitions: Iterable[TopicPartition]) -> None:
+        paused.update(partitions)
+        pause(partitions)
+
+    stage.consumer.pause = noted  # type: ignore[method-assign]
+    stage.play(stage.assigned(0, 1))
+    assert paused == {tp(0), tp(1)}
+    assert stage.consumer.seek_number == {tp(0): 0, tp(1): 1}
+
+
+class Unknown:
+    """Positions are not known, for so many questions."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, questions: float, error: KafkaError) -> None:
+        self.left = questions
+        known = run_help._Positions.__call__
+
+        def position(positions: Any, partition: TopicPartition, *, timeout: float) -> int:
+            self.left -= 1
+            if self.left >= 0:
+                raise error
+            return known(positions, partition, timeout=timeout)
+
+        monkeypatch.setattr(run_help._Positions, "__call__", position)
+
+
+def test_a_partition_begins_once_its_position_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    Unknown(monkeypatch, 3, KafkaTimeoutError("not yet"))
+    stage = Stage()
+    stage.play(stage.assigned(0))
+    assert stage.sink.begun == [(tp(0), 0, str(stage.consumer.topic_id))]
+
+
+def test_a_partition_without_a_position_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    Unknown(monkeypatch, float("inf"), NoOffsetForPartitionError("none"))
+    stage = Stage()
+    with pytest.raises(NoOffsetForPartitionError):
+        stage.play(stage.assigned(0))
+
+
+def test_of_a_partition_that_has_gone_no_position_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    Unknown(monkeypatch, float("inf"), KafkaTimeoutError("not yet"))
+    stage = Stage()
+
+    def script() -> Script:
+        stage.consumer.assign(0)
+        yield from until(lambda: stage.loop._starts._unplaced)
+        stage.consumer.lose(0)
+        yield
+        assert stage.loop._starts._unplaced == {}
+
+    stage.play(script())
+
+
+def test_a_start_of_an_older_assignment_moves_nothing() -> None:
+    stage = Stage()
+
+    def script() -> Script:
+        yield from stage.assigned(1)
+        stage.consumer.topic_id = None
+        stage.consumer.assign(0)
+        yield
+        starts = stage.loop._starts
+        old = starts._starts[tp(0)]
+        stage.consumer.lose(0)
+        stage.consumer.assign(0)
+        yield
+        starts.take(Started(start=old, position=7))
+        assert tp(0) in stage.consumer.paused
+        assert stage.consumer.position[tp(0)] == 0
+        assert not starts._starts[tp(0)].forgotten
+
+    stage.play(script())
+
+
+def test_what_is_asked_for_starts_ends_with_the_run() -> None:
+    stage = Stage()
+    stage.consumer.topic_id = None
+    starts: list[Start] = []
+
+    def script() -> Script:
+        stage.consumer.assign(0)
+        yield
+        starts.extend(stage.loop._starts._starts.values())
+
+    stage.play(script())
+    assert [each.forgotten for each in starts] == [True]
+    stage.loop._starts._pool.shutdown(wait=True)
+
+
+# --- what is available now -------------------------------------------------------------------------------------
+
+
+def test_before_anything_is_assigned_nothing_is_over() -> None:
+    stage, seen = Stage(targets={0: 0}), []
+
+    def script() -> Script:
+        for turn in range(3):
+            seen.append(turn)
+            yield
+        stage.consumer.assign(0)
+        yield from until(lambda: False)
+
+    stage.play(script())
+    assert seen == [0, 1, 2]
+    assert stage.sink.begun
+
+
+def test_what_another_has_brought_to_its_target_is_done() -> None:
+    stage = Stage(targets={0: 5})
+
+    def script() -> Script:
+        yield from stage.working(0)
+        stage.sink.reached[tp(0)] = 5
+        stage.runner.finish(0)
+        yield from turns(400)
+        pytest.fail("it went on")
+
+    stage.play(script())
+
+
+def test_what_was_reached_before_a_loss_does_not_count_after_it() -> None:
+    stage = Stage(targets={0: 5, 1: 5})
+    going = []
+
+    def script() -> Script:
+        yield from stage.assigned(0, 1)
+        stage.consumer.offer(0, 5)
+        yield from stage.until_started(1)
+        stage.runner.finish(0)
+        yield from until(lambda: stage.consumer.committed)
+        stage.consumer.topic_id = None
+        stage.consumer.lose(0)
+        stage.consumer.assign(0)
+        stage.consumer.offer(1, 5)
+        yield from stage.until_started(2)
+        stage.runner.finish(1)
+        yield from until(lambda: tp(1) in stage.consumer.committed)
+        yield from turns(3)
+        going.append("where partition 0 begins is not known")
+
+    stage.play(script())
+    assert going
