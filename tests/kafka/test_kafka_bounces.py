@@ -13,12 +13,14 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from itertools import count
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer as Librdkafka
 from confluent_kafka import KafkaException
+from confluent_kafka import TopicPartition as Partition
 from interop_sample import SEED, WHOLE, sampled_bounces
 from kafka_help import PATIENCE, drive, each_once, fill
 from peer_help import GO, Peer
@@ -150,6 +152,39 @@ def test_each_run_bounces_every_group_and_three_each_way() -> None:
         assert part == sampled_bounces(seed, list(BOUNCES), list(GROUPS)), "each process of a run draws the same"
         seen |= set(part)
     assert seen == {(way, name) for way in BOUNCES for name in GROUPS}, "over the commits every group goes both ways"
+
+
+@pytest.mark.slow
+@pytest.mark.history("calm")
+def test_java_commits_what_a_rebalance_refused_before_it_closes(
+    kafka: LocalKafka, group: str, kafka_topic: Topic, start_peer: Start
+) -> None:
+    """It reads and may not commit, since it has rejoined and its fellow has not. Nobody reads that again."""
+    topic = kafka_topic(2)
+    java, fellow = (start_peer("java", name, topic) for name in ("java", "fellow"))
+    drive(java, fellow, until=lambda: [len(each.owned) for each in (java, fellow)] == [1, 1])
+    (owned,) = java.owned
+    third = start_peer("instride", "third", topic)
+    third.verb = "poll-and-commit"
+    written: list[tuple[int, int]] = []
+
+    def java_read_all() -> bool:
+        return len(java.seen) == len(written)
+
+    refused = False
+    with closing(Librdkafka({"bootstrap.servers": kafka.bootstrap_servers, "group.id": group})) as asks:
+        while not refused:
+            assert len(written) < 1000, "each commit was accepted"
+            written += fill(kafka, topic, {owned.partition: 1}, start=len(written))
+            drive(java, third, until=java_read_all)
+            (committed,) = asks.committed([Partition(topic, owned.partition)], timeout=PATIENCE)
+            refused = committed.offset < len(written)
+    java.leave()
+    drive(fellow, third, until=java.left)
+    written += fill(kafka, topic, {owned.partition: 1}, start=len(written))
+    members = [java, fellow, third]
+    drive(fellow, third, until=lambda: sum(len(each.seen) for each in members) >= len(written))
+    each_once(written, *members)
 
 
 # If one of these fails, that client may be bounced as the others are: docs/interop.md says that it may not.

@@ -60,14 +60,14 @@ def main():
     consumer = Consumer(**settings)
     consumer.subscribe(["t"], listener=Ends())
     while not consumer.assignment():
-        consumer.poll(timeout=10.0)
+        consumer.poll(timeout=0.1)
     getattr(consumer, when)()
 
 async def async_main():
     consumer = AsyncConsumer(**settings)
     consumer.subscribe(["t"], listener=Ends())
     while not consumer.assignment():
-        await consumer.poll(timeout=10.0)
+        await consumer.poll(timeout=0.1)
     await getattr(consumer, when)()
 
 main() if kind == "Consumer" else asyncio.run(async_main())

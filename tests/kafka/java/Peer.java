@@ -15,6 +15,9 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
 /** A member that is the Java client. A line of standard input is a command; its answer is a line of standard output. */
 public class Peer {
+    /** For as long a close takes part in a rebalance: it ends only if the other members poll, which a test may not have them do. */
+    private static final long CLOSE_NANOS = Duration.ofSeconds(20).toNanos();
+
     public static void main(String[] args) throws Exception {
         Properties settings = new Properties();
         settings.put("bootstrap.servers", args[0]);
@@ -29,16 +32,21 @@ public class Peer {
             settings.put("partition.assignment.strategy", args[5]);
         }
         List<String> lost = new ArrayList<>();
+        boolean[] closing = {false};
         try (KafkaConsumer<byte[], byte[]> consumer =
                 new KafkaConsumer<>(settings, new ByteArrayDeserializer(), new ByteArrayDeserializer())) {
             consumer.subscribe(List.of(args[2]), new ConsumerRebalanceListener() {
-                public void onPartitionsAssigned(Collection<TopicPartition> partitions) { }
+                public void onPartitionsAssigned(Collection<TopicPartition> partitions) {
+                    if (closing[0]) {
+                        consumer.pause(partitions);
+                    }
+                }
 
                 public void onPartitionsRevoked(Collection<TopicPartition> partitions) {
                     try {
                         consumer.commitSync();
                     } catch (RebalanceInProgressException e) {
-                        // It closes amid a rebalance. What the last turn returned was committed by that turn.
+                        // It closes amid a rebalance: what it returned was committed before, see commitAll.
                     }
                 }
 
@@ -49,22 +57,42 @@ public class Peer {
             BufferedReader commands = new BufferedReader(new InputStreamReader(System.in));
             for (String command = commands.readLine(); command != null; command = commands.readLine()) {
                 if (command.equals("close")) {
+                    closing[0] = true;
+                    commitAll(consumer);
                     return;
                 }
                 List<String> seen = new ArrayList<>();
                 for (ConsumerRecord<byte[], byte[]> each : consumer.poll(Duration.ofMillis(50))) {
                     seen.add(each.partition() + ":" + each.offset());
                 }
-                try {
-                    consumer.commitSync();
-                } catch (RebalanceInProgressException e) {
-                    // This client refuses; the next turn, or the revoke, commits the same positions.
-                }
+                commit(consumer);  // where it is refused, the next turn, the revoke or the close commits the same positions
                 String owned = consumer.assignment().stream().map(each -> "" + each.partition())
                         .collect(Collectors.joining(","));
                 System.out.println(String.join(",", seen) + "|" + owned + "|" + String.join(",", lost));
                 lost.clear();
             }
+        }
+    }
+
+    /** False where this client refuses, since a rebalance is going on. */
+    private static boolean commit(KafkaConsumer<byte[], byte[]> consumer) {
+        try {
+            consumer.commitSync();
+            return true;
+        } catch (RebalanceInProgressException e) {
+            return false;
+        }
+    }
+
+    /**
+     * This client commits nothing between a JoinGroup and the end of its rebalance. If it closed then, the next owner would
+     * read again what the last turns returned. So it takes part until the rebalance ends, and reads nothing more.
+     */
+    private static void commitAll(KafkaConsumer<byte[], byte[]> consumer) {
+        long deadline = System.nanoTime() + CLOSE_NANOS;
+        while (!commit(consumer) && System.nanoTime() < deadline) {
+            consumer.pause(consumer.assignment());
+            consumer.poll(Duration.ofMillis(50));
         }
     }
 }
