@@ -1,0 +1,509 @@
+"""The thread of a query in group mode: what it does between two polls, in lock-step with a scripted consumer."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from typing import Any, cast
+
+import pytest
+
+from instride.commits import CommitResult
+from instride.errors import (
+    CommitFailedError,
+    CommitOvertakenError,
+    IllegalStateError,
+    KafkaError,
+    KafkaTimeoutError,
+    WakeupError,
+)
+from instride.errors.broker import GroupAuthorizationFailedError
+from instride.records import GroupMetadata, OffsetAndMetadata, OffsetRange, TopicPartition
+from instride.spark._data_source.group_member import GroupMember
+from instride.spark._data_source.group_table import GroupTable
+from instride.spark._data_source.offsets import BatchPlan
+from instride.spark._data_source.options import Topics
+
+PATIENCE = 20.0
+P0, P1 = (TopicPartition("t", number) for number in range(2))
+NOTHING = BatchPlan()
+Turn = Callable[[], Iterable[OffsetRange]]
+Commit = tuple[dict[TopicPartition, int], Future[CommitResult]]
+
+
+class Info:
+    topic_id = "id"
+
+
+class Scripted:
+    """The consumer. Each poll waits for a turn of the script; the turn is over when the next poll begins."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+        self.commits: list[Commit] = []
+        self.group_has: dict[TopicPartition, int] = {}
+        self.raises: dict[str, list[BaseException]] = {}
+        self.requested: set[TopicPartition] = set()
+        self.expired: set[TopicPartition] = set()
+        self.delayed: list[set[TopicPartition]] = []
+        self.listener: Any = None
+        self._turns: queue.Queue[tuple[Turn, threading.Event]] = queue.Queue()
+        self._over = threading.Event()
+
+    # -- for the test
+
+    def turn(self, play: Turn = list) -> None:
+        """One poll that does this, and all that the member does after it."""
+        assert self.then(play).wait(PATIENCE)
+
+    def then(self, play: Turn) -> threading.Event:
+        """A poll that does this is next. The event: that poll, and what the member does after it, is over."""
+        over = threading.Event()
+        self._turns.put((play, over))
+        return over
+
+    def calls_of(self, name: str) -> list[tuple[Any, ...]]:
+        return [call for call in self.calls if call[0] == name]
+
+    # -- for the member
+
+    def poll(self, *, timeout: float) -> Iterable[OffsetRange]:
+        assert 0 < timeout <= 1, "a wait that is short: the group's other requests come between"
+        self._over.set()
+        play, self._over = self._turns.get(timeout=PATIENCE)
+        return play()
+
+    def wakeup(self) -> None:
+        self.then(_woken)
+
+    def close(self, *, timeout: float) -> None:
+        self.calls.append(("close", timeout))
+        self._raise("close")
+        self._over.set()
+
+    def subscribe(self, topics: Sequence[str] = (), *, listener: Any, pattern: str | None = None) -> None:
+        self.calls.append(("subscribe", pattern or tuple(topics)))
+        self.listener = listener
+
+    def pause(self, partitions: Sequence[TopicPartition]) -> None:
+        self.calls.append(("pause", *partitions))
+
+    def resume(self, partition: TopicPartition) -> None:
+        self.calls.append(("resume", partition))
+
+    def seek(self, partition: TopicPartition, position: int) -> None:
+        self.calls.append(("seek", partition, position))
+
+    def committed(self, partitions: Sequence[TopicPartition], *, timeout: float) -> dict[TopicPartition, Any]:
+        del timeout
+        self._raise("committed")
+        has = self.group_has
+        return {each: OffsetAndMetadata(offset=has[each]) if each in has else None for each in partitions}
+
+    def beginning_offsets(self, partitions: Sequence[TopicPartition], *, timeout: float) -> dict[TopicPartition, int]:
+        del timeout
+        return dict.fromkeys(partitions, 3)
+
+    def end_offsets(self, partitions: Sequence[TopicPartition], *, timeout: float) -> dict[TopicPartition, int]:
+        del timeout
+        return dict.fromkeys(partitions, 9)
+
+    def partitions_for(self, topic: str, *, timeout: float) -> list[Info]:
+        del topic, timeout
+        return [Info()]
+
+    def group_metadata(self) -> GroupMetadata:
+        return GroupMetadata("g", 1 if self.calls_of("pause") else -1)
+
+    def to_be_revoked_partitions(self) -> frozenset[TopicPartition]:
+        return frozenset(self.requested - self.expired)
+
+    def revoke_deadline(self, partition: TopicPartition) -> float | None:
+        return 1.0 if partition in self.requested else None
+
+    def delay_revoke(self, partitions: Iterable[TopicPartition], *, reason: str) -> bool:
+        assert reason
+        self.delayed.append(set(partitions))
+        return True
+
+    def commit_async(self, offsets: dict[TopicPartition, OffsetAndMetadata]) -> Future[CommitResult]:
+        self._raise("commit_async")
+        future: Future[CommitResult] = Future()
+        self.commits.append(({each: at.offset for each, at in offsets.items()}, future))
+        return future
+
+    def _raise(self, name: str) -> None:
+        if self.raises.get(name):
+            raise self.raises[name].pop(0)
+
+
+def _woken() -> Iterable[OffsetRange]:
+    raise WakeupError("woken")
+
+
+class Group:
+    """A member that runs, with its consumer and its table."""
+
+    def __init__(self, consumer: Scripted, *, earliest: bool = True, topics: Topics | None = None) -> None:
+        self.consumer = consumer
+        self.table = GroupTable()
+        topics = topics or Topics(subscribe=("t",))
+        self.member = GroupMember(cast("Any", consumer), self.table, topics, earliest=earliest)
+        self.member.start()
+
+    def turn(self, *ranges: OffsetRange) -> None:
+        self.consumer.turn(lambda: ranges)
+
+    def fails(self, error: BaseException) -> None:
+        """A poll raises this, and the thread goes on."""
+
+        def play() -> Iterable[OffsetRange]:
+            raise error
+
+        self.consumer.turn(play)
+
+    def assigned(self, *partitions: TopicPartition) -> None:
+        def play() -> Iterable[OffsetRange]:
+            self.consumer.listener.on_partitions_assigned(partitions)
+            return ()
+
+        self.consumer.turn(play)
+
+    def asked(self, question: Callable[[], Any]) -> Any:
+        return self.member.ask(question, timeout=PATIENCE)
+
+    def planned(self) -> BatchPlan:
+        """What Spark is given next: all that is free."""
+        made = self.asked(lambda: self.table.plan(NOTHING, lambda free: BatchPlan(free, {"t": "id"})))
+        assert isinstance(made, BatchPlan)
+        return made
+
+    def confirmed(self, batch: BatchPlan) -> None:
+        """Spark asks what follows it; what that has the member do is done."""
+
+        def confirm() -> bool:
+            self.table.confirm(batch)
+            return True
+
+        self.asked(confirm)
+        self.turn()
+
+
+@pytest.fixture
+def consumer() -> Scripted:
+    return Scripted()
+
+
+@pytest.fixture
+def group(consumer: Scripted) -> Iterator[Group]:
+    made = Group(consumer)
+    yield made
+    made.member.close()
+
+
+@pytest.fixture
+def owner(group: Group) -> Group:
+    """It has both partitions, of ten records each, of which the group has none yet."""
+    group.consumer.group_has = {P0: 0, P1: 0}
+    group.assigned(P0, P1)
+    group.turn(records(P0, 0, 10), records(P1, 0, 10))
+    return group
+
+
+def records(partition: TopicPartition, start: int, end: int) -> OffsetRange:
+    return OffsetRange(
+        topic=partition.topic, partition=partition.partition, start=start, end=end, epoch=1, seek_number=0
+    )
+
+
+def done(commit: Commit, **refused: KafkaError) -> None:
+    """refused: by the name of the partition, "p0" or "p1"."""
+    offsets, future = commit
+    why = {TopicPartition("t", int(name[1])): error for name, error in refused.items()}
+    have = {each: OffsetAndMetadata(offset=at) for each, at in offsets.items() if each not in why}
+    future.set_result(CommitResult(committed=have, not_committed=why))
+
+
+# -- where a partition begins
+
+
+def test_a_partition_is_paused_until_it_is_known_where_the_group_has_it_begin(group: Group) -> None:
+    group.consumer.group_has = {P0: 7}
+    assert group.asked(lambda: group.member.joined or "not yet") == "not yet"
+    group.assigned(P0)
+    assert group.consumer.calls == [("subscribe", ("t",)), ("pause", P0), ("seek", P0, 7), ("resume", P0)]
+    assert group.asked(lambda: group.member.joined)
+    assert group.member.topic_ids == {"t": "id"}
+    assert not group.consumer.commits
+
+
+@pytest.mark.parametrize(("earliest", "start"), [(True, 3), (False, 9)])
+def test_the_start_of_what_the_group_knows_nothing_of_is_committed_first(
+    consumer: Scripted, earliest: bool, start: int
+) -> None:
+    group = Group(consumer, earliest=earliest)
+    group.assigned(P0)
+    assert ("seek", P0, start) in consumer.calls
+    (commit,) = consumer.commits
+    assert commit[0] == {P0: start}
+    group.turn(records(P0, start, 20))
+    assert group.asked(group.table.free) == {}, "nothing is planned while the start is not committed"
+    done(commit)
+    group.turn()
+    assert group.asked(group.table.free)
+    group.member.close()
+
+
+@pytest.mark.parametrize("error", [KafkaTimeoutError("late"), WakeupError("woken")])
+def test_a_start_that_cannot_be_learnt_now_is_asked_again(group: Group, error: KafkaError) -> None:
+    group.consumer.group_has = {P0: 7}
+    group.consumer.raises["committed"] = [error]
+    group.assigned(P0)
+    assert not group.consumer.calls_of("resume")
+    assert group.asked(lambda: True)  # the thread lives; after this poll it asks again
+    assert ("seek", P0, 7) in group.consumer.calls
+
+
+def test_a_start_that_may_not_be_learnt_is_told_to_who_asks(group: Group) -> None:
+    group.consumer.raises["committed"] = [GroupAuthorizationFailedError("no")]
+    group.assigned(P0)
+    with pytest.raises(GroupAuthorizationFailedError):
+        group.asked(lambda: True)
+    assert group.member.leave().wait(PATIENCE)
+
+
+def test_a_pattern_is_subscribed_to(consumer: Scripted) -> None:
+    group = Group(consumer, topics=Topics(pattern="t.*"))
+    group.turn()
+    assert consumer.calls == [("subscribe", "t.*")]
+    group.member.close()
+
+
+# -- questions
+
+
+def test_a_question_without_an_answer_is_asked_again_after_each_poll(group: Group) -> None:
+    answers = [None, None, "at last"]
+    asked: list[object] = []
+
+    def question() -> str | None:
+        asked.append(threading.current_thread())
+        if len(asked) < 3:
+            group.consumer.wakeup()  # another poll ends
+        return answers[len(asked) - 1]
+
+    assert group.asked(question) == "at last"
+    assert len(asked) == 3
+    assert {cast("Any", each).name for each in asked} == {"instride-member"}
+
+
+def test_a_question_whose_time_is_over_is_asked_no_more(group: Group) -> None:
+    asked: list[int] = []
+    assert group.member.ask(lambda: asked.append(1), timeout=0.0) is None
+    group.turn()
+    so_far = len(asked)
+    group.turn()
+    assert len(asked) == so_far <= 1
+
+
+def test_what_a_question_raises_is_raised_to_who_asked_and_the_thread_goes_on(group: Group) -> None:
+    def question() -> None:
+        raise IllegalStateError("its own")
+
+    with pytest.raises(IllegalStateError, match="its own"):
+        group.asked(question)
+    assert group.asked(lambda: "alive") == "alive"
+
+
+def test_a_poll_that_fails_for_now_ends_nothing(group: Group) -> None:
+    group.fails(KafkaTimeoutError("later"))
+    assert group.asked(lambda: "alive") == "alive"
+
+
+def test_what_ends_the_thread_is_raised_by_every_question(group: Group) -> None:
+    def question() -> None:
+        group.consumer.then(fatal)
+
+    def fatal() -> Iterable[OffsetRange]:
+        raise GroupAuthorizationFailedError("no")
+
+    for _ in range(2):
+        with pytest.raises(GroupAuthorizationFailedError):
+            group.asked(question)
+    assert group.member.leave().wait(PATIENCE)
+    assert len(group.consumer.calls_of("close")) == 1
+
+
+# -- commits
+
+
+def test_one_commit_is_under_way_at_a_time(owner: Group) -> None:
+    batch = owner.planned()
+    assert not owner.consumer.commits, "what Spark has not confirmed is not committed"
+    owner.confirmed(batch)
+    owner.turn()
+    (commit,) = owner.consumer.commits
+    assert commit[0] == {P0: 10, P1: 10}
+    done(commit)
+    owner.turn()
+    owner.turn()
+    assert len(owner.consumer.commits) == 1
+    assert owner.table.settled
+
+
+@pytest.mark.parametrize("error", [KafkaTimeoutError("later"), CommitFailedError("fenced")])
+def test_what_was_not_committed_is_sent_again(owner: Group, error: KafkaError) -> None:
+    owner.confirmed(owner.planned())
+    done(owner.consumer.commits[0], p1=error)
+    owner.turn()
+    assert owner.consumer.commits[1][0] == {P1: 10}
+    owner.consumer.commits[1][1].set_exception(error)
+    owner.turn()
+    assert owner.consumer.commits[2][0] == {P1: 10}
+
+
+def test_a_commit_that_is_refused_at_once_is_sent_again(owner: Group) -> None:
+    owner.consumer.raises["commit_async"] = [KafkaTimeoutError("later")]
+    owner.confirmed(owner.planned())
+    owner.turn()
+    owner.turn()
+    assert [offsets for offsets, _ in owner.consumer.commits] == [{P0: 10, P1: 10}]
+
+
+def test_what_the_group_has_a_later_offset_of_is_settled(owner: Group) -> None:
+    owner.confirmed(owner.planned())
+    done(owner.consumer.commits[0], p0=CommitOvertakenError("later", offset=10, committed=12))
+    owner.turn()
+    assert owner.table.settled
+    assert len(owner.consumer.commits) == 1
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_commit_that_may_not_be_is_told_to_who_asks(owner: Group, whole: bool) -> None:
+    owner.confirmed(owner.planned())
+    commit, error = owner.consumer.commits[0], GroupAuthorizationFailedError("no")
+    commit[1].set_exception(error) if whole else done(commit, p1=error)
+    assert owner.member.leave().wait(PATIENCE)
+    with pytest.raises(GroupAuthorizationFailedError):
+        owner.asked(lambda: True)
+
+
+# -- revocation
+
+
+def test_only_what_the_batch_in_flight_reads_is_delayed(owner: Group) -> None:
+    owner.consumer.requested = {P1}
+    owner.turn()
+    assert owner.consumer.delayed[-1] == set()
+    batch = owner.planned()
+    assert set(batch.spans) == {P0}, "what is to be revoked is planned no more"
+    owner.consumer.requested = {P0, P1}
+    owner.turn()
+    assert owner.consumer.delayed[-1] == {P0}
+    owner.confirmed(batch)
+    done(owner.consumer.commits[0])
+    owner.turn()
+    assert owner.consumer.delayed[-1] == set()
+
+
+def test_a_revocation_that_is_taken_back_lets_the_partition_be_planned(owner: Group) -> None:
+    owner.consumer.requested = {P1}
+    owner.turn()
+    owner.consumer.requested = set()
+    owner.turn()
+    assert set(owner.planned().spans) == {P0, P1}
+
+
+def test_what_is_to_be_revoked_is_remembered_until_it_goes(owner: Group) -> None:
+    """The consumer names it no more once it may go; until its revoke is told it is planned by nobody."""
+    owner.consumer.requested = {P1}
+    owner.turn()
+    owner.consumer.expired = {P1}
+    owner.turn()
+    assert set(owner.planned().spans) == {P0}
+
+
+def test_what_is_gone_is_committed_no_more(owner: Group) -> None:
+    batch = owner.planned()
+
+    def gone() -> Iterable[OffsetRange]:
+        owner.consumer.listener.on_partitions_revoked([P0])
+        return ()
+
+    owner.consumer.turn(gone)
+    owner.confirmed(batch)
+    owner.turn()
+    assert owner.consumer.commits[0][0] == {P1: 10}
+
+
+def test_a_loss_is_told_of_what_was_being_read_alone(owner: Group, caplog: pytest.LogCaptureFixture) -> None:
+    owner.consumer.requested = {P1}
+    owner.turn()
+    owner.planned()
+
+    def lost() -> Iterable[OffsetRange]:
+        owner.consumer.listener.on_partitions_lost([P0, P1])
+        return ()
+
+    owner.consumer.turn(lost)
+    told = [each.getMessage() for each in caplog.records if "was lost" in each.getMessage()]
+    assert len(told) == 1
+    assert told[0].startswith(f"{P0} was lost")
+    assert owner.table.settled is False, "its batch is in flight still"
+    assert owner.asked(owner.table.free) == {}
+
+
+# -- leaving
+
+
+def test_it_leaves_when_its_batch_is_confirmed_and_committed(owner: Group) -> None:
+    batch = owner.planned()
+    left = owner.member.leave()
+    owner.turn()
+    assert owner.member.leaves
+    assert not left.is_set()
+    owner.confirmed(batch)
+    owner.turn()
+    assert not left.is_set()
+    done(owner.consumer.commits[0])
+    owner.consumer.wakeup()  # as the commit's end does
+    assert left.wait(PATIENCE)
+    assert len(owner.consumer.calls_of("close")) == 1
+    with pytest.raises(IllegalStateError, match="has left its group"):
+        owner.asked(lambda: True)
+
+
+def test_a_close_leaves_at_once_with_a_batch_in_flight(owner: Group) -> None:
+    owner.planned()
+    owner.member.close()
+    assert owner.consumer.calls_of("close")
+    assert not owner.consumer.commits
+
+
+def test_a_question_that_waits_when_the_member_ends_is_told(owner: Group) -> None:
+    def question() -> None:
+        owner.member._closing = True
+        owner.consumer.wakeup()
+
+    with pytest.raises(IllegalStateError, match="has left its group"):
+        owner.asked(question)
+
+
+def test_a_wakeup_that_was_meant_for_a_poll_does_not_keep_it_from_leaving(owner: Group) -> None:
+    owner.consumer.raises["close"] = [WakeupError("woken")]
+    owner.member.close()
+    assert len(owner.consumer.calls_of("close")) == 2
+
+
+def test_a_leave_that_fails_is_told_in_the_log(owner: Group, caplog: pytest.LogCaptureFixture) -> None:
+    owner.consumer.raises["close"] = [KafkaTimeoutError("nobody there")]
+    owner.member.close()
+    assert "nobody there" in caplog.text
+    assert owner.member.leave().is_set()
+
+
+def test_a_member_that_never_began_is_closed_at_once(consumer: Scripted) -> None:
+    GroupMember(cast("Any", consumer), GroupTable(), Topics(subscribe=("t",)), earliest=True).close()
+    assert not consumer.calls
