@@ -6,8 +6,8 @@ COMPILED := $(VENV)/.compiled
 CYTHON_SOURCES := $(wildcard $(addprefix src/instride/,_net/compiled_pump.py _net/compiled_pump.pxd _wire/arrow_array.py _wire/arrow_array.pxd _wire/batch_reader.py _wire/record_index.py _wire/decoder.py))
 RESULTS := .test-results.xml
 JOBS := $(shell getconf _NPROCESSORS_ONLN)
-# One more than there are cores: tests at a real broker wait most of their time.
-TEST_JOBS := $(shell expr $(JOBS) + 1)
+# Two more than there are cores: tests at a real broker wait most of their time.
+TEST_JOBS := $(shell expr $(JOBS) + 2)
 FUZZ_SECONDS := 60
 ATTACK_SECONDS := 3600
 OTHER_SPARK := 4.2.1

@@ -3,6 +3,8 @@
 A failed compilation fails the build (no silent fall-back to the slow form).
 """
 
+import os
+
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
@@ -19,5 +21,6 @@ setup(
         [Extension(name, [f"src/{name.replace('.', '/')}.py"], extra_compile_args=["-O3"]) for name in COMPILED],
         build_dir="build",
         language_level="3",
-    )
+    ),
+    options={"build_ext": {"parallel": os.cpu_count()}},
 )

