@@ -1,44 +1,21 @@
-"""`OffsetLedger` with another thread between any two steps of a call: every interleaving of two calls, by a scheduler.
-
-The first call runs under a trace. At one of its steps, which is chosen by its number, the second call runs in a thread
-of its own, until it has ended or waits for the ledger's lock; then the first goes on. So nothing depends on chance or
-time.
-"""
+"""`OffsetLedger` with another thread between any two steps of a call: every interleaving of two calls."""
 
 from __future__ import annotations
 
-import sys
-import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from itertools import product
-from types import FrameType
+from functools import partial
+from itertools import count, product
 from typing import Any
 
 import pytest
 
 from instride.ledger import OffsetLedger
 from instride.records import ConsumerRecord, TopicPartition
+from interleaving import Interleaving
 
 PARTITIONS = (0, 1)
 HERE = ("/instride/ledger.py", "/instride/_run.py")
 Call = Callable[["Scene"], object]
-
-
-class Lock:
-    """A lock that tells when somebody has to wait for it."""
-
-    def __init__(self, told: Callable[[], None]) -> None:
-        self._lock = threading.RLock()
-        self._told = told
-
-    def __enter__(self) -> None:
-        if not self._lock.acquire(blocking=False):
-            self._told()
-            self._lock.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
 
 
 def record(partition: int, offset: int, epoch: int = 1) -> ConsumerRecord:
@@ -103,62 +80,20 @@ CALLS: dict[str, Call] = {
 }
 
 
-@dataclass(slots=True)
-class Scheduler:
-    """Runs `second` in another thread at step `at` of `first`. steps: how many the first had."""
-
-    scene: Scene
-    second: Call
-    at: int
-    steps: int = 0
-    answers: list[str] = field(default_factory=lambda: ["", ""])
-    turn: threading.Event = field(default_factory=threading.Event)
-    thread: threading.Thread | None = None
-
-    def run(self, first: Call) -> None:
-        self.scene.ledger._lock = Lock(self.turn.set)  # type: ignore[assignment]  # scripted
-        before = sys.gettrace()
-        sys.settrace(self._called)
-        try:
-            self.answers[0] = self.scene.answer(first)
-        finally:
-            sys.settrace(before)
-        if self.thread is not None:
-            self.thread.join()
-
-    def _called(self, frame: FrameType, _what: str, _argument: Any) -> Any:
-        if not frame.f_code.co_filename.endswith(HERE):
-            return None
-        frame.f_trace_lines, frame.f_trace_opcodes = False, True
-        return self._step
-
-    def _step(self, _frame: FrameType, what: str, _argument: Any) -> Any:
-        if what == "opcode":
-            if self.steps == self.at:
-                self.thread = threading.Thread(target=self._other, daemon=True)
-                self.thread.start()
-                self.turn.wait()
-            self.steps += 1
-        return self._step
-
-    def _other(self) -> None:
-        try:
-            self.answers[1] = self.scene.answer(self.second)
-        finally:
-            self.turn.set()
-
-
 def interleaved(first: Call, second: Call) -> Iterator[tuple[Any, ...]]:
     """What each interleaving of the two comes to: what they return or raise, and then the ledger."""
-    at = 0
-    while True:
-        scene = Scene()
-        scheduler = Scheduler(scene, second, at)
-        scheduler.run(first)
-        if scheduler.thread is None:
+    for at in count():
+        scene, answers = Scene(), ["", ""]
+
+        def answer(place: int, call: Call, scene: Scene = scene, answers: list[str] = answers) -> None:
+            answers[place] = scene.answer(call)
+
+        both = Interleaving(HERE, {at: partial(answer, 1, second)})
+        scene.ledger._lock = both.lock()  # type: ignore[assignment]  # scripted
+        both.run(partial(answer, 0, first))
+        if not both.called:
             return
-        yield (*scheduler.answers, *scene.end())
-        at += 1
+        yield (*answers, *scene.end())
 
 
 def in_a_row(first: Call, second: Call) -> tuple[Any, ...]:

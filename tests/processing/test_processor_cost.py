@@ -79,16 +79,17 @@ class Threads:
     def __init__(self, desk: Desk, handle: Callable[[Any], object], count: int) -> None:
         self.workers = ThreadWorkers(desk, handle, None, count, SyncLifespan())
         self.woken = 0
-        notify = self.workers._work.notify
+        wake_one = self.workers._wake_one
 
-        def counted(n: int = 1) -> None:
-            self.woken += n
-            notify(n)
+        def counted() -> None:
+            resting = len(self.workers._resting)
+            wake_one()
+            self.woken += resting - len(self.workers._resting)
 
-        self.workers._work.notify = counted  # type: ignore[method-assign]
+        self.workers._wake_one = counted  # type: ignore[method-assign]
 
     def until_idle(self, count: int) -> None:
-        until(lambda: self.workers._idle == count)
+        until(lambda: len(self.workers._resting) == count)
 
 
 def test_a_poll_wakes_one_thread_which_wakes_the_next_if_there_is_more() -> None:

@@ -10,6 +10,8 @@ Laws
    attempt has failed, also if it returns, but only when it ends, since until then its key is at work. Another thread
    takes its place meanwhile.
 4. An attempt that returned outputs has ended when these are acknowledged.
+5. No thread waits for the lock while another of these threads has it: it leaves its result to that one, and rests. For
+   a lock that is handed to a sleeper is a switch of threads for each record, as long as the work is short.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import inspect
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
@@ -87,6 +90,22 @@ def _produce_letter(produce: Produce | None, letter: DeadLetter) -> None:
             return
 
 
+class _Gate:
+    """Where one thread rests until another lets it go on."""
+
+    __slots__ = ("_lock",)
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lock.acquire()
+
+    def wait(self) -> None:
+        self._lock.acquire()
+
+    def open(self) -> None:
+        self._lock.release()
+
+
 class ThreadWorkers:
     """Plain functions, each call in one of so many threads.
 
@@ -113,21 +132,26 @@ class ThreadWorkers:
         self._handle = handle
         self._produce = produce
         self._concurrency = concurrency
-        self._work = threading.Condition(desk.lock)
         self._threads: list[threading.Thread] = []
-        self._idle = 0
-        self._waking = False
+        # Law 5. What ended, and None where a thread went to rest; dead letters to be written. Whether a thread of ours
+        # has the lock, and whether one waits for it: who has seen one of these true has its end looked at after that.
+        self._ended: deque[tuple[Job, BaseException | None] | None] = deque()
+        self._letters: deque[Job] = deque()
+        self._is_served = False
+        self._is_awaited = False
+        self._resting: list[_Gate] = []
+        self._is_waking = False
         self._closed = False
 
     def wake(self) -> None:
-        with self._work:
+        with self._desk.lock:
             engine = self._desk.engine
             for job in self._find_late():
                 _logger.warning("%s at offset %d: its time is out", job.lane.partition, job.offset)
             if not engine.has_next(self._desk.clock()):
                 return
             queued = engine.queued
-            for _ in range(min(queued - self._idle, self._concurrency + self._late - len(self._threads))):
+            for _ in range(min(queued - len(self._resting), self._concurrency + self._late - len(self._threads))):
                 name = f"instride-handler-{len(self._threads)}"
                 thread = threading.Thread(target=self._run, name=name, daemon=True)
                 thread.start()
@@ -135,10 +159,15 @@ class ThreadWorkers:
             self._wake_one()
 
     def _wake_one(self) -> None:
-        """Under the lock. Of those that wait, if none is on its way: that one wakes the next."""
-        if self._idle and not self._waking:
-            self._waking = True
-            self._work.notify()
+        """Under the lock. Of those that rest, if none is on its way: that one wakes the next."""
+        if self._resting and not self._is_waking:
+            self._is_waking = True
+            self._resting.pop().open()
+
+    def _wake_all(self) -> None:
+        """Under the lock."""
+        while self._resting:
+            self._resting.pop().open()
 
     def _find_late(self) -> list[Job]:
         """Under the lock. Whose time is out since the last look; the oldest is first."""
@@ -156,9 +185,9 @@ class ThreadWorkers:
 
     def close(self, patience: float = 0.0) -> None:
         """Threads without work end, within so many seconds; others when their handler does."""
-        with self._work:
+        with self._desk.lock:
             self._closed = True
-            self._work.notify_all()
+            self._wake_all()
             idle = [thread for thread in self._threads if thread not in self._busy]
         until = time.monotonic() + patience
         for thread in idle:
@@ -178,45 +207,136 @@ class ThreadWorkers:
             _logger.exception("the tear-down of a handler's thread failed")
 
     def _serve(self) -> None:
-        desk, work, me = self._desk, self._work, threading.current_thread()
-        task: Job | None = None
-        error: BaseException | None = None
-        verdict: Verdict | None
+        me, gate = threading.current_thread(), _Gate()
         while True:
-            verdict, attention, before = None, False, task
-            with work:
-                self._busy.discard(me)
-                if before is not None:
-                    verdict, attention = desk.end(before, self._in_time(before, error))
-                told = attention or verdict is not None  # then there is more to do before it may wait
-                writes = before is not None and before.writes_dead_letter
-                ends = not writes and self._is_one_too_many(me)
-                task = before if writes else None if ends else desk.next_task() if told else self._next()
-                if task is not None:
-                    self._busy.add(me)
-                    if self._idle and not self._waking and desk.engine.has_next(desk.clock()):
-                        self._wake_one()
-                    if self._timeout is not None and not task.writes_dead_letter:
-                        self._timed[task] = desk.clock() + self._timeout
-            if verdict is not None and before is not None:
-                desk.note(before, verdict)
-            if attention:
-                desk.attention()
-            if task is None:
-                if ends or not told:
-                    return
-            elif isinstance(task, Task) and task.writes_dead_letter:
-                write_letter(self._desk, self._produce, task)
-                task = None
+            job, stays = self._next(me, gate)
+            if not stays:
+                return
+            if job is None:
+                self._rest(gate)
+            elif isinstance(job, Task) and job.writes_dead_letter:
+                write_letter(self._desk, self._produce, job)
             else:
-                error = self._error_of(task)
+                self._ended.append((job, self._error_of(job)))
+
+    def _rest(self, gate: _Gate) -> None:
+        gate.wait()
+        self._is_waking = False
+
+    def _next(self, me: threading.Thread, gate: _Gate) -> tuple[Job | None, bool]:
+        """What this thread is to do now; None: it is to rest, and is listed. And whether it stays a thread of ours."""
+        self._busy.discard(me)
+        if not self._enters(gate):
+            return None, True
+        job, stays = None, False
+        try:
+            told = self._settle()
+            stays = bool(self._letters) or not self._is_one_too_many(me)
+            if stays:
+                job = self._take(me)
+                stays = job is not None or not self._closed
+                if stays and job is None:
+                    self._resting.append(gate)
+        finally:
+            self._leave()
+        self._tell(*told)
+        while self._ended and self._looks_again():
+            pass
+        return job, stays
+
+    def _enters(self, gate: _Gate) -> bool:
+        """Take the lock. False: another thread of ours has it, and looks at what this one leaves: it is listed."""
+        if self._desk.lock.acquire(blocking=False):
+            self._is_served = True
+            return True
+        self._resting.append(gate)
+        self._ended.append(None)
+        if self._is_served or self._is_awaited:
+            return False
+        self._wait_for_lock()
+        if gate in self._resting:
+            self._resting.remove(gate)
+        else:
+            self._rest(gate)  # it was woken meanwhile
+        return True
+
+    def _wait_for_lock(self) -> None:
+        self._is_awaited = True
+        self._desk.lock.acquire()
+        self._is_served = True
+        self._is_awaited = False
+
+    def _leave(self) -> None:
+        self._is_served = False
+        self._desk.lock.release()
+
+    def _looks_again(self) -> bool:
+        """Others left something while this thread had the lock. False: another one is there to look."""
+        if self._desk.lock.acquire(blocking=False):
+            self._is_served = True
+        elif self._is_served or self._is_awaited:
+            return False
+        else:
+            self._wait_for_lock()
+        try:
+            told = self._settle()
+            self._wake_for_more()
+        finally:
+            self._leave()
+        self._tell(*told)
+        return True
+
+    def _settle(self) -> tuple[list[tuple[Job, Verdict]], bool]:
+        """Under the lock. What became of all that has ended, as far as it is told; whether the loop is to be woken."""
+        verdicts: list[tuple[Job, Verdict]] = []
+        wakes, desk = False, self._desk
+        while self._ended:
+            ended = self._ended.popleft()
+            if ended is None:
+                continue
+            job, error = ended
+            verdict, attention = desk.end(job, self._in_time(job, error))
+            wakes |= attention
+            if verdict is not None:
+                verdicts.append((job, verdict))
+            if job.writes_dead_letter:
+                self._letters.append(job)
+        return verdicts, wakes
+
+    def _tell(self, verdicts: list[tuple[Job, Verdict]], wakes_loop: bool, /) -> None:  # noqa: FBT001 - of `_settle`
+        """Without the lock."""
+        for job, verdict in verdicts:
+            self._desk.note(job, verdict)
+        if wakes_loop:
+            self._desk.attention()
+
+    def _take(self, me: threading.Thread) -> Job | None:
+        """Under the lock."""
+        job = self._letters.popleft() if self._letters else self._desk.next_task()
+        if job is None:
+            return None
+        self._busy.add(me)
+        self._wake_for_more()
+        if self._timeout is not None and not job.writes_dead_letter:
+            self._timed[job] = self._desk.clock() + self._timeout
+        return job
+
+    def _wake_for_more(self) -> None:
+        """Under the lock."""
+        if self._closed:
+            self._wake_all()
+        elif self._resting and not self._is_waking and (self._letters or self._has_next()):
+            self._wake_one()
+
+    def _has_next(self) -> bool:
+        return self._desk.engine.has_next(self._desk.clock())
 
     def _is_one_too_many(self, me: threading.Thread) -> bool:
         """Under the lock. It took the place of one that was late, and is back: then it is no thread of ours."""
         if len(self._threads) <= self._concurrency + self._late:
             return False
         self._threads.remove(me)
-        self._work.notify()
+        self._wake_for_more()
         return True
 
     def _in_time(self, job: Job, error: BaseException | None) -> BaseException | None:
@@ -228,17 +348,6 @@ class ThreadWorkers:
         late = TimeoutError(f"the attempt took longer than {self._timeout:g} s")
         late.__cause__ = error
         return late
-
-    def _next(self) -> Job | None:
-        """Waits for one; None when this is closed."""
-        while (task := self._desk.next_task()) is None:
-            if self._closed:
-                return None
-            self._idle += 1
-            self._work.wait()
-            self._idle -= 1
-            self._waking = False
-        return task
 
     def _error_of(self, task: Job) -> BaseException | None:
         try:
