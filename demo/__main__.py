@@ -50,10 +50,15 @@ class Contender(NamedTuple):
     written: Callable[[Path], list[Path]]
 
 
+def _parquet_files(folder: Path) -> list[Path]:
+    """One that is being written has a name that starts with a dot."""
+    return [*folder.glob("[!.]*.parquet")]
+
+
 CONTENDERS: Final = {
     OURS: Contender("instride", slow_partition=6, written=read_files),
-    # One that is being written has a name that starts with a dot.
-    "confluent": Contender("confluent-kafka", slow_partition=3, written=lambda folder: [*folder.glob("[!.]*.parquet")]),
+    "confluent": Contender("confluent-kafka, waiting", slow_partition=3, written=_parquet_files),
+    "letting_go": Contender("confluent-kafka, letting go", slow_partition=3, written=_parquet_files),
 }
 """By kind, in the order in which they stand side by side."""
 

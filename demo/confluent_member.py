@@ -134,18 +134,22 @@ class ConfluentMember:
 
     def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         moving = [self._lanes[each.partition] for each in partitions if each.partition in self._lanes]
-        self._history.add(self._app, Note.REVOKE_WAITS, [lane.partition.partition for lane in moving])
         for lane in moving:
             if lane.arrived:
                 self._recorded.not_begun(lane.partition, lane.arrived[0][0])
             lane.arrived = []
-        while jobs := [lane.job for lane in moving if lane.job is not None]:
-            wait(jobs, timeout=LOOK_SECONDS)
-            self._advance()
+        self._before_release(moving)
         consumer.incremental_unassign(partitions)
         for lane in moving:
             del self._lanes[lane.partition.partition]
         self._record()
+
+    def _before_release(self, moving: list[Lane]) -> None:
+        """Law 3."""
+        self._history.add(self._app, Note.REVOKE_WAITS, [lane.partition.partition for lane in moving])
+        while jobs := [lane.job for lane in moving if lane.job is not None]:
+            wait(jobs, timeout=LOOK_SECONDS)
+            self._advance()
 
     def _lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         gone = [lane for each in partitions if (lane := self._lanes.pop(each.partition, None)) is not None]

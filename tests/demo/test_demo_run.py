@@ -109,6 +109,19 @@ def test_the_scenario_with_confluents_consumer_has_every_flight_once_and_the_wai
 
 
 @pytest.mark.kafka
+@pytest.mark.slow
+def test_who_lets_go_of_what_is_at_work_writes_flights_twice_and_none_too_few(tmp_path: Path) -> None:
+    with demo(tmp_path, "--only", "letting_go") as process:
+        text, _ = process.communicate(timeout=150)
+        assert process.returncode == 1, text  # it alone is judged
+    assert re.search(r"missing +│ none", text), text
+    assert re.search(r"duplicated +│ [\d,]+ \(rows", text), text
+    events = [each.event for each in read_histories(history_files(tmp_path / "out" / "letting_go"))]
+    assert {each.number for each in check(events)} == {"S1"}
+    assert not [each for each in History(events).handovers if each.delay >= 1.0]
+
+
+@pytest.mark.kafka
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(600)
