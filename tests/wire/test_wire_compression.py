@@ -172,7 +172,7 @@ def test_a_large_window_of_zstd_counts(data: bytes, *, fits: bool) -> None:
     if fits:
         assert set(_one("zstd", data, limit)) == {ord("a")}
     else:
-        with pytest.raises(CompressionError, match="max_decompressed_bytes"):
+        with pytest.raises(CompressionError, match=r"over [0-9]+ bytes beside its decoder's large window"):
             _one("zstd", data, limit)
 
 

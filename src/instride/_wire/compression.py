@@ -88,9 +88,7 @@ class Sections:
         while not self._fits(codec, data, room):
             if room >= limit:
                 beside = " beside its decoder's large window" if window > _USUAL_WINDOW else ""
-                raise TooLargeError(
-                    f"a {CODECS[codec]} batch holds over {limit} bytes{beside} (max_decompressed_bytes)"
-                )
+                raise TooLargeError(f"a {CODECS[codec]} batch holds over {limit} bytes{beside}")
             # By half of what is there at least: so few batches are tried twice.
             room = min(limit, max(2 * room, len(self._buffer) // 2, _SMALLEST_STEP))
             if room > _LARGE_BYTES:

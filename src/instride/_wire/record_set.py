@@ -279,9 +279,10 @@ class RecordSet:
                 check_count(batch, LARGEST_BASE, self._most_bytes)
                 start, end = sections.append(batch.codec, self._data[batch.start : batch.end], limit)
                 check_count(batch, end - start, self._most_bytes)
-            except TooLargeError:
+            except TooLargeError as error:
                 if not batches and allowed >= full:
-                    raise
+                    taken = f"the index of {counted(batch.count, 'record')} takes {batch.count * INDEX_BYTES} of them"
+                    raise TooLargeError(f"{error}: max_decompressed_bytes is {self._most_bytes}, and {taken}") from None
                 self._least_room = 0 if batches else min(2 * most, self._most_bytes)
                 break
             except (CompressionError, BatchError):
