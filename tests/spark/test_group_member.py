@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import queue
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, cast
 
 import pytest
+from member_help import PATIENCE, Scripted, done, records
 
-from instride.commits import CommitResult
 from instride.errors import (
     CommitFailedError,
     CommitOvertakenError,
@@ -20,127 +18,14 @@ from instride.errors import (
     WakeupError,
 )
 from instride.errors.broker import GroupAuthorizationFailedError
-from instride.records import GroupMetadata, OffsetAndMetadata, OffsetRange, TopicPartition
+from instride.records import OffsetRange, TopicPartition
 from instride.spark._data_source.group_member import GroupMember
 from instride.spark._data_source.group_table import GroupTable
 from instride.spark._data_source.offsets import BatchPlan
 from instride.spark._data_source.options import Topics
 
-PATIENCE = 20.0
 P0, P1 = (TopicPartition("t", number) for number in range(2))
 NOTHING = BatchPlan()
-Turn = Callable[[], Iterable[OffsetRange]]
-Commit = tuple[dict[TopicPartition, int], Future[CommitResult]]
-
-
-class Info:
-    topic_id = "id"
-
-
-class Scripted:
-    """The consumer. Each poll waits for a turn of the script; the turn is over when the next poll begins."""
-
-    def __init__(self) -> None:
-        self.calls: list[tuple[Any, ...]] = []
-        self.commits: list[Commit] = []
-        self.group_has: dict[TopicPartition, int] = {}
-        self.raises: dict[str, list[BaseException]] = {}
-        self.requested: set[TopicPartition] = set()
-        self.expired: set[TopicPartition] = set()
-        self.delayed: list[set[TopicPartition]] = []
-        self.listener: Any = None
-        self._turns: queue.Queue[tuple[Turn, threading.Event]] = queue.Queue()
-        self._over = threading.Event()
-
-    # -- for the test
-
-    def turn(self, play: Turn = list) -> None:
-        """One poll that does this, and all that the member does after it."""
-        assert self.then(play).wait(PATIENCE)
-
-    def then(self, play: Turn) -> threading.Event:
-        """A poll that does this is next. The event: that poll, and what the member does after it, is over."""
-        over = threading.Event()
-        self._turns.put((play, over))
-        return over
-
-    def calls_of(self, name: str) -> list[tuple[Any, ...]]:
-        return [call for call in self.calls if call[0] == name]
-
-    # -- for the member
-
-    def poll(self, *, timeout: float) -> Iterable[OffsetRange]:
-        assert 0 < timeout <= 1, "a wait that is short: the group's other requests come between"
-        self._over.set()
-        play, self._over = self._turns.get(timeout=PATIENCE)
-        return play()
-
-    def wakeup(self) -> None:
-        self.then(_woken)
-
-    def close(self, *, timeout: float) -> None:
-        self.calls.append(("close", timeout))
-        self._raise("close")
-        self._over.set()
-
-    def subscribe(self, topics: Sequence[str] = (), *, listener: Any, pattern: str | None = None) -> None:
-        self.calls.append(("subscribe", pattern or tuple(topics)))
-        self.listener = listener
-
-    def pause(self, partitions: Sequence[TopicPartition]) -> None:
-        self.calls.append(("pause", *partitions))
-
-    def resume(self, partition: TopicPartition) -> None:
-        self.calls.append(("resume", partition))
-
-    def seek(self, partition: TopicPartition, position: int) -> None:
-        self.calls.append(("seek", partition, position))
-
-    def committed(self, partitions: Sequence[TopicPartition], *, timeout: float) -> dict[TopicPartition, Any]:
-        del timeout
-        self._raise("committed")
-        has = self.group_has
-        return {each: OffsetAndMetadata(offset=has[each]) if each in has else None for each in partitions}
-
-    def beginning_offsets(self, partitions: Sequence[TopicPartition], *, timeout: float) -> dict[TopicPartition, int]:
-        del timeout
-        return dict.fromkeys(partitions, 3)
-
-    def end_offsets(self, partitions: Sequence[TopicPartition], *, timeout: float) -> dict[TopicPartition, int]:
-        del timeout
-        return dict.fromkeys(partitions, 9)
-
-    def partitions_for(self, topic: str, *, timeout: float) -> list[Info]:
-        del topic, timeout
-        return [Info()]
-
-    def group_metadata(self) -> GroupMetadata:
-        return GroupMetadata("g", 1 if self.calls_of("pause") else -1)
-
-    def to_be_revoked_partitions(self) -> frozenset[TopicPartition]:
-        return frozenset(self.requested - self.expired)
-
-    def revoke_deadline(self, partition: TopicPartition) -> float | None:
-        return 1.0 if partition in self.requested else None
-
-    def delay_revoke(self, partitions: Iterable[TopicPartition], *, reason: str) -> bool:
-        assert reason
-        self.delayed.append(set(partitions))
-        return True
-
-    def commit_async(self, offsets: dict[TopicPartition, OffsetAndMetadata]) -> Future[CommitResult]:
-        self._raise("commit_async")
-        future: Future[CommitResult] = Future()
-        self.commits.append(({each: at.offset for each, at in offsets.items()}, future))
-        return future
-
-    def _raise(self, name: str) -> None:
-        if self.raises.get(name):
-            raise self.raises[name].pop(0)
-
-
-def _woken() -> Iterable[OffsetRange]:
-    raise WakeupError("woken")
 
 
 class Group:
@@ -210,20 +95,6 @@ def owner(group: Group) -> Group:
     group.assigned(P0, P1)
     group.turn(records(P0, 0, 10), records(P1, 0, 10))
     return group
-
-
-def records(partition: TopicPartition, start: int, end: int) -> OffsetRange:
-    return OffsetRange(
-        topic=partition.topic, partition=partition.partition, start=start, end=end, epoch=1, seek_number=0
-    )
-
-
-def done(commit: Commit, **refused: KafkaError) -> None:
-    """refused: by the name of the partition, "p0" or "p1"."""
-    offsets, future = commit
-    why = {TopicPartition("t", int(name[1])): error for name, error in refused.items()}
-    have = {each: OffsetAndMetadata(offset=at) for each, at in offsets.items() if each not in why}
-    future.set_result(CommitResult(committed=have, not_committed=why))
 
 
 # -- where a partition begins

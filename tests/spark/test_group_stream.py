@@ -1,0 +1,506 @@
+"""The reader of a query in group mode: what Spark asks it, with a scripted consumer in its group, and no Spark."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+from member_help import PATIENCE, Scripted, done, records
+from pyspark import TaskContext
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
+
+from instride.errors import ConfigError, IllegalStateError, KafkaTimeoutError, OffsetsGoneError
+from instride.errors.broker import GroupAuthorizationFailedError
+from instride.records import OffsetRange, TopicPartition
+from instride.spark._data_source import group_stream
+from instride.spark._data_source.admission import Sample
+from instride.spark._data_source.group_stream import GroupStreamReader
+from instride.spark._data_source.offsets import BatchPlan, GroupMark, Span
+from instride.spark._data_source.options import parse_options
+from instride.spark._data_source.reading import RangesPartition
+
+P0, P1 = (TopicPartition("t", number) for number in range(2))
+OPTIONS = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "t", "consumerGroup": "billing"}
+Offset = dict[str, Any]
+
+
+class Cluster:
+    """What the driver asks the brokers."""
+
+    def __init__(self) -> None:
+        self.ends: dict[TopicPartition, int] = {}
+        self.sampled: list[tuple[str, dict[TopicPartition, Span]]] = []
+        self.closed = False
+
+    def partitions(self, _topics: object) -> list[TopicPartition]:
+        return [*self.ends]
+
+    def latest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return {each: self.ends[each] for each in partitions}
+
+    def sample(self, spans: Mapping[TopicPartition, Span]) -> dict[TopicPartition, Sample]:
+        self.sampled.append((threading.current_thread().name, dict(spans)))
+        return {each: Sample(start=s.start, first=s.start, end=s.end, nbytes=100 * 10) for each, s in spans.items()}
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Query:
+    """A query's source. Its consumer has what the group has of both partitions: nothing is committed at first."""
+
+    def __init__(self, **options: str) -> None:
+        self.reader = GroupStreamReader(parse_options(OPTIONS | options, "stream"))
+        self.cluster = Cluster()
+        self.reader._cluster = self.cluster  # type: ignore[assignment]  # scripted
+        self.consumer = Scripted()
+        self.consumer.group_has = {P0: 0, P1: 0}
+        self.settings: dict[str, Any] = {}
+
+    def built(self, **settings: Any) -> Scripted:
+        self.settings = settings
+        return self.consumer
+
+    @property
+    def start(self) -> Offset:
+        return self.reader.initialOffset()
+
+    def latest(self, start: Offset, limit: ReadLimit | None = None) -> Offset:
+        return self.reader.latestOffset(start, limit or ReadAllAvailable())
+
+    def begins(self) -> Offset:
+        """The first batch, which has nothing; then it owns both partitions."""
+        first = self.latest(self.start)
+        self.consumer.turn(self.assigns(P0, P1))
+        return first
+
+    def assigns(self, *partitions: TopicPartition) -> Callable[[], Iterable[OffsetRange]]:
+        def play() -> Iterable[OffsetRange]:
+            self.consumer.listener.on_partitions_assigned(partitions)
+            return ()
+
+        return play
+
+    def is_asked(self) -> bool:
+        """A question waits for the member."""
+        member = self.reader._member
+        return member is not None and bool(member._questions)
+
+    def waits_for_a_question(self) -> Iterable[OffsetRange]:
+        assert self.consumer.woken.wait(PATIENCE)
+        return ()
+
+    def offers(self, *ranges: OffsetRange) -> None:
+        self.consumer.turn(lambda: ranges)
+
+
+class Asked:
+    """A question of Spark's that waits for what the test has happen."""
+
+    def __init__(self, question: Callable[[], Offset]) -> None:
+        self._answer: Future[Offset] = Future()
+        self._thread = threading.Thread(target=self._ask, args=(question,), daemon=True)
+        self._thread.start()
+
+    def _ask(self, question: Callable[[], Offset]) -> None:
+        try:
+            self._answer.set_result(question())
+        except Exception as error:  # raised where it is awaited
+            self._answer.set_exception(error)
+
+    def while_it_waits(self, query: Query, *, until: Callable[[], bool]) -> None:
+        """The member polls until then."""
+        while not until():
+            query.consumer.turn()
+        query.consumer.turn()
+        assert query.is_asked(), "it has been answered, or its time is over"
+
+    def answer(self) -> Offset:
+        return self._answer.result(PATIENCE)
+
+
+@pytest.fixture(autouse=True)
+def handlers(monkeypatch: pytest.MonkeyPatch) -> dict[int, Any]:
+    """The handlers of signals that were set."""
+    found: dict[int, Any] = {}
+    monkeypatch.setattr(signal, "signal", found.__setitem__)
+    return found
+
+
+@pytest.fixture
+def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Query]]:
+    made: list[Query] = []
+
+    def one(**options: str) -> Query:
+        query = Query(**options)
+        monkeypatch.setattr(group_stream, "RangeConsumer", query.built)
+        made.append(query)
+        return query
+
+    monkeypatch.setattr(group_stream, "_WAIT", PATIENCE)
+    yield one
+    for query in made:
+        query.reader.stop()
+
+
+@pytest.fixture
+def query(make: Callable[..., Query]) -> Query:
+    return make()
+
+
+@pytest.fixture
+def no_wait(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """From when it is called, a stream's next batch comes at once or not."""
+    return lambda: monkeypatch.setattr(group_stream, "_WAIT", 0.0)
+
+
+@pytest.fixture
+def nobody_waits(no_wait: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """From when it is called, what does not come at once does not come."""
+
+    def patch() -> None:
+        no_wait()
+        monkeypatch.setattr(group_stream, "_JOIN", 0.0)
+
+    return patch
+
+
+def plan(offset: Offset) -> BatchPlan:
+    return BatchPlan.from_json(offset)
+
+
+def marked(spans: Mapping[TopicPartition, Span], topic_id: str = "id", **mark: str) -> Offset:
+    """The end of a batch of an earlier run."""
+    known = {"group": "billing", "subscribed": "t", "run": "0" * 16} | mark
+    return BatchPlan(spans, {"t": topic_id}, GroupMark(**known)).to_json()
+
+
+# -- a query begins
+
+
+@pytest.mark.parametrize(("given", "reset"), [({}, "latest"), ({"startingOffsets": "earliest"}, "earliest")])
+def test_it_joins_its_group_with_the_first_question(
+    make: Callable[..., Query], given: dict[str, str], reset: str
+) -> None:
+    query = make(**given)
+    assert query.settings == {}
+    query.latest(query.start)
+    assert query.settings["group_id"] == "billing"
+    assert query.settings["auto_offset_reset"] == reset
+    assert query.settings["bootstrap_servers"] == "localhost:9092"
+    assert query.consumer.calls_of("subscribe") == [("subscribe", ("t",))]
+
+
+def test_the_first_batch_is_planned_at_once_and_names_the_run(query: Query, no_wait: Callable[[], None]) -> None:
+    no_wait()
+    first = plan(query.latest(query.start))
+    assert (first.spans, first.mark and (first.mark.group, first.mark.subscribed)) == ({}, ("billing", "t"))
+    assert first.mark is not None
+    assert query.reader._door is not None
+    assert first.mark.run in query.reader._door._path.name, "by it stop() finds this process"
+
+
+def test_a_runs_first_batch_waits_until_the_start_is_committed(query: Query, no_wait: Callable[[], None]) -> None:
+    no_wait()
+    query.consumer.group_has = {}
+    query.consumer.then(query.assigns(P0))
+    asked = Asked(lambda: query.latest(query.start))
+    asked.while_it_waits(query, until=lambda: bool(query.consumer.commits))
+    confirm(query)
+    assert plan(asked.answer()).mark is not None
+
+
+def test_a_pattern_is_what_the_checkpoint_says_is_subscribed(make: Callable[..., Query]) -> None:
+    query = make()
+    options = {name: value for name, value in OPTIONS.items() if name != "subscribe"}
+    query.reader._mark = GroupStreamReader(parse_options(options | {"subscribePattern": "t.*"}, "stream"))._mark
+    first = plan(query.latest(query.start))
+    assert first.mark is not None
+    assert first.mark.subscribed == "pattern t.*"
+
+
+# -- batch after batch
+
+
+def test_what_its_partitions_have_is_the_next_batch_and_what_came_later_the_next(query: Query) -> None:
+    first = query.begins()
+    query.offers(records(P0, 0, 5))
+    second = query.latest(first)
+    assert plan(second).spans == {P0: Span(0, 5)}
+    assert plan(second).mark == plan(first).mark
+    assert query.latest(first) == second, "asked twice it says the same"
+    query.offers(records(P1, 0, 3))
+    assert query.latest(first) == second
+    third = Asked(lambda: query.latest(second))
+    third.while_it_waits(query, until=lambda: bool(query.consumer.commits))
+    assert query.consumer.commits[0][0] == {P0: 5}, "the group hears of what was confirmed before anything is planned"
+    confirm(query)
+    assert plan(third.answer()).spans == {P1: Span(0, 3)}
+
+
+def confirm(query: Query) -> None:
+    """The broker takes what was committed."""
+    done(query.consumer.commits[-1])
+    query.consumer.turn()
+
+
+def test_a_limit_of_rows_bounds_a_batch(query: Query) -> None:
+    first = query.begins()
+    query.offers(records(P0, 0, 5), records(P1, 0, 5))
+    assert plan(query.latest(first, ReadMaxRows(4))).records == 4
+
+
+def test_a_limit_of_bytes_is_weighed_on_sparks_thread(make: Callable[..., Query]) -> None:
+    query = make(maxBytesPerTrigger="500")
+    first = query.begins()
+    query.offers(records(P0, 0, 10))
+    second = plan(query.latest(first, query.reader.getDefaultReadLimit()))
+    assert query.cluster.sampled[-1] == ("MainThread", {P0: Span(0, 10)})
+    assert second.spans == {P0: Span(0, 5)}, "a record weighs 100 bytes"
+
+
+def test_nothing_new_is_told_as_the_start(query: Query, nobody_waits: Callable[[], None]) -> None:
+    first = query.begins()
+    nobody_waits()
+    assert query.latest(first) == first
+    assert query.reader.partitions(first, first) == []
+
+
+def test_a_batch_is_read_from_where_it_was_planned(query: Query) -> None:
+    first = query.begins()
+    query.offers(records(P0, 0, 5))
+    second = query.latest(first)
+    query.reader.commit(first)
+    (partition,) = query.reader.partitions(first, second)
+    assert isinstance(partition, RangesPartition)
+    ((read,),) = [partition.ranges]
+    assert (read.partition, read.start, read.end, read.topic_id) == (0, 0, 5, "id")
+
+
+# -- a restart
+
+
+def test_the_batch_in_flight_is_read_from_where_the_group_is(query: Query) -> None:
+    query.consumer.group_has = {P0: 3}
+    query.consumer.then(query.waits_for_a_question)
+    query.consumer.then(query.assigns(P0))
+    (partition,) = query.reader.partitions(marked({}), marked({P0: Span(0, 5), P1: Span(0, 9)}))
+    assert isinstance(partition, RangesPartition)
+    assert [(each.partition, each.start, each.end) for each in partition.ranges] == [(0, 3, 5)], (
+        "what lies before that some member has confirmed; partition 1 its owner reads"
+    )
+
+
+def test_a_group_that_assigns_nothing_is_named(query: Query, nobody_waits: Callable[[], None]) -> None:
+    nobody_waits()
+    with pytest.raises(KafkaTimeoutError, match="'billing' assigned nothing"):
+        query.reader.partitions(marked({}), marked({P0: Span(0, 5)}))
+
+
+def test_after_a_restart_a_batch_is_planned_at_once_though_there_is_nothing_new(
+    query: Query, no_wait: Callable[[], None]
+) -> None:
+    no_wait()
+    start = marked({P0: Span(0, 5)})
+    first = plan(query.latest(start))
+    assert first.mark is not None
+    assert (first.spans, first.mark.run != "0" * 16) == ({}, True), "its end offset names the new run"
+
+
+# -- what is refused
+
+
+@pytest.mark.parametrize(
+    ("start", "said"),
+    [
+        (BatchPlan({P0: Span(0, 5)}, {"t": "id"}).to_json(), "a query without consumerGroup"),
+        (marked({}, group="other"), "of the group 'other', and consumerGroup is 'billing'"),
+        (marked({}, subscribed="u"), "reads u, and this one reads t"),
+    ],
+)
+def test_the_checkpoint_of_another_query_is_refused(query: Query, start: Offset, said: str) -> None:
+    for ask in (lambda: query.latest(start), lambda: query.reader.partitions(query.start, start)):
+        with pytest.raises(ConfigError, match=said):
+            ask()
+    assert query.settings == {}, "it has not joined"
+
+
+def test_a_topic_that_was_made_again_is_data_loss(query: Query) -> None:
+    query.consumer.then(query.assigns(P0))
+    with pytest.raises(OffsetsGoneError, match=r"t was deleted and made again \(its id was old, and is id\)"):
+        query.latest(marked({P0: Span(0, 5)}, "old"))
+
+
+def test_asynchronous_progress_tracking_is_refused(query: Query) -> None:
+    first = query.begins()
+    query.offers(records(P0, 0, 5))
+    second = query.latest(first)
+    with pytest.raises(ConfigError, match="asyncProgressTrackingEnabled"):
+        query.reader.partitions(first, second)
+    query.reader.commit(first)
+    assert query.reader.partitions(first, second)
+
+
+@pytest.mark.parametrize(
+    ("adaptive", "options", "refused"),
+    [("false", {}, True), ("true", {}, False), ("false", {"statelessQuery": "true"}, False)],
+)
+def test_a_task_of_a_stateful_query_is_refused_before_its_first_record(
+    make: Callable[..., Query],
+    monkeypatch: pytest.MonkeyPatch,
+    adaptive: str,
+    options: dict[str, str],
+    *,
+    refused: bool,
+) -> None:
+    class Task:
+        def getLocalProperty(self, name: str) -> str | None:
+            return adaptive if name == "spark.sql.adaptive.enabled" else None
+
+    class Reader:
+        def read(self, partition: object) -> Iterator[object]:
+            return iter(["a batch"])
+
+    query = make(**options)
+    query.reader._task = Reader()  # type: ignore[assignment]  # scripted
+    monkeypatch.setattr(TaskContext, "get", Task)
+    if refused:
+        with pytest.raises(ConfigError, match="a stateful query does not go with consumerGroup"):
+            query.reader.read(RangesPartition(()))
+    else:
+        assert [*query.reader.read(RangesPartition(()))] == ["a batch"]
+
+
+def test_what_ended_the_member_is_raised_by_the_next_question(query: Query) -> None:
+    first = query.begins()
+
+    def fails() -> Iterable[OffsetRange]:
+        raise GroupAuthorizationFailedError("no")
+
+    query.consumer.then(fails)
+    for _ in range(2):
+        with pytest.raises(GroupAuthorizationFailedError):
+            query.latest(first)
+
+
+# -- available now
+
+
+def test_available_now_is_read_up_to_what_was_there(query: Query) -> None:
+    query.cluster.ends = {P0: 5, P1: 0}
+    query.consumer.then(query.assigns(P0, P1))
+    query.reader.prepareForTriggerAvailableNow()
+    query.offers(records(P0, 0, 9), records(P1, 0, 4))
+    first = query.latest(query.start)
+    assert plan(first).spans == {P0: Span(0, 5)}, "what came later is the next run's"
+    last = Asked(lambda: query.latest(first))
+    last.while_it_waits(query, until=lambda: bool(query.consumer.commits))  # of its end the group hears first
+    confirm(query)
+    assert last.answer() == first, "it is over"
+
+
+@pytest.fixture
+def unread(query: Query) -> Offset:
+    """Available-now: what is to be read of partition 0 was not offered yet."""
+    query.cluster.ends = {P0: 5}
+    query.consumer.then(query.assigns(P0))
+    query.reader.prepareForTriggerAvailableNow()
+    first = query.latest(query.start)
+    assert plan(first).spans == {}
+    return first
+
+
+def test_available_now_waits_for_what_is_assigned_and_not_offered_yet(query: Query, unread: Offset) -> None:
+    asked = Asked(lambda: query.latest(unread))
+    asked.while_it_waits(query, until=query.is_asked)
+    query.offers(records(P0, 0, 5))
+    assert plan(asked.answer()).spans == {P0: Span(0, 5)}
+
+
+def test_what_available_now_cannot_read_is_an_error_in_time(
+    query: Query, unread: Offset, nobody_waits: Callable[[], None]
+) -> None:
+    nobody_waits()
+    with pytest.raises(KafkaTimeoutError, match="what the group assigned could not be read"):
+        query.latest(unread)
+
+
+# -- the end
+
+
+def test_a_source_that_was_asked_to_leave_plans_nothing_more(query: Query, no_wait: Callable[[], None]) -> None:
+    first = query.begins()
+    query.offers(records(P0, 0, 5))
+    second = query.latest(first)
+    assert query.reader._member is not None
+    left = query.reader._member.leave()
+    query.offers(records(P1, 0, 5))
+    asked = Asked(lambda: query.latest(second))
+    asked.while_it_waits(query, until=lambda: bool(query.consumer.commits))
+    no_wait()
+    done(query.consumer.commits[-1])
+    assert left.wait(PATIENCE)
+    assert asked.answer() == second
+    assert query.latest(second) == second, "also when it has left"
+
+
+def test_what_comes_with_the_request_to_leave_is_in_no_batch(query: Query, no_wait: Callable[[], None]) -> None:
+    first = query.begins()
+    member = query.reader._member
+    assert member is not None
+    asked = Asked(lambda: query.latest(first))
+    asked.while_it_waits(query, until=query.is_asked)
+    no_wait()
+    left: list[threading.Event] = []
+
+    def leaves() -> Iterable[OffsetRange]:
+        left.append(member.leave())
+        return [records(P0, 0, 5)]
+
+    query.consumer.then(leaves)
+    assert asked.answer() == first
+    assert left[0].wait(PATIENCE)
+
+
+def test_a_member_that_has_gone_unasked_is_an_error(query: Query, no_wait: Callable[[], None]) -> None:
+    first = query.begins()
+    no_wait()
+    assert query.reader._member is not None
+    query.reader._member.close()
+    with pytest.raises(IllegalStateError, match="has left its group"):
+        query.latest(first)
+
+
+def test_a_stop_leaves_the_group_and_nothing_behind(query: Query) -> None:
+    query.begins()
+    assert query.reader._door is not None
+    path = query.reader._door._path
+    assert path.is_socket()
+    query.reader.stop()
+    assert not path.exists()
+    assert query.consumer.calls_of("close")
+    assert query.cluster.closed
+
+
+def test_a_source_that_was_never_asked_is_stopped(query: Query) -> None:
+    query.reader.stop()
+    assert (query.settings, query.cluster.closed) == ({}, True)
+
+
+def test_sigterm_ends_the_process_through_its_clean_up(query: Query, handlers: dict[int, Any]) -> None:
+    query.latest(query.start)
+    with pytest.raises(SystemExit) as exit_:
+        handlers[signal.SIGTERM](signal.SIGTERM, None)
+    assert exit_.value.code == 128 + signal.SIGTERM
+
+
+def test_beside_the_main_thread_no_signal_is_touched(query: Query, handlers: dict[int, Any]) -> None:
+    asked = threading.Thread(target=lambda: query.latest(query.start))
+    asked.start()
+    asked.join(PATIENCE)
+    assert query.settings
+    assert handlers == {}
