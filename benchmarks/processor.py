@@ -3,9 +3,11 @@
     python -m benchmarks processor [--records N] [--concurrency N]
 
 10,000 keys in 12 partitions, order by key, one member. The rate is that of the middle 80 % of the records, so that
-joining and the last stragglers do not count; ideal is concurrency / 5 ms. "confluent-kafka, thread pool" is a loop that
-submits what it consumes to a pool, waits when that is full, and commits when all is finished: in no order of keys. The
-own cost is measured without a broker: records go in, a handler that does nothing is called, commits are answered.
+joining and the last stragglers do not count; ideal is concurrency / 5 ms. "threads alone" and "asyncio alone" are the
+same handlers with nothing around them: what the operating system's and the event loop's clocks leave of the ideal,
+since asyncio rounds each sleep up to whole milliseconds. "confluent-kafka, thread pool" is a loop that submits what
+it consumes to a pool, waits when that is full, and commits when all is finished: in no order of keys. The own cost is
+measured without a broker: records go in, a handler that does nothing is called, commits are answered.
 """
 
 from __future__ import annotations
@@ -27,6 +29,9 @@ from instride._processing.workers import LoopWorkers, ThreadWorkers
 from instride._record_reader import RecordReader
 
 PARTITIONS, KEYS, HANDLER = 12, 10_000, 0.005
+
+ALONE = 5.0
+"""Seconds."""
 
 
 def main(arguments: list[str]) -> dict[str, object]:
@@ -72,6 +77,10 @@ def rates(records: int, concurrency: int) -> dict[str, object]:
         producer.flush(60)
         ideal = concurrency / HANDLER
         print(f"\n{records} records, {concurrency} handlers of 5 ms: ideal {ideal:.0f} a second")
+        alone = {"threads alone": threads_alone(concurrency), "asyncio alone": asyncio.run(asyncio_alone(concurrency))}
+        for name, rate in alone.items():
+            results[name] = {"records a second": rate, "of ideal": rate / ideal}
+            print(f"{name:30} {rate:8.0f} a second, {100 * rate / ideal:5.1f} % of ideal")
         for name, run in (
             ("instride, threads", in_threads),
             ("instride, asyncio", in_asyncio),
@@ -84,6 +93,36 @@ def rates(records: int, concurrency: int) -> dict[str, object]:
             rate, part = clocked.rate(), 100 * clocked.rate() / ideal
             print(f"{name:30} {rate:8.0f} a second, {part:5.1f} % of ideal, {cpu:5.1f} us of CPU a record in all")
     return results
+
+
+def threads_alone(concurrency: int) -> float:
+    """How often a second so many threads sleep."""
+    done, end = [0] * concurrency, time.monotonic() + ALONE
+
+    def sleep(number: int) -> None:
+        while time.monotonic() < end:
+            time.sleep(HANDLER)
+            done[number] += 1
+
+    threads = [threading.Thread(target=sleep, args=(number,)) for number in range(concurrency)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    return sum(done) / ALONE
+
+
+async def asyncio_alone(concurrency: int) -> float:
+    """How often a second so many tasks sleep."""
+    done, end = [0] * concurrency, time.monotonic() + ALONE
+
+    async def sleep(number: int) -> None:
+        while time.monotonic() < end:
+            await asyncio.sleep(HANDLER)
+            done[number] += 1
+
+    await asyncio.gather(*(sleep(number) for number in range(concurrency)))
+    return sum(done) / ALONE
 
 
 def in_threads(servers: str, group: str, concurrency: int, clocked: Clocked) -> None:

@@ -88,8 +88,9 @@ def _lanes(axes: Axes, result: Result) -> None:
     axes.set_yticks(run.partitions)
     axes.set_ylim(max(run.partitions, default=0) + 0.6, -0.6)
     verdict = "every flight exactly once" if result.verdict.exactly_once else "NOT every flight exactly once"
-    longest = f"  ·  longest gap of a partition that was not moving: {gap.length:.1f} s" if gap else ""
-    axes.set_title(f"{result.name}: {verdict}{longest}", loc="left", fontsize=10.5, pad=26)
+    longest = f"longest gap of a partition that was not moving: {gap.length:.1f} s" if gap else ""
+    # Two lines: in one it is wider than the column, and the next column's title covers its end.
+    axes.set_title(f"{result.name}: {verdict}\n{longest}", loc="left", fontsize=10.5, pad=26)
     axes.set_xlabel("seconds")
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.tick_params(length=0, labelsize=9)

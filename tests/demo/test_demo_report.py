@@ -5,8 +5,10 @@ import re
 
 import pytest
 from demo_stories import began, change, delay, done, mark
+from matplotlib.text import Text
 from rich.console import Console
 
+from demo.__main__ import CONTENDERS
 from demo.history import History
 from demo.picture import draw, rate, save
 from demo.report import Result, figures, handover_rows, page, print_report
@@ -94,6 +96,18 @@ def test_every_record_is_in_one_bin() -> None:
 @pytest.mark.requirement("surface/timeline")
 def test_the_picture_is_written_as_png() -> None:
     assert save(draw(RESULTS), "png").startswith(b"\x89PNG")
+
+
+def test_no_title_of_the_picture_reaches_into_the_next_column() -> None:
+    """That of the third lane was cut at the picture's edge."""
+    figure = draw([Result(name=each.name, run=History(STORY), verdict=BAD) for each in CONTENDERS.values()])
+    save(figure, "png")
+    columns = figure.get_axes()
+    starts = [axes.get_window_extent().x0 for axes in columns[1:]]
+    ends = [
+        max(text.get_window_extent().x1 for text in axes.get_children() if isinstance(text, Text)) for axes in columns
+    ]
+    assert all(end < start for end, start in zip(ends, [*starts, figure.bbox.x1], strict=True))
 
 
 def test_nothing_to_draw_is_an_error() -> None:

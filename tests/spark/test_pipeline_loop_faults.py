@@ -218,6 +218,57 @@ def test_nothing_is_committed_to_the_sink_after_the_end() -> None:
     assert stage.sink.reached == {tp(0): 0}
 
 
+class Clock:
+    """Each turn of the loop takes a second."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+def test_a_stop_waits_for_its_time_and_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage, clock, seen = Stage(stop_timeout=7.0), Clock(), []
+    monkeypatch.setattr(instride.spark._run, "time", clock)
+
+    def before() -> Script:
+        stage.consumer.assign(0)
+        yield from until(lambda: tp(0) not in stage.consumer.paused)
+        stage.consumer.offer(0, 5)
+        yield from until(lambda: stage.runner.started)
+
+    def after() -> Script:
+        for turn in range(100):
+            seen.append(turn)
+            clock.now += 1.0
+            yield
+        pytest.fail("it goes on for ever")
+
+    stage.loop.run(then(before(), after()))
+    assert seen == list(range(8))
+    assert stage.runner.cancelled == [stage.runner.started[0][0]]
+
+
+def test_an_error_of_the_callback_at_the_very_end_leaves_nothing_open(caplog: pytest.LogCaptureFixture) -> None:
+    stage = Stage()
+    close = stage.consumer.close
+
+    def revokes(*, timeout: float) -> None:
+        stage.consumer._tell(OwnershipChange.REVOKED, stage.consumer.owned)
+        close(timeout=timeout)
+
+    def raises(event: PipelineEvent) -> None:
+        if stage.consumer.owned and getattr(event, "change", None) is OwnershipChange.REVOKED:
+            raise LookupError("mine")
+
+    stage.consumer.close = revokes  # type: ignore[method-assign]
+    stage.on_event = raises
+    stage.play(stage.assigned(0))
+    assert stage.runner.closed
+    assert "while the pipeline stopped: mine" in caplog.text
+
+
 # --- partitions that go and come again ----------------------------------------------------------------------
 
 

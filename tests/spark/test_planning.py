@@ -304,6 +304,21 @@ def test_what_is_withdrawn_is_planned_anew_without_a_gap() -> None:
     assert bounds(plan(plans, 0.0, jobs=0, cores=2)) == [(0, 0, 9)]
 
 
+def test_what_is_withdrawn_after_failures_has_all_its_tries_again() -> None:
+    """Its next try may be in a job with others: the task was told that it was not the last one, and the pipeline then
+    stopped for a record that should have become a dead letter.
+    """
+    plans = planner(retries=1, backoff=0.0)
+    plans.offer([span(0, 5)], 0.0)
+    (wanted,) = plan(plans, 0.0, jobs=0, cores=2)
+    assert plans.failed(wanted, 0.0)
+    plans.withdraw(tp(0))
+    plans.offer([span(0, 5, 1)], 0.0)
+    assert bounds(plan(plans, 0.0, jobs=0, cores=2)) == [(0, 0, 5), (1, 0, 5)]
+    assert [plans.is_last_try(tp(each)) for each in (0, 1)] == [False, False]
+    assert plans.failed(wanted, 0.0), "it is not the last try"
+
+
 def test_a_reset_partition_is_forgotten_with_its_flight() -> None:
     plans = planner()
     plans.offer([span(0, 5)], 0.0)
@@ -409,6 +424,41 @@ def test_success_covers_each_partition_in_order_without_gap_or_overlap(
                 assert plans.failed(running_job, now)
         assert plans.in_flight == len(running_jobs)
     assert all(reached <= end for reached, end in zip(done, offered, strict=True))
+
+
+failures = st.lists(
+    st.tuples(st.sampled_from(["offer", "plan", "plan", "succeed", "fail", "withdraw"]), st.integers(0, 1), st.just(3)),
+    min_size=20,
+    max_size=60,
+)
+
+
+@given(failures)
+def test_what_fails_for_good_was_in_a_job_that_knew_its_last_try(script: list[tuple[str, int, int]]) -> None:
+    """A job is told it once, for all its ranges."""
+    plans = planner(retries=1, backoff=0.0)
+    offered = [0, 0, 0]
+    running_jobs: dict[int, tuple[OffsetRange, bool]] = {}
+    for now, (verb, partition, count) in enumerate(script):
+        if verb == "offer":
+            plans.offer([span(offered[partition], offered[partition] + count, partition)], now)
+            offered[partition] += count
+        elif verb == "plan":
+            job = plan(plans, now, jobs=0, cores=3)
+            told = {plans.is_last_try(each.topic_partition) for each in job}
+            assert len(told) <= 1, "one job, two answers"
+            running_jobs.update({each.partition: (each, told == {True}) for each in job})
+        elif verb == "withdraw":
+            plans.withdraw(tp(partition))
+            running_jobs.pop(partition, None)
+        elif partition in running_jobs:
+            running_job, is_last = running_jobs.pop(partition)
+            if verb == "succeed":
+                plans.succeeded(running_job, records=1, nbytes=1)
+            else:
+                assert plans.failed(running_job, now) is not is_last
+                if is_last:
+                    return  # the pipeline stops
 
 
 def _tasks(plans: Planner, cores: int, *sizes: int) -> list[int]:

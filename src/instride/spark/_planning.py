@@ -255,7 +255,9 @@ class Planner:
         return lane.failures <= self._limits.retries
 
     def withdraw(self, partition: TopicPartition) -> None:
-        """What is in flight or to be tried again is taken back, to be planned anew, should it come to that."""
+        """What is in flight or to be tried again is taken back, to be planned anew, should it come to that. Its tries
+        begin anew too: it may share a job with others then, whose last try this is not.
+        """
         lane = self._lanes.get(partition)
         if lane is None:
             return
@@ -263,6 +265,7 @@ class Planner:
         self._in_flight -= lane.running_job is not None
         self._release(lane)
         lane.running_job = lane.retry = None
+        lane.failures = 0
         if taken is not None:
             lane.pending.appendleft(taken)
 

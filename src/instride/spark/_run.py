@@ -229,7 +229,8 @@ class PipelineRun:
             self._running_jobs[partition] = job.running_jobs[partition] = RunningJob(job=job, range=each, parts=parts)
         self._jobs[job.name] = job
         self._emit(JobStarted(job=job.name, ranges=ranges))
-        last_try = all(self._planner.is_last_try(each.topic_partition) for each in ranges)
+        # A range that has failed is alone in its job (law 6 of the planner): what holds for one holds for all.
+        last_try = self._planner.is_last_try(ranges[0].topic_partition)
         task = replace(self._task, job=job.name, last_try=last_try)
         self._runner.start(task, [work for ranges in tasks for work in self._work(job, ranges)])
 
@@ -277,8 +278,6 @@ class PipelineRun:
 
     def _committed(self, message: Committed) -> None:
         running_job, outcome = message.running_job, message.outcome
-        if running_job.settled:
-            return
         if outcome.status is CommitStatus.CONFLICT:
             self._conflict(running_job, outcome.position)
             return
@@ -320,8 +319,6 @@ class PipelineRun:
         self._settle(running_job, RangeDropped(job=running_job.job.name, range=running_job.range, position=position))
 
     def _failed(self, running_job: RunningJob, problem: RangeProblem) -> None:
-        if running_job.settled:
-            return
         if running_job.cancelled:
             self._settle(running_job, RangeDropped(job=running_job.job.name, range=running_job.range))
             return
