@@ -13,7 +13,8 @@ import struct
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from attack.bytes_of import array, assignment, batch, record, text
@@ -35,6 +36,8 @@ class Broker:
     partitions = 3
     end = 200
     sasl = False
+    settings: Mapping[str, Any] = MappingProxyType({})
+    """The victim's, where they come from this very broker: its certificate authority."""
 
     def __init__(self) -> None:
         self.requested: Counter[int] = Counter()

@@ -11,17 +11,22 @@ import contextlib
 import functools
 import random
 import socket
+import ssl
 import struct
 import threading
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from urllib.parse import quote
 
+import trustme
 from crc32c import crc32c
 
 from attack.broker import PER_BATCH, Broker, Request
 from attack.bytes_of import array, assignment, batch, record, text
+from attack.proxy import DAMAGES, passed
 
 __all__ = ["CASES", "FOR_ALL", "Case"]
 
@@ -43,6 +48,7 @@ class Case:
     `enough` records come. errors: those that must be raised. may_raise: those that may. values, gapless: whether
     records are compared with what was written. overwork: seconds of work beyond a call's time-out. requests: so many,
     and forty more a poll, are patience. assign: so many partitions are assigned by hand; 0: a group's member.
+    addresses: so many has each name, of which the last one is right; 0: what the system says.
     pattern: to subscribe to, in place of the topic. lists: all topics are listed before each poll.
     any_error: of ours may be raised. told: what an error or a line of the log must say.
     damages: of the network between, which `damaged` of all suffers. good_after: seconds after which there are none any
@@ -75,6 +81,7 @@ class Case:
     token_life: int = 0
     pattern: str = ""
     lists: bool = False
+    addresses: int = 0
     damages: tuple[str, ...] = ()
     damaged: float = 0.1
     topic: str = "t"
@@ -1154,6 +1161,111 @@ class TlsStalls(Broker):
         with peer, contextlib.suppress(OSError):
             while peer.recv(1 << 16):
                 pass
+
+
+class TlsBroker(Broker):
+    """Speaks TLS. What it sends is damaged on its way, by `damage` of the proxy's: ciphertext, and handshakes too."""
+
+    damage = "late"
+    share = 0.05
+
+    def __init__(self) -> None:
+        authority = trustme.CA()
+        self._folder = TemporaryDirectory(prefix="instride-attack-")
+        file = Path(self._folder.name, "ca.pem")
+        authority.cert_pem.write_to_path(file)
+        self.settings = {"security_protocol": "SSL", "ssl_ca_file": str(file)}
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        authority.issue_cert("127.0.0.1").configure_cert(self._context)
+        self._dice = random.Random(self.damage)  # noqa: S311
+        super().__init__()
+
+    def close(self) -> None:
+        super().close()
+        self._folder.cleanup()
+
+    def _serve(self, peer: socket.socket) -> None:
+        """Between the peer and the one who speaks TLS goes what the network makes of it."""
+        outer, inner = socket.socketpair()
+        for source, sink, change in ((peer, outer, _as_it_is), (outer, peer, self._damaged)):
+            threading.Thread(target=passed, args=(source, sink, change), daemon=True).start()
+        with contextlib.suppress(OSError), self._context.wrap_socket(inner, server_side=True) as stream:
+            super()._serve(stream)
+
+    def _damaged(self, data: bytes) -> tuple[bytes, bool]:
+        if self._dice.random() >= self.share:
+            return data, False
+        return DAMAGES[self.damage](self._dice, data)
+
+
+def _as_it_is(data: bytes) -> tuple[bytes, bool]:
+    return data, False
+
+
+# A record is delivered as it was written or not at all, and the next connection goes on where the last one ended.
+for _damage in ("flipped", "cut", "late", "twice", "shortened", "swapped"):
+    case(
+        f"TLS, {_damage}",
+        "5",
+        f"a twentieth of what is received over TLS is {_damage}, handshakes too",
+        flows=(0, 1, 2),
+        enough=100,
+        may_raise=TRANSPORT,
+        seconds=3.0,
+        most_seconds=60.0,
+        requests=2000,
+    )(type(f"Tls_{_damage}", (TlsBroker,), {"damage": _damage}))
+
+
+@case(
+    "TLS, silent after the handshake",
+    "9",
+    "the TLS handshake ends well, and nothing is said after it",
+    settings={"request_timeout": 1.0},
+    may_raise=TRANSPORT,
+    told="within connection_setup_timeout",
+    seconds=2.5,
+)
+class TlsSilence(TlsBroker):
+    share = 0.0
+
+    def response(self, frame: bytes) -> bytes:
+        threading.Event().wait(30.0)
+        raise OSError("nothing more is sent")
+
+
+@case(
+    "TLS, no goodbye",
+    "9",
+    "each connection ends after six responses, without the alert that TLS ends with",
+    flows=(0, 1, 2),
+    may_raise=TRANSPORT,
+    seconds=3.0,
+    most_seconds=60.0,
+    requests=2000,
+)
+class TlsEnds(TlsBroker):
+    share = 0.0
+
+    def response(self, frame: bytes) -> bytes:
+        if frame[1] == 1 and self.requested[1] % 6 == 5:
+            self.requested[1] += 1
+            raise OSError("the connection ends")
+        return super().response(frame)
+
+
+@case(
+    "1,000 addresses",
+    "4",
+    "the broker's name has 1,000 addresses, the last of which alone takes connections",
+    host="many.invalid",
+    addresses=1000,
+    flows=(0, 1, 2),
+    may_raise=TRANSPORT,
+    seconds=2.0,
+)
+class ManyAddresses(Broker):
+    pass
 
 
 @case(

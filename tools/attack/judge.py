@@ -18,7 +18,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -53,6 +53,7 @@ class Server(Protocol):
 
 def run(case: Case, seed: int = 0, client: str = "instride") -> Outcome:
     broker = case.broker()
+    case = replace(case, settings={**broker.settings, **case.settings})
     proxy = Proxy(broker.port, case.damages, seed, share=case.damaged) if case.damages else None
     try:
         return run_at(case, broker if proxy is None else proxy, client)

@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection
 
-__all__ = ["DAMAGES", "Proxy"]
+__all__ = ["DAMAGES", "Proxy", "passed"]
 
 # What becomes of bytes, and whether the connection ends after them.
 Damage = Callable[[random.Random, bytes], tuple[bytes, bool]]
@@ -94,8 +94,8 @@ class Proxy:
             except OSError:
                 near.close()
                 continue
-            threading.Thread(target=self._pass, args=(near, far, self._count), daemon=True).start()
-            threading.Thread(target=self._pass, args=(far, near, self._damage), daemon=True).start()
+            threading.Thread(target=passed, args=(near, far, self._count), daemon=True).start()
+            threading.Thread(target=passed, args=(far, near, self._damage), daemon=True).start()
 
     def _count(self, data: bytes) -> tuple[bytes, bool]:
         self.requested[0] += 1
@@ -108,13 +108,15 @@ class Proxy:
         self.damaged += 1
         return self._dice.choice(self._damages)(self._dice, data)
 
-    def _pass(self, source: socket.socket, sink: socket.socket, change: Callable[[bytes], tuple[bytes, bool]]) -> None:
-        # Each closes what it reads; to shut the other down makes the other's reader do the same.
-        with source, contextlib.suppress(OSError):
-            while data := source.recv(1 << 16):
-                data, end = change(data)
-                sink.sendall(data)
-                if end:
-                    break
-        with contextlib.suppress(OSError):
-            sink.shutdown(socket.SHUT_RDWR)
+
+def passed(source: socket.socket, sink: socket.socket, change: Callable[[bytes], tuple[bytes, bool]]) -> None:
+    """Give on what the source receives, until it ends. change: what becomes of it, and whether that was all."""
+    # Each closes what it reads; to shut the other down makes the other's reader do the same.
+    with source, contextlib.suppress(OSError):
+        while data := source.recv(1 << 16):
+            data, end = change(data)
+            sink.sendall(data)
+            if end:
+                break
+    with contextlib.suppress(OSError):
+        sink.shutdown(socket.SHUT_RDWR)

@@ -11,6 +11,7 @@ import logging
 import os
 import re
 import resource
+import socket
 import sys
 import threading
 import time
@@ -82,6 +83,8 @@ class Victim:
         if "ATTACK_LOG" in os.environ:  # to look at one case
             logging.getLogger().addHandler(told := logging.FileHandler(os.environ["ATTACK_LOG"]))
             told.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        if self.case["addresses"]:
+            many_addresses(self.case["addresses"])
         consumer = CLIENTS[self.client](self.case)
         self.expected = consumer.errors
         begin_weighing()
@@ -184,6 +187,19 @@ class Victim:
     def seen(self) -> bool:
         enough = all(self.records[number] >= self.case["enough"] for number in self.case["flows"])
         return enough and self.log.told and all(self.errors[name] for name in self.case["errors"])
+
+
+def many_addresses(count: int) -> None:
+    """What a DNS server may say: each name has so many addresses, of which all but the last refuse connections."""
+    real = socket.getaddrinfo
+
+    def found(host: str, port: int, **asked: Any) -> list[Any]:
+        if asked.get("flags"):  # a literal, or nothing
+            return real(host, port, **asked)
+        wrong = (f"127.1.{number // 250}.{1 + number % 250}" for number in range(count - 1))
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (each, port)) for each in (*wrong, "127.0.0.1")]
+
+    socket.getaddrinfo = found  # type: ignore[assignment]
 
 
 def _refused(_: threading.Thread) -> None:

@@ -6,6 +6,8 @@ Laws
 2. The name that is checked is the one connected to, without a trailing dot: of bootstrap_servers, or as the cluster's
    metadata says. IP addresses are checked against the certificate's IP addresses.
 3. Whatever is sent, SASL first of all, is sent after the peer was verified (`transport` waits for the handshake).
+4. A refusal is a `TlsError`: a certificate, a version or a cipher that one side does not take. Whatever else goes
+   wrong in the handshake may be the network's damage: a `TransportError`, after which it is tried again.
 """
 
 from __future__ import annotations
@@ -23,6 +25,13 @@ __all__ = ["Tls", "tls_context"]
 _WRONG_NAME: Final = (62, 64)  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
 _EXPIRED: Final = (9, 10)
 _UNTRUSTED: Final = (18, 19, 20, 21)
+_REFUSALS: Final = (
+    *("CERTIFICATE", "UNKNOWN_CA", "ACCESS_DENIED", "HANDSHAKE_FAILURE", "UNRECOGNIZED_NAME"),
+    *("ALERT_PROTOCOL_VERSION", "UNSUPPORTED_PROTOCOL", "NO_PROTOCOLS", "WRONG_SSL_VERSION", "LEGACY_RENEGOTIATION"),
+    *("NO_CIPHERS", "SHARED_CIPHER", "INSUFFICIENT_SECURITY", "TOO_SMALL", "TOO_WEAK"),
+)
+"""Parts of OpenSSL's reasons, law 4."""
+
 # What OpenSSL says where the first bytes are no TLS record.
 _NO_TLS: Final = ("WRONG_VERSION_NUMBER", "UNKNOWN_PROTOCOL", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG")
 
@@ -96,7 +105,12 @@ class Tls:
                 f"what listens at {self.where} does not speak TLS: use the port of a TLS listener, or change"
                 " security_protocol"
             )
-        return TlsError(f"TLS with {self.where} failed: {error.reason or error}.{_hint(error.reason or '')}")
+        reason = error.reason or str(error)
+        if any(each in reason for each in _REFUSALS):
+            return TlsError(f"TLS with {self.where} failed: {reason}.{_hint(reason)}")
+        return TransportError(
+            f"what {self.where} sent for the TLS handshake was damaged on its way, or is wrong: {reason}"
+        )
 
     def closed(self, error: Exception | None) -> TransportError:
         """The peer hung up before or just after TLS was agreed."""
