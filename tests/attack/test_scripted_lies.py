@@ -10,7 +10,7 @@ import pytest
 from crc32c import crc32c
 
 from attack.broker import Request
-from attack.bytes_of import array, assignment, batch, record, text
+from attack.bytes_of import array, assignment, batch, compact_array, compact_bytes, record, text
 from attack.virtual import Damaged, SilentBroker
 
 LASTS = 10.0
@@ -330,7 +330,77 @@ class OtherEpochs(Liar):
         return made[:-12] + struct.pack(">iq", -9, -7) if self.lies and next(self.turn) % 2 else made
 
 
+def an_id(number: int) -> bytes:
+    return struct.pack(">qq", 7, number)
+
+
+class Identified(Liar):
+    """Speaks the versions in which topics have ids. In each metadata the topic has another one: a new one, an old one,
+    none. A fetch by another id than the last is refused now and then, and answered by another id.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.topic_id = an_id(1)
+
+    def versions(self, version: int) -> bytes:
+        made = super().versions(version)
+        return made.replace(struct.pack(">hhh", 3, 5, 7), struct.pack(">hhh", 3, 5, 12)).replace(
+            struct.pack(">hhh", 1, 11, 11), struct.pack(">hhh", 1, 11, 13)
+        )
+
+    def response(self, frame: bytes) -> bytes:
+        made, (key, version) = super().response(frame), struct.unpack_from(">hh", frame)
+        if (key, version) not in ((3, 12), (1, 13)):
+            return made
+        return struct.pack(">i", len(made) - 3) + made[4:8] + b"\0" + made[8:]  # fields that are tagged: none
+
+    def body(self, key: int, version: int, rest: bytes) -> bytes:
+        # The client's id came before the fields that are tagged, of which there are none.
+        return super().body(key, version, rest[1:] if (key, version) in ((3, 12), (1, 13)) else rest)
+
+    def metadata(self, request: Request) -> bytes:
+        if self.asking.version < 12:
+            return super().metadata(request)
+        if self.lies:
+            turn = next(self.turn)
+            self.topic_id = (an_id(turn + 2), an_id(turn + 2), an_id(1), bytes(16), an_id(turn + 2))[turn % 5]
+        nodes = (
+            struct.pack(">i", node) + compact_bytes(host.encode()) + struct.pack(">i", port) + b"\0\0"
+            for node, host, port in self.nodes()
+        )
+        replicas = compact_array([struct.pack(">i", 1)])
+        partitions = (
+            struct.pack(">hiii", 0, index, 1, 0) + replicas * 2 + compact_array(()) + b"\0"
+            for index in range(self.partitions)
+        )
+        topic = bytes(2) + compact_bytes(b"t") + self.topic_id + b"\0" + compact_array(partitions)
+        topics = compact_array([topic + struct.pack(">i", -1) + b"\0"])
+        return bytes(4) + compact_array(nodes) + compact_bytes(b"c") + struct.pack(">i", 1) + topics + b"\0"
+
+    def fetch(self, request: Request) -> bytes:
+        if self.asking.version < 13:
+            return super().fetch(request)
+        topics, answered = [], next(self.turn)
+        for topic in request["topics"]:
+            wrong = topic["topic_id"].bytes != self.topic_id
+            error = (100, 103)[answered % 2] if wrong and (not self.lies or answered % 3) else 0
+            self.asking.most = 1 << 20
+            entries = [self.identified(each["partition"], each["fetch_offset"], error) for each in topic["partitions"]]
+            told = an_id(answered) if self.lies and answered % 7 == 0 else topic["topic_id"].bytes
+            topics.append(told + compact_array(entries) + b"\0")
+        self.fetched[0] += 1
+        error = 106 if self.lies and answered % 11 == 0 else 0
+        return struct.pack(">ihi", 0, error, 0) + compact_array(topics) + b"\0"
+
+    def identified(self, index: int, offset: int, error: int) -> bytes:
+        records = b"" if error else self.records(index, offset)
+        head = struct.pack(">ihqqq", index, error, self.end, self.end, 0)
+        return head + compact_array(()) + struct.pack(">i", -1) + compact_bytes(records) + b"\0"
+
+
 ALL = [
+    Identified,
     Preferring,
     Watermarks,
     Batches,

@@ -1,4 +1,6 @@
-"""Bytes as a broker writes them: fields of the protocol's older form, record batches. Right, or wrong on purpose."""
+"""Bytes as a broker writes them: fields of the protocol's older form and, as `compact`, of the newer one, and record
+batches. Right, or wrong on purpose.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from collections.abc import Iterable
 import cramjam
 from crc32c import crc32c
 
-__all__ = ["CODECS", "array", "assignment", "batch", "record", "text"]
+__all__ = ["CODECS", "array", "assignment", "batch", "compact_array", "compact_bytes", "record", "text"]
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
@@ -22,6 +24,16 @@ def array(items: Iterable[bytes]) -> bytes:
     return struct.pack(">i", len(listed)) + b"".join(listed)
 
 
+def compact_bytes(value: bytes | None) -> bytes:
+    """Of a text too."""
+    return b"\0" if value is None else unsigned(len(value) + 1) + value
+
+
+def compact_array(items: Iterable[bytes]) -> bytes:
+    listed = list(items)
+    return unsigned(len(listed) + 1) + b"".join(listed)
+
+
 def assignment(topics: dict[str, Iterable[int]], user_data: bytes | None = None) -> bytes:
     """As a group's leader sends it to a member."""
     named = (text(topic) + array(struct.pack(">i", each) for each in numbers) for topic, numbers in topics.items())
@@ -30,7 +42,10 @@ def assignment(topics: dict[str, Iterable[int]], user_data: bytes | None = None)
 
 
 def varint(value: int) -> bytes:
-    value = (value << 1) ^ (value >> 63)
+    return unsigned((value << 1) ^ (value >> 63))
+
+
+def unsigned(value: int) -> bytes:
     out = bytearray()
     while value > 127:
         out.append(value & 127 | 128)

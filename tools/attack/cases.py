@@ -48,6 +48,7 @@ class Case:
     `enough` records come. errors: those that must be raised. may_raise: those that may. values, gapless: whether
     records are compared with what was written. overwork: seconds of work beyond a call's time-out. requests: so many,
     and forty more a poll, are patience. assign: so many partitions are assigned by hand; 0: a group's member.
+    pauses: so many partitions, the lowest ones, are paused after 1.5 s, and stay so.
     addresses: so many has each name, of which the last one is right; 0: what the system says.
     pattern: to subscribe to, in place of the topic. lists: all topics are listed before each poll.
     any_error: of ours may be raised. told: what an error or a line of the log must say.
@@ -81,6 +82,7 @@ class Case:
     token_life: int = 0
     pattern: str = ""
     lists: bool = False
+    pauses: int = 0
     addresses: int = 0
     damages: tuple[str, ...] = ()
     damaged: float = 0.1
@@ -374,6 +376,65 @@ class LogLines(Broker):
 )
 class LogLinesOf200(LogLines):
     partitions = 200
+
+
+class OnBrokers(Broker):
+    """Partitions have their leaders on 20 brokers, one after another."""
+
+    def nodes(self) -> list[tuple[int, str, int]]:
+        return [(number, "127.0.0.1", self.port) for number in range(1, 21)]
+
+    def partition_entry(self, topic: str, index: int) -> bytes:
+        made = super().partition_entry(topic, index)
+        return made[:6] + struct.pack(">i", index % 20 + 1) + made[10:]
+
+
+_PAUSED = {
+    "flows": (40, 45, 49),
+    "assign": 50,
+    "pauses": 40,
+    "values": False,
+    "seconds": 4.0,
+    "most_seconds": 60.0,
+    "requests": 3000,
+}
+
+
+@case(
+    "paused, compressible lines",
+    "2",
+    "50 lagging partitions on 20 brokers, log lines 28:1, 40 of them paused once they are on their way",
+    **_PAUSED,
+)
+class PausedLines(OnBrokers, LogLines):
+    pass
+
+
+@case(
+    "paused, large values",
+    "2",
+    "the same with values of 10 MB, which zstd makes small, in all that is paused",
+    settings={"max_poll_records": 20},
+    **_PAUSED,
+)
+class PausedValues(OnBrokers, LargeValues):
+    size = 10_000_000
+
+    def records(self, index: int, offset: int) -> bytes:
+        if index >= 40:
+            return lines(offset, "none", self.asking.most)
+        return struct.pack(">q", offset) + large_value(self.size, self.codec)[8:]
+
+
+@case(
+    "paused, larger values",
+    "2",
+    "the same with values of 30 MB",
+    settings={"max_poll_records": 20, "request_timeout": 30.0},
+    **_PAUSED,
+)
+class PausedLargerValues(PausedValues):
+    size = 30_000_000
 
 
 @case(

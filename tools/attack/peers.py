@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, Protocol
 
@@ -11,6 +12,9 @@ __all__ = ["CLIENTS", "Client"]
 
 Record = tuple[int, int, bytes | None]
 """Partition, offset, value."""
+
+PAUSED_AFTER = 1.5
+"""Seconds: by then much is on its way, buffered or returned."""
 
 
 class Client(Protocol):
@@ -35,6 +39,7 @@ class Instride:
         if case["token_life"]:
             settings["sasl_oauth_token"] = lambda: OAuthToken(value="t", expires_in=10 ** case["token_life"])
         self._consumer = Consumer(**settings)
+        self._pauses_at = time.monotonic() + PAUSED_AFTER if case["pauses"] else float("inf")
 
     def begin(self) -> None:
         from instride import TopicPartition  # noqa: PLC0415
@@ -48,6 +53,9 @@ class Instride:
         if self._case["lists"]:
             with contextlib.suppress(*self.errors):
                 self._consumer.list_topics(timeout=timeout)
+        if time.monotonic() >= self._pauses_at:
+            self._pauses_at = float("inf")
+            self._consumer.pause(sorted(self._consumer.assignment())[: self._case["pauses"]])
         return _read_one_by_one(self._consumer.poll(timeout=timeout))
 
     def begin_again(self) -> None:
