@@ -59,9 +59,15 @@ stutter: test
 conformance: $(COMPILED)
 	@PYTHONPATH=tools $(BIN)/python -m conformance --results $(RESULTS)
 
+# Spark's loop, and the member of a query in group mode: what decides, which needs no broker and no Spark to be tested.
+LOOP := */spark/_run.py,*/spark/_planning.py,*/spark/_membership.py,*/spark/_committing.py,*/spark/_running_jobs.py,*/_data_source/group_*.py
+LOOP_TESTS := $(addprefix tests/spark/test_,pipeline_loop.py pipeline_loop_faults.py planning.py group_member.py group_stream.py group_table.py)
+
 coverage: $(COMPILED)
 	@$(BIN)/python -m coverage run -m pytest --quiet -m "not hypothesis and not part" tests/core
 	@$(BIN)/python -m coverage report
+	@$(BIN)/python -m coverage run --source=src/instride/spark -m pytest --quiet -m "not hypothesis and not part" $(LOOP_TESTS)
+	@$(BIN)/python -m coverage report --include='$(LOOP)'
 
 check: $(COMPILED)
 	$(BIN)/ruff format --check .

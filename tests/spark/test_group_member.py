@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
 from typing import Any, cast
 
 import pytest
@@ -19,7 +20,7 @@ from instride.errors import (
 )
 from instride.errors.broker import GroupAuthorizationFailedError
 from instride.records import OffsetRange, TopicPartition
-from instride.spark._data_source.group_member import GroupMember
+from instride.spark._data_source.group_member import GroupMember, _settle
 from instride.spark._data_source.group_table import GroupTable
 from instride.spark._data_source.offsets import BatchPlan
 from instride.spark._data_source.options import Topics
@@ -261,6 +262,22 @@ def test_a_commit_that_may_not_be_is_told_to_who_asks(owner: Group, whole: bool)
         owner.asked(lambda: True)
 
 
+def test_an_error_in_a_commit_that_is_none_of_ours_is_told_to_who_asks(owner: Group) -> None:
+    owner.confirmed(owner.planned())
+    owner.consumer.commits[0][1].set_exception(ZeroDivisionError("a bug"))
+    assert owner.member.leave().wait(PATIENCE)
+    with pytest.raises(ZeroDivisionError):
+        owner.asked(lambda: True)
+
+
+def test_a_question_whose_time_was_over_just_now_is_settled_by_nobody() -> None:
+    for more in ({"found": 1}, {"error": KafkaTimeoutError("late")}):
+        question: Future[object] = Future()
+        assert question.cancel()
+        _settle(question, **more)
+        assert question.cancelled()
+
+
 # -- revocation
 
 
@@ -368,10 +385,18 @@ def test_a_wakeup_that_was_meant_for_a_poll_does_not_keep_it_from_leaving(owner:
     assert len(owner.consumer.calls_of("close")) == 2
 
 
+def test_wakeups_without_end_do_not_keep_it(owner: Group) -> None:
+    owner.consumer.raises["close"] = [WakeupError("woken")] * 5
+    owner.member.close()
+    assert len(owner.consumer.calls_of("close")) == 2
+    assert owner.member.leave().is_set()
+
+
 def test_a_leave_that_fails_is_told_in_the_log(owner: Group, caplog: pytest.LogCaptureFixture) -> None:
     owner.consumer.raises["close"] = [KafkaTimeoutError("nobody there")]
     owner.member.close()
     assert "nobody there" in caplog.text
+    assert len(owner.consumer.calls_of("close")) == 1
     assert owner.member.leave().is_set()
 
 

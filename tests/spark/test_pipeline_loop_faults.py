@@ -22,14 +22,14 @@ from instride.errors import (
     WakeupError,
 )
 from instride.records import TopicPartition
-from instride.spark._events import PipelineEvent, RangeDropped, RangeFailed
+from instride.spark._events import JobFinished, PipelineEvent, RangeCommitted, RangeDropped, RangeFailed
 from instride.spark._membership import OwnershipObserver
 from instride.spark._planning import Limits
 from instride.spark._report import JobEnded, RangeReport, Reported
 from instride.spark._run import Message, inbox_dispatcher
 from instride.spark._starting import Start, Started
 from instride.spark.sink import WrittenRange
-from instride.telemetry import OwnershipChange, OwnershipChanged
+from instride.telemetry import OwnershipChange, OwnershipChanged, RebalanceStarted
 
 
 def turns(count: int) -> Script:
@@ -344,6 +344,92 @@ def test_a_conflict_of_an_older_assignment_moves_nothing() -> None:
     stage.play(script())
 
 
+def test_what_the_sink_took_of_a_lost_partition_is_told_and_moves_nothing() -> None:
+    stage = Stage()
+    stage.sink.gate.clear()
+
+    def script() -> Script:
+        yield from stage.working(0)
+        stage.runner.finish(0)
+        yield from until(lambda: stage.loop._running_jobs[tp(0)].reported)
+        stage.consumer.lose(0)
+        yield
+        stage.sink.gate.set()
+        yield from until(lambda: stage.of(RangeCommitted) or stage.of(RangeDropped))
+
+    stage.play(script())
+    assert [(each.range.end, each.delay) for each in stage.of(RangeCommitted)] == [(5, 0.0)]
+    assert stage.sink.reached == {tp(0): 5}
+    assert stage.consumer.committed == {}
+
+
+def test_a_partition_whose_revoke_could_not_be_delayed_is_dropped_its_job_goes_on() -> None:
+    """Others' work in the job may be ours still."""
+    stage = Stage()
+    stage.consumer.delay_revoke = lambda partitions, *, reason: False  # type: ignore[method-assign]
+
+    def script() -> Script:
+        yield from stage.working(0)
+        stage.consumer.ask(0)
+        yield from until(lambda: stage.of(RangeDropped))
+        stage.runner.finish(0)
+        yield from until(lambda: stage.of(JobFinished))
+
+    stage.play(script())
+    assert stage.runner.cancelled == []
+    assert stage.sink.reached == {tp(0): 0}
+    assert stage.consumer.committed == {}
+
+
+def test_a_conflict_of_what_is_leaving_moves_nothing() -> None:
+    """Between the end of an ownership and the callback that tells of it."""
+    stage = Stage()
+
+    def script() -> Script:
+        yield from stage.working(0)
+        stage.sink.reached[tp(0)] = 8
+        stage.runner.finish(0)
+        stage.consumer.owned.discard(tp(0))
+        yield from until(lambda: stage.of(RangeDropped))
+
+    stage.play(script())
+    assert [each.position for each in stage.of(RangeDropped)] == [8]
+    assert stage.consumer.position[tp(0)] == 5
+
+
+def test_a_revoke_is_delayed_for_a_commit_without_a_response() -> None:
+    stage = Stage()
+    stage.consumer.commit_async = lambda snapshot: Future()  # type: ignore[method-assign]
+
+    def script() -> Script:
+        yield from stage.working(0)
+        stage.runner.finish(0)
+        yield from until(lambda: stage.of(JobFinished))
+        stage.consumer.ask(0)
+        yield from until(lambda: stage.consumer.delays)
+
+    stage.play(script())
+    assert stage.consumer.reasons == {tp(0): "the commit of what its last job finished"}
+    assert stage.consumer.committed == {tp(0): 5}, "the last commit awaits its response"
+
+
+def test_many_small_ranges_share_tasks_and_each_is_committed() -> None:
+    stage = Stage()
+    partitions = range(40)
+
+    def script() -> Script:
+        yield from stage.assigned(*partitions)
+        for each in partitions:
+            stage.consumer.offer(each, 3)
+        yield from stage.until_started(1)
+        stage.runner.finish(0)
+        yield from until(lambda: len(stage.consumer.committed) == len(partitions))
+
+    stage.play(script())
+    (tasks,) = stage.runner.tasks
+    assert len(tasks) < len(partitions) == sum(map(len, tasks))
+
+
 def test_a_stop_waits_for_a_partitions_new_job_though_its_old_one_ends() -> None:
     stage = Stage()
 
@@ -377,6 +463,8 @@ def test_an_error_of_the_callback_is_raised_once() -> None:
     observer.on_telemetry(OwnershipChanged(at=0.0, change=OwnershipChange.LOST, partitions=(tp(0),)))
     with pytest.raises(LookupError):
         observer.check()
+    observer.check()
+    observer.on_telemetry(RebalanceStarted(at=0.0, generation=-1, reason="not ownership"))
     observer.check()
 
 

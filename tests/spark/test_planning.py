@@ -304,6 +304,16 @@ def test_what_is_withdrawn_is_planned_anew_without_a_gap() -> None:
     assert bounds(plan(plans, 0.0, jobs=0, cores=2)) == [(0, 0, 9)]
 
 
+def test_what_is_not_known_is_nothing() -> None:
+    plans = planner()
+    plans.withdraw(tp(0))
+    plans.told(span(0, 5))
+    plans.offer([span(0, 5)], 0.0)
+    plans.withdraw(tp(0))
+    assert plans.behind(tp(0)) == 5
+    assert bounds(plan(plans, 0.0, jobs=0, cores=2)) == [(0, 0, 5)]
+
+
 def test_what_is_withdrawn_after_failures_has_all_its_tries_again() -> None:
     """Its next try may be in a job with others: the task was told that it was not the last one, and the pipeline then
     stopped for a record that should have become a dead letter.

@@ -79,7 +79,8 @@ class Committer:
 
     def _commit(self, running_job: RunningJob, report: RangeReport, written: WrittenRange) -> Committed | Failed:
         result = JobResult(job=report.job, written=(written,))
-        for tries in range(_TRIES):
+        tries = 0
+        while True:
             if running_job.cancelled:
                 return Failed(
                     running_job=running_job, problem=RangeProblem(kind="Cancelled", message="not ours any more")
@@ -92,7 +93,7 @@ class Committer:
                     raise
                 _log.info("committing %s once more: %s", running_job.range, error)
                 self._closing.wait(_PAUSE * 2**tries)
-        raise AssertionError("the loop above returns or raises")
+                tries += 1
 
     def _look(self, running_job: RunningJob, problem: RangeProblem) -> Committed | Failed:
         position = self._sink.positions([running_job.partition])[running_job.partition]

@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, assert_never
 
 from instride.commits import CommitResult
 from instride.consumer import RangeConsumer
@@ -209,6 +209,8 @@ class PipelineRun:
                     self._starts.take(message)
                     if message.position is not None and not message.start.forgotten:
                         self._reached[message.start.partition] = message.position
+                case _:
+                    assert_never(message)
 
     # -- starting work
 

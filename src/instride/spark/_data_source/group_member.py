@@ -246,11 +246,11 @@ class GroupMember(RebalanceListener):
         for _ in range(2):
             try:
                 self.consumer.close(timeout=_LEAVE_SECONDS)
-                break
             except WakeupError:
                 continue  # a wake-up that was meant for a poll
             except KafkaError as error:
                 _log.warning("while the query's member left its group: %s", error)
+            break
         with self._lock:
             if self._failure is None:
                 self._failure = IllegalStateError("the query's source has left its group: start the query anew")
