@@ -25,7 +25,6 @@ from instride.errors import (
     CommitOvertakenError,
     IllegalStateError,
     KafkaError,
-    KafkaTimeoutError,
     WakeupError,
 )
 from instride.listeners import RebalanceListener
@@ -170,10 +169,10 @@ class GroupMember(RebalanceListener):
             unknown = [partition for partition in new if found[partition] is None]
             ends = self.consumer.beginning_offsets if self._earliest else self.consumer.end_offsets
             starts = ends(unknown, timeout=_ASKING) if unknown else {}
-        except (KafkaError, WakeupError) as error:
-            if isinstance(error, WakeupError) or error.retriable or isinstance(error, KafkaTimeoutError):
-                return
-            raise
+        except KafkaError as error:  # a wake-up, a time-out too
+            if not error.retriable:
+                raise
+            return
         for partition in new:
             known = found[partition]
             committed = None if known is None else known.offset
