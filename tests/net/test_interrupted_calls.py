@@ -452,6 +452,18 @@ def test_wherever_an_end_is_interrupted_the_membership_ends(story: Callable[[Sce
 
 
 @pytest.mark.rule("13")
+@pytest.mark.parametrize("leave", [None, True, False])
+def test_an_interrupted_close_leaves_as_it_was_told_to(leave: bool | None) -> None:
+    """A static member by its setting: None stays in the group."""
+
+    def story(scene: Scene) -> None:
+        ending(scene, lambda consumer: consumer.close(timeout=5, leave_group=leave))
+
+    for scene, _ in runs(story, group_instance_id="i"):
+        assert {each.leave for each in scene.of(Close)} == {leave}, scene.interrupter.where
+
+
+@pytest.mark.rule("13")
 @pytest.mark.parametrize("kind", POLLS)
 @pytest.mark.parametrize("after", AFTER)
 def test_what_an_interrupted_poll_took_is_never_committed_and_is_returned_later(kind: str, after: str) -> None:

@@ -28,7 +28,7 @@ def test_what_is_planned_befalls_the_group() -> None:
         seen.update(
             event.what for event in run(with_harsh_brokers(seed, plan_for(seed), frozenset({"errors", "leaves"})))
         )
-    refusals = ("refuse leaves", "refuse group", "refuse partition", "refuse topic")
+    refusals = ("refuse leaves", "refuse group", "refuse joins", "refuse partition", "refuse topic")
     assert all(seen[each] for each in refusals), seen
 
 

@@ -48,6 +48,7 @@ class Faults:
             "refuse leaves": lambda fault: brokers.refusals.refuse_leaves(fault.code, self._end_of(fault)),
             "refuse commits": lambda fault: brokers.refusals.refuse_commits(fault.code, self._end_of(fault)),
             "refuse group": lambda fault: brokers.refusals.refuse_group(fault.code, self._end_of(fault)),
+            "refuse joins": lambda fault: brokers.refusals.refuse_joins(fault.code, self._end_of(fault)),
             "refuse partition": self._refuse_partition,
             "refuse topic": self._refuse_topic,
         }

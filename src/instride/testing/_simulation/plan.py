@@ -43,6 +43,7 @@ FaultKind = Literal[
     "refuse leaves",
     "refuse commits",
     "refuse group",
+    "refuse joins",
     "refuse partition",
     "refuse topic",
 ]

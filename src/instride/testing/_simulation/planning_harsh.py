@@ -19,13 +19,34 @@ __all__ = ["HARSH", "with_harsh_brokers"]
 
 HARSH: Final = ("leaves", "commits", "errors", "many", "batches")
 """leaves: LeaveGroup is refused, or its response is lost. commits: for one to three minutes no commit is taken. errors:
-an error of a partition, a topic or the group passes; a batch is corrupt for a while. many: 1,000 partitions. batches:
-records come in batches that are decoded when there is room for them."""
+an error of a partition, a topic, the group or its joins passes, of each kind that may; a batch is corrupt for a while.
+many: 1,000 partitions. batches: records come in batches that are decoded when there is room for them."""
 
 _LOADING, _TIMED_OUT = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.REQUEST_TIMED_OUT
 _NOT_AVAILABLE, _NOT_COORDINATOR = ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR
+_NO_SUCH_CODE: Final = 12345
 _UNKNOWN_TOPIC = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 _TOPIC_FORBIDDEN, _GROUP_FORBIDDEN = ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.GROUP_AUTHORIZATION_FAILED
+_OF_PARTITIONS: Final = (
+    _UNKNOWN_TOPIC,
+    _TOPIC_FORBIDDEN,
+    CORRUPT,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.REPLICA_NOT_AVAILABLE,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+    ErrorCode.FENCED_LEADER_EPOCH,
+    ErrorCode.UNKNOWN_LEADER_EPOCH,
+    ErrorCode.OFFSET_NOT_AVAILABLE,
+    ErrorCode.UNKNOWN_SERVER_ERROR,
+    _NO_SUCH_CODE,
+)
+_OF_TOPICS: Final = (_UNKNOWN_TOPIC, _TOPIC_FORBIDDEN, ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.UNKNOWN_SERVER_ERROR)
+_OF_JOINS: Final = (
+    _GROUP_FORBIDDEN,
+    ErrorCode.GROUP_MAX_SIZE_REACHED,
+    ErrorCode.INVALID_SESSION_TIMEOUT,
+    ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+)
 _ONE_OF_SO_MANY: Final = 8
 """A plan of 1,000 partitions costs as much as many others."""
 _MANY: Final = 1000
@@ -87,7 +108,13 @@ def _commits(rng: random.Random, plan: Plan) -> Plan:
 
 def _errors(rng: random.Random, plan: Plan) -> Plan:
     """Users go on after an error."""
-    kinds: tuple[FaultKind, ...] = ("refuse partition", "refuse partition", "refuse topic", "refuse group")
+    kinds: tuple[FaultKind, ...] = (
+        "refuse partition",
+        "refuse partition",
+        "refuse topic",
+        "refuse group",
+        "refuse joins",
+    )
     faults = tuple(_error(rng, rng.choice(kinds), plan) for _ in range(rng.choice((1, 2, 3))))
     members = tuple(replace(each, loop="unruly", instance=None) for each in plan.members)
     return replace(plan, members=members, faults=plan.faults + faults)
@@ -95,8 +122,9 @@ def _errors(rng: random.Random, plan: Plan) -> Plan:
 
 def _error(rng: random.Random, kind: FaultKind, plan: Plan) -> Fault:
     code = {
-        "refuse partition": rng.choice((_UNKNOWN_TOPIC, _TOPIC_FORBIDDEN, CORRUPT)),
-        "refuse topic": rng.choice((_UNKNOWN_TOPIC, _TOPIC_FORBIDDEN)),
+        "refuse partition": rng.choice(_OF_PARTITIONS),
+        "refuse topic": rng.choice(_OF_TOPICS),
+        "refuse joins": rng.choice(_OF_JOINS),
     }.get(kind, _GROUP_FORBIDDEN)
     return Fault(
         time=rng.uniform(0.0, plan.quiet_after),

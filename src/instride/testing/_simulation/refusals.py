@@ -24,6 +24,7 @@ CORRUPT: Final = -3
 
 _LEAVES: Final = (api.LeaveGroup,)
 _COMMITS: Final = (api.OffsetCommit,)
+_JOINS: Final = (api.JoinGroup,)
 _GROUP: Final = (api.JoinGroup, api.SyncGroup, api.Heartbeat, api.OffsetCommit, api.OffsetFetch)
 
 
@@ -47,6 +48,9 @@ class Refusals:
         """Whatever members ask, and who the coordinator is; but not LeaveGroup."""
         self._requests.update(dict.fromkeys(_GROUP, (code, until)))
         self._coordinator = code, until
+
+    def refuse_joins(self, code: int, until: float) -> None:
+        self._requests.update(dict.fromkeys(_JOINS, (code, until)))
 
     def refuse_partition(self, tp: TopicPartition, code: int, until: float) -> None:
         self._partitions[tp] = code, until

@@ -30,6 +30,7 @@ _OF_NODES: Final = (
     "refuse leaves",
     "refuse commits",
     "refuse group",
+    "refuse joins",
     "refuse partition",
     "refuse topic",
 )
