@@ -15,6 +15,8 @@ import numpy
 import pytest
 
 from instride import (
+    CommitEntry,
+    CommitSnapshot,
     Consumer,
     ConsumerRecords,
     OffsetAndMetadata,
@@ -28,6 +30,8 @@ from instride._core.events import FetchCommitted, SetPosition
 TP = TopicPartition("t", 0)
 OTHER = TopicPartition("t", 1)
 TEXTUAL: Any = TopicPartition("t", "0")  # type: ignore[arg-type]
+HALF = "\ud800"
+TOO_LONG = "x" * 32_766 + "\u00fc"  # 32,767 characters, and a byte more
 WHEN = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -136,6 +140,27 @@ WRONG: dict[str, Wrong] = {
     "a function as listener": wrong(lambda c: c.subscribe(["t"], listener=print), TypeError, "subscribe", "listener"),
     "partitions of bytes": wrong(lambda c: c.partitions_for(b"t"), TypeError, "partitions_for", "topic.decode()"),
     "partitions of no topic": wrong(lambda c: c.partitions_for(""), ValueError, "partitions_for", "topic", "empty"),
+    # texts that the protocol cannot carry: a broker ends the connection over one, again at each attempt
+    "a topic of half a surrogate": wrong(lambda c: c.lag((HALF, 0)), ValueError, "lag", "topic", "surrogate"),
+    "a topic too long to send": wrong(lambda c: c.assign([(TOO_LONG, 0)]), ValueError, "assign", "topic", "32767"),
+    "subscribe half a surrogate": wrong(lambda c: c.subscribe([HALF]), ValueError, "subscribe", "surrogate"),
+    "subscribe what is too long": wrong(lambda c: c.subscribe([TOO_LONG]), ValueError, "subscribe", "32767"),
+    "partitions of half a surrogate": wrong(lambda c: c.partitions_for(HALF), ValueError, "partitions_for", "surrog"),
+    "partitions of what is too long": wrong(lambda c: c.partitions_for(TOO_LONG), ValueError, "partitions_for", "32767"),
+    "a reason of half a surrogate": wrong(lambda c: c.enforce_rebalance(HALF), ValueError, "enforce_rebalance", "reason"),
+    "metadata of half a surrogate": wrong(
+        lambda c: c.commit({TP: OffsetAndMetadata(offset=1, metadata=HALF)}), ValueError, "commit", "t-0", "surrogate"
+    ),
+    "metadata too long to send": wrong(
+        lambda c: c.commit_async({TP: OffsetAndMetadata(offset=1, metadata=TOO_LONG)}), ValueError, "t-0", "32768 bytes"
+    ),
+    "a snapshot's metadata": wrong(
+        lambda c: c.commit(CommitSnapshot({TP: CommitEntry(offset=1, epoch=1, seek_number=0, metadata=TOO_LONG)})),
+        ValueError,
+        "commit",
+        "t-0",
+        "32768 bytes",
+    ),
     "a reason that is no text": wrong(lambda c: c.enforce_rebalance(5), TypeError, "enforce_rebalance", "reason", "5"),
 }
 

@@ -19,6 +19,7 @@ from instride.errors import ConfigError
 
 BOUNDS = config_module._BOUNDS
 CHOICES = config_module._CHOICES
+SENT = ("group_id", "client_id", "client_rack")
 
 
 def make(**settings: Any) -> ConsumerConfig:
@@ -97,6 +98,8 @@ def test_a_choice_is_one_of_those_listed(name: str) -> None:
         ({"group_id": ""}, "group_id"),
         ({"group_id": 5}, "group_id"),
         ({"client_id": None}, "client_id"),
+        *[({name: "\ud800"}, f"{name} has a character") for name in SENT],
+        *[({name: "x" * 32_768}, f"{name} takes 32768 bytes; 32767") for name in SENT],
         ({"enable_auto_commit": "yes"}, "enable_auto_commit"),
         ({"commit_start_offsets": "yes"}, "commit_start_offsets"),
         ({"max_poll_records": 0}, "max_poll_records"),
@@ -114,6 +117,11 @@ def test_a_choice_is_one_of_those_listed(name: str) -> None:
 def test_what_is_wrong_or_contradicts_is_refused_by_name(settings: dict[str, Any], named: str) -> None:
     with pytest.raises(ConfigError, match=f"^{named}"):
         make(**settings)
+
+
+@pytest.mark.parametrize("name", SENT)
+def test_a_text_as_long_as_the_protocol_can_carry_is_taken(name: str) -> None:
+    assert getattr(make(**{name: "x" * 32_767}), name) == "x" * 32_767
 
 
 @pytest.mark.requirement("KIP-41/3")

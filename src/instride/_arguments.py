@@ -13,6 +13,7 @@ import operator
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, cast
 
+from instride._texts import not_sendable
 from instride.commits import CommitSnapshot
 from instride.listeners import AsyncRebalanceListener, RebalanceListener
 from instride.records import OffsetAndMetadata, TopicPartition
@@ -69,6 +70,8 @@ def partition(verb: str, value: Any) -> TopicPartition:
     topic, number = value
     if not topic:
         raise ValueError(f"{verb}: the topic of {value!r} is empty")
+    if why := not_sendable(topic):
+        raise ValueError(f"{verb}: the topic {why}")
     number = _whole(number)
     if number is None:
         raise TypeError(f"{verb}: the partition's number must be a whole number such as 0; it is {value[1]!r}")
@@ -104,7 +107,12 @@ def seek_offset(value: Any) -> OffsetAndMetadata:
 
 def commit_offsets(offsets: Any) -> CommitSnapshot | dict[TopicPartition, OffsetAndMetadata | int] | None:
     """What `Consumer.commit` takes. None: what the last poll returned."""
-    if offsets is None or isinstance(offsets, CommitSnapshot):
+    if offsets is None:
+        return None
+    if isinstance(offsets, CommitSnapshot):
+        for tp, entry in offsets.entries.items():
+            if entry.metadata:
+                _check_metadata("commit", f"the offset of {tp}", entry.metadata)
         return offsets
     if not isinstance(offsets, Mapping):
         raise TypeError(
@@ -162,14 +170,16 @@ def count(verb: str, name: str, value: Any) -> int:
     return found
 
 
-def text(verb: str, name: str, value: Any) -> str:
-    """A text that is not empty."""
+def text(verb: str, name: str, value: Any, *, most: int | None = None) -> str:
+    """A text that is not empty. most: characters, beyond which it is cut."""
     if not isinstance(value, str):
         instead = f"; write {name}.decode()" if isinstance(value, bytes) else ""
         raise TypeError(f"{verb}: {name} must be a text, not {_shown(value)}{instead}")
     if not value:
         raise ValueError(f"{verb}: {name} is empty")
-    return value
+    if why := not_sendable(value[:most]):
+        raise ValueError(f"{verb}: {name} {why}")
+    return value[:most]
 
 
 def listener(value: Any) -> RebalanceListener | None:
@@ -203,11 +213,17 @@ def _offset(verb: str, name: str, value: Any) -> OffsetAndMetadata:
         raise TypeError(f"{verb}: {name} must be a whole number or an OffsetAndMetadata, not {_shown(given.offset)}")
     if not 0 <= offset <= _LARGEST:
         raise ValueError(f"{verb}: {name} must not be negative, nor above 2**63 - 1; it is {offset}")
-    if not isinstance(given.metadata, str):
-        raise TypeError(f"{verb}: the metadata beside {name} must be a text, not {_shown(given.metadata)}")
+    _check_metadata(verb, name, given.metadata)
     if epoch is None or not -1 <= epoch <= _LARGEST_PARTITION:
         raise ValueError(f"{verb}: the leader epoch beside {name} must be -1 or more; it is {given.leader_epoch!r}")
     return OffsetAndMetadata(offset=offset, metadata=given.metadata, leader_epoch=epoch)
+
+
+def _check_metadata(verb: str, name: str, value: Any) -> None:
+    if not isinstance(value, str):
+        raise TypeError(f"{verb}: the metadata beside {name} must be a text, not {_shown(value)}")
+    if why := not_sendable(value):
+        raise ValueError(f"{verb}: the metadata beside {name} {why}")
 
 
 def _is_pair(value: Any) -> bool:

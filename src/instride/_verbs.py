@@ -107,7 +107,7 @@ class Verbs:
         without a subscription.
         """
         with self._driver.use():
-            self._application.enforce_rebalance(arguments.text("enforce_rebalance", "reason", reason))
+            self._application.enforce_rebalance(arguments.text("enforce_rebalance", "reason", reason, most=255))
 
     def group_metadata(self) -> GroupMetadata:
         """Who this member is, for a transactional producer that commits its offsets (KIP-447). Local.

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Required, TypeAlias, Type
 
 from instride._core.assignors.assignor import Assignor
 from instride._setting_values import parse_bootstrap_servers, reset_duration
+from instride._texts import not_sendable
 from instride._wire.sasl.oauthbearer import OAuthToken
 from instride.errors import ConfigError
 from instride.telemetry import TelemetryListener
@@ -303,6 +304,9 @@ def _check_types(config: ConsumerConfig) -> None:
         raise ConfigError("client_rack must be a text that is not empty, or None")
     if not isinstance(config.client_id, str):
         raise ConfigError("client_id must be a text")
+    for name in ("group_id", "client_rack", "client_id"):
+        if why := not_sendable(getattr(config, name) or ""):
+            raise ConfigError(f"{name} {why}")
     for name in ("exclude_internal_topics", "enable_auto_commit"):
         if not isinstance(getattr(config, name), bool):
             raise ConfigError(f"{name} must be True or False")

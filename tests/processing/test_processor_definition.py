@@ -40,6 +40,7 @@ async def handle_async(record: ConsumerRecord[Any, Any]) -> None: ...
         ({"produce": handle}, ConfigError, "dead_letters"),
         ({"commit_records": 0}, ValueError, "commit_records"),
         ({"timeout": -5.0}, ValueError, "timeout"),
+        ({"max_metadata": 32_768}, ValueError, "max_metadata must be 32767 or less"),
         ({"max_wait": 1.0}, ConfigError, "max_batch"),
         ({"max_batch": 0}, ValueError, "max_batch"),
         ({"max_batch": 100, "max_records": 50}, ConfigError, "max_records"),

@@ -20,6 +20,7 @@ from instride._processing.lifespan import Lifespan, Middleware, wrapped
 from instride._processing.rounds import Pace
 from instride._processing.store import DatabaseStore
 from instride._record_reader import RecordReader
+from instride._texts import MOST_BYTES
 from instride.errors import ConfigError
 
 __all__ = [
@@ -167,7 +168,7 @@ def definition(
             per_partition=_positive(verb, options, "concurrency_per_partition", concurrency),
             max_records=_positive(verb, options, "max_records", 10_000),
             max_bytes=_positive(verb, options, "max_bytes", 64 << 20),
-            metadata_limit=_positive(verb, options, "max_metadata", 4_000),
+            metadata_limit=_positive(verb, options, "max_metadata", 4_000, most=MOST_BYTES),
             window=max(_WINDOW, 2 * concurrency, 2 * options.get("max_batch", 0)),
             max_batch=_max_batch(verb, options),
             max_wait=arguments.seconds(verb, options.get("max_wait", 1.0), name="max_wait"),
@@ -385,8 +386,10 @@ def _middleware(verb: str, options: AnyOptions, *, is_async: bool) -> list[Middl
     return listed
 
 
-def _positive(verb: str, options: AnyOptions, name: str, default: int) -> int:
+def _positive(verb: str, options: AnyOptions, name: str, default: int, *, most: int | None = None) -> int:
     found = arguments.count(verb, name, options.get(name, default))
     if found < 1:
         raise ValueError(f"{verb}: {name} must be 1 or more; it is {found}")
+    if most is not None and found > most:
+        raise ValueError(f"{verb}: {name} must be {most} or less; it is {found}")
     return found

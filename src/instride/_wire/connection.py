@@ -30,7 +30,6 @@ __all__ = ["Connection", "Received"]
 
 _LENGTH_BYTES: Final = 4
 _REQUEST_HEADER: Final = struct.Struct(">ihhih")
-_MAX_CLIENT_ID_BYTES: Final = 32767
 # Tagged fields of a response's header, of which there are none yet.
 _MOST_HEADER_TAGS: Final = 1000
 
@@ -78,8 +77,6 @@ class Connection:
         segments: Segments | None = None,
     ) -> None:
         self._client_id = client_id.encode()
-        if len(self._client_id) > _MAX_CLIENT_ID_BYTES:
-            raise ConfigError(f"client_id takes {len(self._client_id)} bytes; {_MAX_CLIENT_ID_BYTES} is the most")
         self._max_frame_bytes = max_frame_bytes
         self._frames = FrameBuffer(max_frame_bytes=max_frame_bytes, most_bytes=self._most_bytes, segments=segments)
         self._handshake = Handshake()

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 
 from instride._core.application.state import ApplicationState
 from instride._core.events import Subscribe
+from instride._texts import not_sendable
 from instride.errors import ConfigError, IllegalStateError
 from instride.listeners import AsyncRebalanceListener
 
@@ -51,6 +52,8 @@ def _checked_names(topics: Iterable[str]) -> frozenset[str]:
             raise TypeError(f"subscribe: a topic's name is a text, not {name!r}; partitions are given to assign")
         if not name:
             raise ValueError("subscribe: a topic's name is empty")
+        if why := not_sendable(name):
+            raise ValueError(f"subscribe: a topic's name {why}")
         if name.startswith("^"):
             raise ValueError(f"{name!r} is no topic; a regular expression is given as subscribe(pattern=...)")
     return frozenset(names)

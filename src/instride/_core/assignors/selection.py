@@ -16,6 +16,7 @@ from instride._core.assignors.range import RangeAssignor
 from instride._core.assignors.roundrobin import RoundRobinAssignor
 from instride._core.assignors.sticky import CooperativeStickyAssignor, StickyAssignor
 from instride._core.ownership import RebalanceProtocol
+from instride._texts import not_sendable
 from instride.errors import ConfigError, NoAssignorInCommonError
 
 __all__ = ["ASSIGNORS", "common_protocol", "pick_assignors"]
@@ -42,6 +43,8 @@ def pick_assignors(chosen: Iterable[str | Assignor]) -> tuple[Assignor, ...]:
     for name in names:
         if names.count(name) > 1:
             raise ConfigError(f"assignors names {name!r} twice")
+        if why := not_sendable(name):
+            raise ConfigError(f"assignors: the name of one {why}")
     return picked
 
 
