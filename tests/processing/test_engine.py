@@ -469,6 +469,17 @@ def test_where_there_is_no_room_a_partition_without_a_queue_gets_a_record_at_a_t
     assert bench.engine.room() == 2
 
 
+def test_what_waits_for_a_commit_is_bounded_too() -> None:
+    """While no coordinator says where a partition begins, or takes where it does, its records are there."""
+    bench = Bench(order="none", located=False, max_records=12)
+    bench.submit(keyed(P0, "aaaa"))
+    assert bench.engine.full() == [P0]
+    bench.engine.locate(P0, OffsetAndMetadata(offset=0))
+    assert bench.engine.ready() == []
+    bench.takes()
+    assert bench.engine.ready() == [P0]
+
+
 @pytest.mark.parametrize("stuck", [1, 3, 9])
 @pytest.mark.parametrize("bound", [{"max_records": 1_000}, {"max_bytes": 1_000}])
 def test_whatever_stands_still_the_bound_holds_and_the_others_go_on(stuck: int, bound: Any) -> None:

@@ -460,6 +460,7 @@ class Engine:
             self._queue(lane, records)
         else:
             lane.pending += records
+            self._open[lane.partition] = lane
 
     def _queue(self, lane: Lane, records: Iterable[ConsumerRecord]) -> None:
         by_key, key = self.plan.order == "key", b"" if self.plan.order == "partition" else None

@@ -310,6 +310,7 @@ class Rounds(RebalanceListener):
         """To where the database says, from where the group says. Nothing was started. Tools look at the group's."""
         try:
             yield Verb("seek", (partition, start.offset))
+            yield Verb("resume", (partition,))  # what came before may have been too much
             yield Verb("commit_async", ({partition: start},))
         except (KafkaError, ValueError) as error:  # it was revoked in this moment
             _logger.debug("%s cannot be read from %d: %s", partition, start.offset, error)
