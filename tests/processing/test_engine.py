@@ -70,9 +70,7 @@ def test_a_commit_has_the_first_unfinished_and_remembers_what_is_beyond() -> Non
 def test_a_commit_has_the_leader_epoch_of_its_last_record() -> None:
     """With an older one the next owner's broker would call the log truncated where that epoch ended."""
     bench = Bench(order="partition")
-    records = [
-        ConsumerRecord("t", 0, at, epoch=1, leader_epoch=leader) for at, leader in enumerate([0, 0, 1, 1, 1, 2])
-    ]
+    records = [ConsumerRecord("t", 0, at, epoch=1, leader_epoch=leader) for at, leader in enumerate([0, 0, 1, 1, 1, 2])]
     told = []
     bench.engine.submit(records, stretches=[Stretch(0, 6, 6)])
     bench.engine.locate(P0, OffsetAndMetadata(offset=0))

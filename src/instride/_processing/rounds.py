@@ -95,8 +95,8 @@ class Rounds(RebalanceListener):
 
     guard: held around every call of the engine. clock: the seconds by which the engine is told the time. lease_clock:
     the consumer's, which counts a suspended machine too; else the same.
-    has_store: whether a database says where partitions begin, and not the group. most_records: of a poll, which asks for
-    less where there is less room (law 13 of the engine).
+    has_store: whether a database says where partitions begin, and not the group.
+    most_records: of a poll, which asks for less where there is less room (law 13 of the engine).
     error: what ended it (law 3), once it has ended. polled_at: when the newest poll returned.
     """
 
