@@ -104,8 +104,8 @@ class ConfluentMember:
             if lane.job is None and lane.arrived:
                 lane.first, lane.end = lane.arrived[0][0], lane.arrived[-1][0] + 1
                 self._history.add(self._app, Note.WORK_BEGAN, number, lane.first, lane.end)
-                name = f"{number:02d}-{lane.first:09d}-{uuid.uuid4().hex[:8]}.parquet"
-                lane.job = self._pool.submit(_write, self._plan, name, [value for _, value in lane.arrived])
+                name = parquet_name(number, lane.first)
+                lane.job = self._pool.submit(write, self._plan, name, [value for _, value in lane.arrived])
                 lane.arrived = []
 
     def _commit_finished(self) -> None:
@@ -156,7 +156,11 @@ class ConfluentMember:
         self._record(lost=[lane.partition for lane in gone])
 
 
-def _write(plan: Plan, name: str, values: list[bytes]) -> None:
+def parquet_name(partition: int, first: int) -> str:
+    return f"{partition:02d}-{first:09d}-{uuid.uuid4().hex[:8]}.parquet"
+
+
+def write(plan: Plan, name: str, values: list[bytes]) -> None:
     """Do the work and write its result: first under a name that nobody reads."""
     unfinished = plan.output / f".{name}"
     parquet.write_table(plan.work(values), unfinished)

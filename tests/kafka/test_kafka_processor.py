@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -25,6 +28,7 @@ from instride import (
     SkipRecord,
     TopicPartition,
 )
+from instride._processing.remembered import Remembered, decode
 from instride.testing import LocalKafka
 
 PARTITIONS = 4
@@ -113,6 +117,100 @@ def test_what_was_finished_beyond_a_retry_is_not_handled_again_after_a_restart(
     assert sorted(handled.records) == written
     assert again.tally().remembered == 45
     assert committed(kafka, group, *tps(topic, 0)) == {0: 50}
+
+
+KILLED = """
+import sys, time
+from instride import ConsumerRecord, Processor, Retry
+
+servers, topic, group, fails = sys.argv[1:]
+
+def handle(record: ConsumerRecord) -> None:
+    if fails == "yes" and record.offset % 40 == 3:
+        raise OSError("not yet")
+    time.sleep(0.002)
+    print(f"{record.partition} {record.offset}\\n", end="", flush=True)
+
+retry = Retry(attempts=9, backoff=1000.0)
+processor = Processor(handle, topics=[topic], order="none", concurrency=4, retry=retry, commit_interval=0.1)
+processor.run(bootstrap_servers=servers, group_id=group, group_instance_id="one", auto_offset_reset="earliest")
+"""
+"""Of every 40 records one waits for its next attempt, so that many are finished beyond it."""
+
+
+def test_after_sigkill_nothing_comes_again_that_a_commit_had_told(
+    kafka: LocalKafka, kafka_topic: Callable[..., str], group: str
+) -> None:
+    """So only what was at work, or was finished after the last commit that the broker accepted."""
+    topic = kafka_topic(PARTITIONS)
+    written = set(fill(kafka, topic, dict.fromkeys(range(PARTITIONS), 500)))
+    with killed_program(kafka, topic, group, "yes") as (first, lines):
+        printed = [next(lines) for _ in range(200)]
+        until(lambda: beyond(kafka, topic, group)[1])
+        first.kill()
+        printed += lines
+    covered, remembered = beyond(kafka, topic, group)
+    assert remembered <= covered
+    assert covered <= set(printed)
+    again: set[tuple[int, int]] = set()
+    with killed_program(kafka, topic, group, "no") as (_, lines):
+        while not again >= written - set(printed):
+            again.add(next(lines))
+    assert not again & covered
+    assert again | set(printed) == written
+
+
+@contextmanager
+def killed_program(
+    kafka: LocalKafka, topic: str, group: str, fails: str
+) -> Iterator[tuple[subprocess.Popen[str], Iterator[tuple[int, int]]]]:
+    """And what it says that it has handled."""
+    command = [sys.executable, "-c", KILLED, kafka.bootstrap_servers, topic, group, fails]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        told = (line.split() for line in process.stdout if line.endswith("\n"))
+        try:
+            yield process, ((int(partition), int(offset)) for partition, offset in told)
+        finally:
+            process.kill()
+
+
+def beyond(kafka: LocalKafka, topic: str, group: str) -> tuple[set[tuple[int, int]], set[tuple[int, int]]]:
+    """What the group's commits cover, and which of that they remember beyond their offsets."""
+    below, remembered = set[tuple[int, int]](), set[tuple[int, int]]()
+    with Consumer(bootstrap_servers=kafka.bootstrap_servers, group_id=group) as reader:
+        for partition, each in reader.committed(*tps(topic, *range(PARTITIONS)), timeout=PATIENCE).items():
+            if each is not None:
+                topic_id = reader.partitions_for(topic)[0].topic_id
+                memory = decode(each.metadata, each.offset, topic_id) or Remembered()
+                below |= {(partition.partition, at) for at in range(each.offset)}
+                remembered |= {(partition.partition, at) for span in memory.finished for at in range(*span)}
+    return below | remembered, remembered
+
+
+def test_the_bound_in_bytes_holds_whatever_the_partitions_bring(
+    kafka: LocalKafka, kafka_topic: Callable[..., str], group: str
+) -> None:
+    """A poll is a third of it, and each partition without a queue could bring one. It may bring one record."""
+    topic, handled, seen = kafka_topic(12), Handled(), list[float]()
+    each, bound = 10_001, 300_000
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    for number in range(12 * 30):
+        producer.produce(topic, b"v" * 10_000, b"k", partition=number % 12)
+    assert producer.flush(PATIENCE) == 0
+
+    def handle(record: ConsumerRecord) -> None:
+        if not seen:
+            until(lambda: running.metrics()["bytes-buffered"] > 150_000)
+        seen.append(running.metrics()["bytes-buffered"])
+        handled.add(record)
+
+    processor = Processor(handle, topics=[topic], order="none", concurrency=1, max_bytes=bound)
+    running = processor.running(**settings(kafka, group, max_poll_records=10))
+    with running:
+        handled.wait_for(12 * 30)
+    assert max(seen) <= bound + 12 * each
+    assert seen[-1] == each, "the last one"
 
 
 def test_a_poisonous_record_goes_to_the_dead_letter_topic_and_its_neighbours_go_on(

@@ -391,7 +391,10 @@ def _call(member: Member, verb: Verb, workers: Workers) -> Generator[Any, float,
         return {}
     if verb.name == "position":
         return (yield from consumer._application.position(workers.now, verb.args[0], verb.kwargs["timeout"]))
-    found: Any = getattr(consumer, verb.name)(*verb.args, **verb.kwargs)
+    kwargs = dict(verb.kwargs)
+    if verb.name == "poll":
+        kwargs["limit"] = kwargs.pop("max_records")
+    found: Any = getattr(consumer, verb.name)(*verb.args, **kwargs)
     if isinstance(found, Generator):
         found = yield from found
     if verb.name == "poll":

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import random
+from collections import Counter
 from typing import Any
 
 import pytest
 from engine_help import TOPIC_ID, Bench, keyed
 from processing_help import P0, P1, commit, tp
 
-from instride import DeadLetterRecord, OffsetAndMetadata, Retry, RetryRecord, SkipRecord
+from instride import ConsumerRecord, DeadLetterRecord, OffsetAndMetadata, Retry, RetryRecord, SkipRecord, TopicPartition
 from instride._processing.engine import Task
 from instride._processing.failures import Step
 from instride.commits import CommitSnapshot
@@ -63,6 +65,19 @@ def test_a_commit_has_the_first_unfinished_and_remembers_what_is_beyond() -> Non
     assert bench.commit() == {P0: (5, (), {})}
     bench.end(tasks[5])
     assert bench.commit() == {P0: (6, (), {})}
+
+
+def test_a_commit_has_the_leader_epoch_of_its_last_record() -> None:
+    """With an older one the next owner's broker would call the log truncated where that epoch ended."""
+    bench = Bench(order="partition")
+    records = [ConsumerRecord("t", 0, at, epoch=1, leader_epoch=leader) for at, leader in enumerate([0, 0, 1, 1, 1, 2])]
+    told = []
+    bench.engine.submit(records, stretches=[Stretch(0, 6, 6)])
+    bench.engine.locate(P0, OffsetAndMetadata(offset=0))
+    for _ in records:
+        bench.end(bench.take())
+        told.append(next(iter(bench.engine.committable().entries.values())).leader_epoch)
+    assert told == [0, 0, 1, 1, 1, 2]
 
 
 def test_a_commit_of_which_only_the_memory_changed_is_due() -> None:
@@ -396,25 +411,110 @@ def test_a_batch_that_was_given_up_is_handled_again_in_order() -> None:
     assert bench.commit() == {P0: (3, (), {})}
 
 
-@pytest.mark.parametrize("bound", [{"max_records": 4}, {"max_bytes": 4}])
-def test_back_pressure_pauses_what_is_queued_and_resumes_at_half(bound: Any) -> None:
-    """By records, or by their bytes: here each has one."""
+BOUNDS = [{"max_records": 12}, {"max_bytes": 12}]
+"""Here each record has one byte."""
+
+
+@pytest.mark.parametrize("bound", BOUNDS)
+def test_a_partition_is_paused_with_half_as_much_as_there_is_room_for(bound: Any) -> None:
     bench = Bench(order="none", **bound)
     bench.submit(keyed(P0, "aaa"))
     assert bench.engine.full() == []
-    bench.submit(keyed(P1, "aa"))
-    assert bench.engine.full() == [P0, P1]
-    assert bench.engine.full() == []
-    tasks = bench.takes()
-    assert bench.engine.ready() == [P0, P1], "they have no queue"
-    bench.submit(keyed(P0, "aaa", start=3))
+    assert bench.engine.room() == 4
+    bench.submit(keyed(P0, "a", start=3))
     assert bench.engine.full() == [P0]
-    for task in tasks:
-        bench.end(task)
-    assert not bench.engine.wants_resuming()
-    bench.end(bench.take())
+    assert bench.engine.full() == [], "each is named once"
+    bench.submit(keyed(P1, "aa"))
+    assert bench.engine.full() == [], "there is room for six, and these are two"
+    bench.submit(keyed(P1, "a", start=2))
+    assert bench.engine.full() == [P1]
+    assert bench.engine.room() == 2
+
+
+@pytest.mark.parametrize("bound", BOUNDS)
+def test_a_partition_is_resumed_with_a_quarter_of_that_or_nothing(bound: Any) -> None:
+    bench = Bench(order="none", **bound)
+    bench.submit(keyed(P0, "aaaa"))
+    assert bench.engine.full() == [P0]
+    tasks = [bench.take()]
+    assert not bench.engine.wants_resuming(), "three are queued, and there is room for eight"
+    tasks.append(bench.take())
     assert bench.engine.wants_resuming()
     assert bench.engine.ready() == [P0]
+    assert bench.engine.ready() == []
+    bench.submit(keyed(P0, "aaa", start=4))
+    assert bench.engine.full() == [P0]
+    assert bench.engine.ready() == []
+    tasks += bench.takes()
+    assert bench.engine.ready() == [P0], "nothing is queued"
+    for task in tasks:
+        bench.end(task)
+    assert bench.engine.records == 0
+
+
+@pytest.mark.parametrize("bound", BOUNDS)
+def test_where_there_is_no_room_a_partition_without_a_queue_gets_a_record_at_a_time(bound: Any) -> None:
+    bench = Bench(order="none", **bound)
+    bench.submit(keyed(P0, "a" * 20))
+    assert bench.engine.full() == [P0]
+    assert bench.engine.room() == 1
+    bench.submit(keyed(P1, "a"))
+    assert bench.engine.full() == [P1]
+    tasks = bench.takes()
+    assert bench.engine.ready() == [P0, P1]
+    for task in tasks[:14]:
+        bench.end(task)
+    assert bench.engine.room() == 2
+
+
+def test_what_waits_for_a_commit_is_bounded_too() -> None:
+    """While no coordinator says where a partition begins, or takes where it does, its records are there."""
+    bench = Bench(order="none", located=False, max_records=12)
+    bench.submit(keyed(P0, "aaaa"))
+    assert bench.engine.full() == [P0]
+    bench.engine.locate(P0, OffsetAndMetadata(offset=0))
+    assert bench.engine.ready() == []
+    bench.takes()
+    assert bench.engine.ready() == [P0]
+
+
+@pytest.mark.parametrize("stuck", [1, 3, 9])
+@pytest.mark.parametrize("bound", [{"max_records": 1_000}, {"max_bytes": 1_000}])
+def test_whatever_stands_still_the_bound_holds_and_the_others_go_on(stuck: int, bound: Any) -> None:
+    """In the order of the partition: of some the first record never ends. Each poll brings what there is room for."""
+    partitions = [TopicPartition("t", number) for number in range(12)]
+    bench, paused, chance = Bench(order="partition", **bound), set[TopicPartition](), random.Random(stuck)
+    ends, at_work, finished = Counter[TopicPartition](), set[TopicPartition](), Counter[TopicPartition]()
+    for _ in range(500):
+        flowing = sorted(set(partitions) - paused)
+        if flowing:
+            partition, count = chance.choice(flowing), min(200, bench.engine.room())
+            bench.submit(keyed(partition, "a" * count, start=ends[partition]))
+            ends[partition] += count
+        assert bench.engine.records <= 1_000
+        paused |= set(bench.engine.full())
+        paused -= set(bench.engine.ready())
+        for _ in range(200):
+            task = bench.engine.take(0.0)
+            if task is None:
+                break
+            assert isinstance(task, Task)
+            if task.lane.partition in partitions[:stuck]:
+                at_work.add(task.lane.partition)
+            else:
+                bench.end(task)
+                finished[task.lane.partition] += 1
+    assert at_work == set(partitions[:stuck])
+    assert min(finished[each] for each in partitions[stuck:]) > 300
+
+
+def test_a_batch_may_grow_to_its_size() -> None:
+    bench = Bench(order="none", max_records=12, max_batch=10, max_wait=1e9)
+    bench.submit(keyed(P0, "a" * 9))
+    assert bench.engine.full() == []
+    bench.submit(keyed(P0, "aa", start=9))
+    assert bench.engine.full() == [P0]
+    assert len(bench.take_batch().tasks) == 10
 
 
 def test_bytes_are_counted_until_their_record_is_finished_or_lost() -> None:

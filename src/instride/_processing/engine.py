@@ -65,7 +65,7 @@ __all__ = ["Batch", "Engine", "EnginePlan", "Job", "Order", "Tally", "Task", "Ve
 
 Order = Literal["partition", "key", "none"]
 
-_run: Final = attrgetter("topic", "partition", "epoch", "seek_number")
+_run: Final = attrgetter("topic", "partition", "epoch", "seek_number", "leader_epoch")
 _BYTES_PER_RANGE: Final = 4
 """Of metadata, in base64; most ranges need three."""
 
@@ -74,7 +74,7 @@ _BYTES_PER_RANGE: Final = 4
 class EnginePlan:
     """order, failures: see the laws. per_partition: records of one partition at work at a time, at most.
 
-    max_records, max_bytes: how much may be queued or started before `full` names partitions; one poll may come on top.
+    max_records, max_bytes: how much may be queued or started: see law 13.
     breaker: see law 12. has_store: see law 10. max_batch, max_wait: see law 8; 0: records are handled one by one.
     metadata_limit: characters of a commit's metadata; what the broker takes (offset.metadata.max.bytes) bounds it.
     window: how many offsets of a partition are started before a commit has moved its offset (law 11); 0: all.
@@ -400,7 +400,7 @@ class Engine:
         self._now = 0.0
         self._numbers = count()
         self._most_ranges = max(1, plan.metadata_limit // _BYTES_PER_RANGE // 2)
-        # Back-pressure: with something queued and not paused; paused; paused, and perhaps with nothing queued.
+        # Law 13: with something queued and not paused; paused; paused, and perhaps to be resumed.
         self._open: dict[tuple[str, int], Lane] = {}
         self._paused: dict[tuple[str, int], Lane] = {}
         self._drained: dict[tuple[str, int], Lane] = {}
@@ -434,7 +434,7 @@ class Engine:
         return given_up
 
     def _take_run(self, run: tuple[Any, ...], records: list[ConsumerRecord], stretch: Stretch) -> list[Task]:
-        topic, number, epoch, seek_number = run
+        topic, number, epoch, seek_number, _ = run
         partition = TopicPartition(topic, number)
         lane, given_up = self._lanes.get(partition), []
         if lane is None or (lane.epoch, lane.seek_number) < (epoch, seek_number):
@@ -460,6 +460,7 @@ class Engine:
             self._queue(lane, records)
         else:
             lane.pending += records
+            self._open[lane.partition] = lane
 
     def _queue(self, lane: Lane, records: Iterable[ConsumerRecord]) -> None:
         by_key, key = self.plan.order == "key", b"" if self.plan.order == "partition" else None
@@ -573,7 +574,8 @@ class Engine:
     def _changed(self, lane: Lane) -> None:
         """Something of it may be started, paused or resumed that could not be before."""
         if lane.paused:
-            self._drained[lane.partition] = lane
+            if self._may_resume(lane):
+                self._drained[lane.partition] = lane
         elif lane.queued:
             self._open[lane.partition] = lane
         if lane.partition not in self._turns and self._may_start(lane):
@@ -641,7 +643,7 @@ class Engine:
         lane.jobs += 1
         task = lane.pop_startable()
         is_suspect = self._start(task, now)
-        if lane.paused and not lane.queued:
+        if lane.paused and self._may_resume(lane):
             self._drained[lane.partition] = lane
         task.alone |= is_suspect
         as_it_is = not self.plan.max_batch or task.writes_dead_letter
@@ -1219,38 +1221,57 @@ class Engine:
         waiting = [each for each in self._lanes.values() if each.queued > each.later and not each.held]
         return sorted(each.partition for each in waiting if each.progress_at <= before)
 
-    # -- back-pressure
+    # -- back-pressure (law 13)
 
     def full(self) -> list[TopicPartition]:
-        """To be paused now: when all together are at the limit, those with a queue."""
-        if self.records < self.plan.max_records and self.bytes < self.plan.max_bytes:
-            return []
-        found = [lane for lane in self._open.values() if lane.queued and not lane.held]
-        self._open.clear()
-        for lane in found:
-            lane.paused = True
-            self._paused[lane.partition] = lane
-        return sorted(lane.partition for lane in found)
+        """To be paused now."""
+        looked_at, self._open = self._open, {}
+        found = []
+        for partition, lane in looked_at.items():
+            if not lane.queued or lane.held:
+                continue
+            if self._has_its_share(lane):
+                lane.paused = True
+                self._paused[partition] = lane
+                found.append(lane.partition)
+            else:
+                self._open[partition] = lane
+        return sorted(found)
 
     def ready(self) -> list[TopicPartition]:
-        """To be resumed now: those without a queue; when all together are at half of the limit, all paused ones."""
-        if self.is_roomy():
-            found = list(self._paused.values())
-        else:
-            found = [lane for lane in self._drained.values() if not lane.queued]
-        self._drained.clear()
-        found = [lane for lane in found if not lane.held]
+        """To be resumed now."""
+        looked_at, self._drained = self._drained, {}
+        found = [lane for lane in looked_at.values() if not lane.held and self._may_resume(lane)]
         for lane in found:
             self._unpause(lane)
             self._changed(lane)
         return sorted(lane.partition for lane in found)
 
-    def is_roomy(self) -> bool:
-        return 2 * self.records <= self.plan.max_records and 2 * self.bytes <= self.plan.max_bytes
-
     def wants_resuming(self) -> bool:
         """Whether `ready` would name something, as far as that is known cheaply."""
-        return bool(self._paused) and self.is_roomy()
+        return bool(self._drained)
+
+    def room(self) -> int:
+        """How many records the next poll may bring."""
+        free = self.plan.max_records - self.records
+        if self.bytes:
+            free = min(free, (self.plan.max_bytes - self.bytes) * self.records // self.bytes)
+        return max(free // 2, 1)
+
+    def _has_its_share(self, lane: Lane) -> bool:
+        """A batch is let grow to its size."""
+        free, free_bytes = self.plan.max_records - self.records, self.plan.max_bytes - self.bytes
+        if free <= 0 or free_bytes <= 0:
+            return True
+        if lane.queued < self.plan.max_batch:
+            return False
+        return 2 * lane.queued >= free or 2 * lane.size * lane.queued >= free_bytes * lane.records
+
+    def _may_resume(self, lane: Lane) -> bool:
+        free, free_bytes = self.plan.max_records - self.records, self.plan.max_bytes - self.bytes
+        if not lane.queued:
+            return True
+        return 4 * lane.queued <= free and 4 * lane.size * lane.queued <= free_bytes * lane.records
 
     def _unpause(self, lane: Lane) -> None:
         lane.paused = False

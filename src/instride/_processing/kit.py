@@ -107,7 +107,7 @@ class _Double:
     def subscribe(self, topics: list[str], *, listener: Any) -> None:
         self._listener = listener
 
-    def poll(self, *, timeout: float) -> _Records:
+    def poll(self, *, timeout: float, max_records: int | None = None) -> _Records:
         for partition in self._next - self._delayed:
             self._let_go(partition)
         self._next, self._delayed = self._delayed | self._requested, set()
@@ -116,7 +116,10 @@ class _Double:
         for partition in self._lost:
             self._let_go(partition)
         self._take_new()
-        return _Records([each for partition in sorted(self._owned) for each in self._read(partition)])
+        found: list[ConsumerRecord] = []
+        for partition in sorted(self._owned):
+            found += self._read(partition, None if max_records is None else max_records - len(found))
+        return _Records(found)
 
     def _take_new(self) -> None:
         new, self._to_assign = self._to_assign, []
@@ -133,10 +136,10 @@ class _Double:
         self._paused.discard(partition)
         self._next.discard(partition)
 
-    def _read(self, partition: TopicPartition) -> list[ConsumerRecord]:
+    def _read(self, partition: TopicPartition, most: int | None) -> list[ConsumerRecord]:
         if partition in self._paused or partition in self._next:
             return []
-        found = self.logs[partition][self._positions[partition] :]
+        found = self.logs[partition][self._positions[partition] :][:most]
         self._positions[partition] += len(found)
         return [_stamped(each, self._owned[partition]) for each in found]
 

@@ -96,6 +96,7 @@ class Rounds(RebalanceListener):
     guard: held around every call of the engine. clock: the seconds by which the engine is told the time. lease_clock:
     the consumer's, which counts a suspended machine too; else the same.
     has_store: whether a database says where partitions begin, and not the group.
+    most_records: of a poll, which asks for less where there is less room (law 13 of the engine).
     error: what ended it (law 3), once it has ended. polled_at: when the newest poll returned.
     """
 
@@ -109,6 +110,7 @@ class Rounds(RebalanceListener):
         clock: Callable[[], float],
         lease_clock: Callable[[], float] | None = None,
         has_store: bool = False,
+        most_records: int = 500,
     ) -> None:
         self.error: BaseException | None = None
         self.polled_at = clock()
@@ -122,6 +124,7 @@ class Rounds(RebalanceListener):
         self._lease_clock = lease_clock or clock
         self._standing: Standing | None = None
         self._has_store = has_store
+        self._most_records = most_records
         self._ask_store_at = clock()
         self._fresh: set[TopicPartition] = set()
         self._next_commit = clock() + pace.commit_interval
@@ -195,7 +198,7 @@ class Rounds(RebalanceListener):
 
     def _poll(self) -> Verbs:
         try:
-            records: ConsumerRecords = yield Verb("poll", (), {"timeout": self._poll_timeout()})
+            records: ConsumerRecords = yield Verb("poll", (), self._poll_bounds())
         except WakeupError:
             return
         except KafkaError as error:
@@ -224,6 +227,12 @@ class Rounds(RebalanceListener):
                 with self._guard:
                     given_up = self._engine.give_up_of(partition)
                 self._give_up(given_up, "the deadline of its hand-over")
+
+    def _poll_bounds(self) -> dict[str, Any]:
+        timeout = self._poll_timeout()
+        with self._guard:
+            room = self._engine.room()
+        return {"timeout": timeout, "max_records": room if room < self._most_records else None}
 
     def _poll_timeout(self) -> float:
         now, pace = self._clock(), self._pace
@@ -301,6 +310,7 @@ class Rounds(RebalanceListener):
         """To where the database says, from where the group says. Nothing was started. Tools look at the group's."""
         try:
             yield Verb("seek", (partition, start.offset))
+            yield Verb("resume", (partition,))  # what came before may have been too much
             yield Verb("commit_async", ({partition: start},))
         except (KafkaError, ValueError) as error:  # it was revoked in this moment
             _logger.debug("%s cannot be read from %d: %s", partition, start.offset, error)

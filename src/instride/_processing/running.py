@@ -13,6 +13,7 @@ import logging
 import math
 import random
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -96,6 +97,7 @@ class RunningProcessor:
             clock=time.monotonic,
             lease_clock=lease_clock,
             has_store=what.store is not None,
+            most_records=_most_records(settings),
         )
         self._desk = Desk(
             engine=self._engine,
@@ -361,6 +363,11 @@ class _Workers:
     def close(self, patience: float = 0.0) -> None:
         if self.made is not None:
             self.made.close(patience)
+
+
+def _most_records(settings: Mapping[str, Any]) -> int:
+    most: int = settings.get("max_poll_records", 500)
+    return sys.maxsize if most < 0 else most
 
 
 def _spec(what: Definition, handler: Callable[[Any], Any]) -> bytes:
