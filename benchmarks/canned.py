@@ -290,7 +290,7 @@ def _idle(consumer: object) -> dict[str, float]:
 
 
 def _drain(port: int, log: Log) -> Iterator[int]:
-    """What any client could have at most: three fetches outstanding, answers received into one buffer, nothing read."""
+    """The most that any client could have: three fetches in flight, responses received into one buffer, none read."""
     peer = socket.create_connection(("127.0.0.1", port))
     if log.tls:
         context = ssl.create_default_context(cafile=f"{log.tls}/ca.pem")

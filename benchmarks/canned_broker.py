@@ -29,7 +29,7 @@ _BASE_OFFSET = struct.Struct(">q")
 
 @dataclass(slots=True)
 class Counts:
-    """Shared with the broker's process. idle: seconds in which no fetch of records was there to be answered."""
+    """Shared with the broker's process. idle: seconds in which no fetch of records was there to respond to."""
 
     idle: object
     fetches: object
@@ -77,7 +77,7 @@ def _metadata(log: Log, port: int) -> bytes:
 
 
 class _Connection:
-    """One client's connection: answers in order, in a thread."""
+    """One client's connection: responds in order, in a thread."""
 
     _REQUESTED = struct.Struct(">iiqqi")
 
@@ -98,7 +98,7 @@ class _Connection:
             body = _Reader(stream.read(struct.unpack(">i", head)[0]))
             key, version, number = body.take("h"), body.take("h"), body.take("i")
             body.text()
-            parts = self._answer(key, body)
+            parts = self._respond(key, body)
             frame = [struct.pack(">ii", 4 + sum(map(len, parts)), number), *parts]
             self._send(frame)
             del waited, version
@@ -115,7 +115,7 @@ class _Connection:
             if sent:
                 rest[0] = rest[0][sent:]
 
-    def _answer(self, key: int, body: _Reader) -> list[bytes | memoryview]:
+    def _respond(self, key: int, body: _Reader) -> list[bytes | memoryview]:
         if key == 18:
             return [_api_versions()]
         if key == 3:
@@ -170,7 +170,7 @@ class _Connection:
             used += len(records)
             listed += 1
             out += [struct.pack(">ihqqqiii", number, 0, _END, _END, 0, -1, -1, len(records)), records]
-            del self._hot[number]  # what was answered for goes to the end
+            del self._hot[number]  # what was sent goes to the end
             self._hot[number] = None
         if full:
             quiet = [each for each in self._session if each >= self._log.hot]

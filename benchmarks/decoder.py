@@ -65,13 +65,13 @@ def checksums(data: memoryview) -> None:
         at += 12 + length
 
 
-def bare(data: memoryview, codec: str, room: bytearray) -> None:
+def bare(data: memoryview, codec: str, space: bytearray) -> None:
     """Decompress each batch's payload by the library alone."""
     decompress = cramjam.snappy.decompress_raw_into if codec == "snappy" else getattr(cramjam, codec).decompress_into
     at = 0
     while at < len(data):
         length = int.from_bytes(data[at + 8 : at + 12], "big")
-        decompress(data[at + 61 : at + 12 + length], room)
+        decompress(data[at + 61 : at + 12 + length], space)
         at += 12 + length
 
 
@@ -80,8 +80,8 @@ def of_least(rows: int, size: int, codec: str, taken: float) -> str:
     if codec == "none":
         return ""
     data, plain = record_set(rows, size, codec), record_set(rows, size, "none")
-    room = bytearray(rows * (size + 64))
-    least = seconds(lambda: bare(data, codec, room)) + seconds(lambda: decode(plain).to_arrow())
+    space = bytearray(rows * (size + 64))
+    least = seconds(lambda: bare(data, codec, space)) + seconds(lambda: decode(plain).to_arrow())
     return f"{least / taken:>16.2f}"
 
 

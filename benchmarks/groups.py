@@ -72,7 +72,7 @@ class Member:
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def tell(self, verb: str) -> str:
-        """One line to it; the line that it answers with."""
+        """One line to it; the line that comes back."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(f"{verb}\n")

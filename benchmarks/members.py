@@ -1,6 +1,6 @@
 """A member of a group in a process of its own: `python -m benchmarks.members CLIENT SERVERS TOPIC HOLD`.
 
-Lines of its standard input: "join", "leave" and "report". It answers each with a line: a report is `Seen` since the
+Lines of its standard input: "join", "leave" and "report". Each gets a line back: a report is `Seen` since the
 last report, as JSON. It holds for HOLD seconds what is to be revoked: instride delays those partitions,
 confluent-kafka waits in its revoke callback, which is the one way that it
 has. Each commits by its own means (auto-commit; instride not where it holds, which excludes that).
@@ -135,7 +135,7 @@ class KafkaPython(Client):
 CLIENTS = {"instride": Instride, "confluent-kafka": Confluent, "kafka-python": KafkaPython}
 
 
-class Watch:
+class Window:
     """What the polls return, since the last report."""
 
     def __init__(self, owned: set[int]) -> None:
@@ -170,15 +170,15 @@ def main(name: str, servers: str, topic: str, hold: float) -> None:
     told: queue.SimpleQueue[str] = queue.SimpleQueue()
     threading.Thread(target=lambda: [told.put(line.strip()) for line in sys.stdin], daemon=True).start()
     client = CLIENTS[name](servers, topic, hold)
-    watch = Watch(set())
+    window = Window(set())
     while True:
         records = list(client.turn())
-        watch.see(records, client.owned())
+        window.see(records, client.owned())
         with suppress(queue.Empty):
             verb = told.get_nowait()
             if verb == "report":
-                print(json.dumps(asdict(watch.report())), flush=True)
-                watch = Watch(client.owned())
+                print(json.dumps(asdict(window.report())), flush=True)
+                window = Window(client.owned())
             else:
                 getattr(client, verb)()
                 print(verb, flush=True)

@@ -7,7 +7,7 @@ joining and the last stragglers do not count; ideal is concurrency / 5 ms. "thre
 same handlers with nothing around them: what the operating system's and the event loop's clocks leave of the ideal,
 since asyncio rounds each sleep up to whole milliseconds. "confluent-kafka, thread pool" is a loop that submits what
 it consumes to a pool, waits when that is full, and commits when all is finished: in no order of keys. The own cost is
-measured without a broker: records go in, a handler that does nothing is called, commits are answered.
+measured without a broker: records go in, a handler that does nothing is called, commits get their responses.
 """
 
 from __future__ import annotations

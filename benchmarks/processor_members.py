@@ -2,7 +2,7 @@
 
     python -m benchmarks.processor_members FORM SERVERS TOPIC WORK CONCURRENCY
 
-Lines of its standard input: "join", "leave", and "report", which it answers with one line each when that is done. A
+Lines of its standard input: "join", "leave", and "report": each gets one line back when that is done. A
 report is `Report`, as JSON. WORK is "sleep" (5 ms) or "compute" (1 ms of the thread's CPU time).
 benchmarks/peers/Parallel.java speaks the same. Nothing of instride is imported for the other forms: FastStream is run
 by another virtual environment.

@@ -3,7 +3,7 @@
     python examples/changes.py --topic flights --group demo
 
 A batch for each partition, written out when it is large enough, when nothing more comes, or when its partition is to
-move: the next poll lets go of that partition as soon as the commit is answered.
+move: the next poll lets go of that partition as soon as the commit has its response.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ WRONG: dict[str, Wrong] = {
     "assign one": wrong(lambda c: c.assign(TP), TypeError, "assign([TopicPartition("),
     "assign None": wrong(lambda c: c.assign(None), TypeError, "assign", "iterable", "None"),
     "delay_revoke of one": wrong(lambda c: c.delay_revoke(TP), TypeError, "delay_revoke([TopicPartition("),
-    "delay_revoke of what nobody asked for": wrong(lambda c: c.delay_revoke([TP]), ValueError, "delay_revoke", "t-0"),
+    "delay_revoke of what nobody requested": wrong(lambda c: c.delay_revoke([TP]), ValueError, "delay_revoke", "t-0"),
     "beginning_offsets of one": wrong(lambda c: c.beginning_offsets(TP), TypeError, "beginning_offsets([TopicPart"),
     "end_offsets of a topic": wrong(lambda c: c.end_offsets("t"), TypeError, "end_offsets", "[TopicPartition("),
     "pause a topic": wrong(lambda c: c.pause("t"), TypeError, "pause", "TopicPartition("),

@@ -33,7 +33,7 @@ class Scene:
         self.snapshot = self.ledger.committable()
         self.ledger.fail(record(1, 3), LookupError("another handler"))  # so that there is something to raise once
 
-    def answer(self, call: Call) -> str:
+    def result(self, call: Call) -> str:
         """What the call returned, or raised."""
         try:
             return repr(call(self))
@@ -83,23 +83,23 @@ CALLS: dict[str, Call] = {
 def interleaved(first: Call, second: Call) -> Iterator[tuple[Any, ...]]:
     """What each interleaving of the two comes to: what they return or raise, and then the ledger."""
     for at in count():
-        scene, answers = Scene(), ["", ""]
+        scene, results = Scene(), ["", ""]
 
-        def answer(place: int, call: Call, scene: Scene = scene, answers: list[str] = answers) -> None:
-            answers[place] = scene.answer(call)
+        def result(place: int, call: Call, scene: Scene = scene, results: list[str] = results) -> None:
+            results[place] = scene.result(call)
 
-        both = Interleaving(HERE, {at: partial(answer, 1, second)})
+        both = Interleaving(HERE, {at: partial(result, 1, second)})
         scene.ledger._lock = both.lock()  # type: ignore[assignment]  # scripted
-        both.run(partial(answer, 0, first))
+        both.run(partial(result, 0, first))
         if not both.called:
             return
-        yield (*answers, *scene.end())
+        yield (*results, *scene.end())
 
 
 def in_a_row(first: Call, second: Call) -> tuple[Any, ...]:
     scene = Scene()
-    answers = [scene.answer(call) for call in (first, second)]
-    return (*answers, *scene.end())
+    results = [scene.result(call) for call in (first, second)]
+    return (*results, *scene.end())
 
 
 @pytest.mark.parametrize(("first", "second"), list(product(CALLS, CALLS)))

@@ -1,6 +1,6 @@
 """The loop of the documentation, word for word, around a fake consumer: the ledger's promises as the user meets them.
 
-Hypothesis decides when tasks end, commits are answered, partitions are requested, lost and assigned, also between
+Hypothesis decides when tasks end, commits complete, partitions are requested, lost and assigned, also between
 the loop's lines. (The real consumer's machines run under the same loop in their own tests.)
 """
 
@@ -85,7 +85,7 @@ class World:
         for _ in range(self.data.draw(st.integers(0, 2))):
             number = self.data.draw(st.integers(0, 9))
             partition = PARTITIONS[number % len(PARTITIONS)]
-            happening = self.data.draw(st.sampled_from(["end", "end", "answer", "fail", "assign", "ask", "lose"]))
+            happening = self.data.draw(st.sampled_from(["end", "end", "respond", "fail", "assign", "ask", "lose"]))
             getattr(self, f"_{happening}")(partition, number)
 
     def _end(self, _: TopicPartition, number: int) -> None:
@@ -94,7 +94,7 @@ class World:
             self.handled[record.topic_partition, record.offset] += 1
             future.set_result(None)
 
-    def _answer(self, _: TopicPartition, number: int) -> None:
+    def _respond(self, _: TopicPartition, number: int) -> None:
         if self.in_flight:
             self._settle(self.in_flight.pop(0), good=True)
 
@@ -129,7 +129,7 @@ class World:
                 listed.discard(partition)
 
     def _let_go(self, partition: TopicPartition) -> None:
-        """The revoke completes: the commits of it that are on their way are answered first."""
+        """The revoke completes: the commits of it that are in flight get their responses first."""
         for pending in [each for each in self.in_flight if each[1] == partition]:
             self.in_flight.remove(pending)
             self._settle(pending, good=True)

@@ -184,7 +184,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(pick=st.integers(0, 5), committed=st.booleans(), stale=st.booleans())
     def response(self, pick: int, committed: bool, stale: bool) -> None:
-        """Snapshots are answered in any order, some twice, some never."""
+        """Snapshots get their responses in any order, some twice, some never."""
         if not self.snapshots:
             return
         snapshot = self.snapshots[-1 - pick % len(self.snapshots)]

@@ -78,7 +78,7 @@ class OffsetLedger:
     def track(self, records: Iterable[R], *, stretches: Sequence[Stretch] | None = None) -> list[R]:
         """Register all of a poll's records as under way, then give them back in the same order.
 
-        A record of an epoch or seek number that is over is given back as well, and not registered. Raises
+        A record of an epoch or seek number that is over is returned as well, and not registered. Raises
         ValueError, with nothing registered, where a partition's offsets do not rise (a record tracked twice).
 
         stretches: `ConsumerRecords.stretches` of the poll, where its records come as something else; by them a gap

@@ -87,7 +87,7 @@ def patched_clock(loop: VirtualLoop) -> Iterator[None]:
 
 
 class Network:
-    """Stands for the network thread: answers a moment after it is woken. silent: what it does not answer."""
+    """Stands for the network thread: responds a moment after it is woken. silent: what it does not respond to."""
 
     def __init__(self, consumer: AsyncConsumer) -> None:
         driver: Any = consumer._driver
@@ -125,7 +125,7 @@ class Network:
             event = self.events.popleft()
             self.log.append(event)
             if type(event) not in self.silent:
-                self._answer(event)
+                self._respond(event)
 
     def up(self, *events: BackgroundEvent) -> None:
         for event in events:
@@ -133,7 +133,7 @@ class Network:
                 self._futures.pop(event.call).set_result(event.result)
         self.mailbox.deliver(list(events))
 
-    def _answer(self, event: ApplicationEvent) -> None:
+    def _respond(self, event: ApplicationEvent) -> None:
         closes = isinstance(event, Close)
         self.alive = self.alive and not closes
         if (replied := reply(event, self.returned)) is not None:

@@ -32,7 +32,7 @@ Verb = Callable[[AsyncConsumer], Coroutine[Any, Any, Any]]
 def silent(**settings: Any) -> Scene:
     """A consumer of one partition, at offset 0, whose network responds to nothing."""
     scene = Scene(**settings)
-    scene.network._answer = lambda event: None  # type: ignore[method-assign]
+    scene.network._respond = lambda event: None  # type: ignore[method-assign]
     scene.consumer.assign([tp(0), tp(1)])
     scene.up(Positioned(partition=tp(0), epoch=1, seek_number=0, offset=0))
     return scene

@@ -243,7 +243,7 @@ def test_a_close_that_its_loop_did_not_end_is_done_in_the_next(loop: VirtualLoop
 def test_a_thread_that_does_not_end_keeps_a_close_for_a_second(loop: VirtualLoop) -> None:
     async def story() -> None:
         scene = reading()
-        scene.network._answer = lambda event: (  # type: ignore[method-assign]
+        scene.network._respond = lambda event: (  # type: ignore[method-assign]
             scene.up(CallCompleted(call=event.call)) if isinstance(event, Close) else None
         )
         await scene.consumer.close()
@@ -271,19 +271,19 @@ def test_telemetry_is_told_before_a_call_waits(loop: VirtualLoop) -> None:
 
 
 def test_an_observer_hears_that_the_network_thread_died(loop: VirtualLoop) -> None:
-    class Witness(Observer):
+    class Heard(Observer):
         died: BaseException | None = None
 
         def on_died(self, error: Exception) -> None:
             self.died = error
 
     async def story() -> None:
-        scene, witness = Scene(), Witness()
-        scene.consumer.observe(witness)
+        scene, heard = Scene(), Heard()
+        scene.consumer.observe(heard)
         scene.consumer.assign([tp(0)])
         scene.network.mailbox.network_died(LookupError("a bug"))
         with pytest.raises(NetworkThreadDiedError) as raised:
             await scene.consumer.poll()
-        assert witness.died is raised.value
+        assert heard.died is raised.value
 
     loop.play(story())

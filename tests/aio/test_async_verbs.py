@@ -135,7 +135,7 @@ def test_records_one_by_one(loop: VirtualLoop) -> None:
 @pytest.mark.usefixtures("no_threads")
 def test_requests_and_their_responses(loop: VirtualLoop) -> None:
     info = PartitionInfo(topic="t", partition=0, leader=None)
-    answers: dict[type, Any] = {
+    responses: dict[type, Any] = {
         FetchCommitted: {tp(0): OffsetAndMetadata(offset=7)},
         FetchOffsets: {tp(0): OffsetAndTimestamp(offset=9, timestamp=1)},
         FetchMetadata: {"t": (info,)},
@@ -144,19 +144,19 @@ def test_requests_and_their_responses(loop: VirtualLoop) -> None:
     async def story() -> None:
         scene = Scene()
         consumer, network = scene.consumer, scene.network
-        answer = network._answer
+        before = network._respond
 
-        def answered(event: Any) -> None:
-            if type(event) in answers:
-                network.up(CallCompleted(call=event.call, result=answers[type(event)]))
+        def respond(event: Any) -> None:
+            if type(event) in responses:
+                network.up(CallCompleted(call=event.call, result=responses[type(event)]))
             else:
-                answer(event)
+                before(event)
 
-        network._answer = answered  # type: ignore[method-assign]
-        assert await consumer.committed(tp(0)) == answers[FetchCommitted]
+        network._respond = respond  # type: ignore[method-assign]
+        assert await consumer.committed(tp(0)) == responses[FetchCommitted]
         assert await consumer.beginning_offsets([tp(0)]) == {tp(0): 9}
         assert await consumer.end_offsets([tp(0)]) == {tp(0): 9}
-        assert await consumer.offsets_for_times({tp(0): 1}) == answers[FetchOffsets]
+        assert await consumer.offsets_for_times({tp(0): 1}) == responses[FetchOffsets]
         assert await consumer.partitions_for("t") == [info]
         assert await consumer.list_topics() == {"t": [info]}
         consumer.assign([tp(0)])
@@ -535,7 +535,7 @@ def test_a_close_that_was_cancelled_is_waited_for_by_the_next(loop: VirtualLoop)
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(scene.consumer.close(), 1.0)
         (event,) = scene.network.of(Close)
-        loop.call_later(3.0, scene.network._answer, event)
+        loop.call_later(3.0, scene.network._respond, event)
         await scene.consumer.close()
         assert (loop.at, scene.network.alive) == (1004.0, False)
 

@@ -35,7 +35,7 @@ class Liar(SilentBroker):
 
 
 class OldSessions(Liar):
-    """Each fetch is answered under the session of another one, and with what its partitions asked for."""
+    """Each fetch gets a response under the session of another one, with what was requested of its partitions."""
 
     def fetch(self, request: Request) -> bytes:
         made = super().fetch(request)
@@ -336,7 +336,7 @@ def an_id(number: int) -> bytes:
 
 class Identified(Liar):
     """Speaks the versions in which topics have ids. In each metadata the topic has another one: a new one, an old one,
-    none. A fetch by another id than the last is refused now and then, and answered by another id.
+    none. A fetch by another id than the last is refused now and then, and gets a response with another id.
     """
 
     def __init__(self) -> None:
@@ -381,16 +381,16 @@ class Identified(Liar):
     def fetch(self, request: Request) -> bytes:
         if self.asking.version < 13:
             return super().fetch(request)
-        topics, answered = [], next(self.turn)
+        topics, turn = [], next(self.turn)
         for topic in request["topics"]:
             wrong = topic["topic_id"].bytes != self.topic_id
-            error = (100, 103)[answered % 2] if wrong and (not self.lies or answered % 3) else 0
+            error = (100, 103)[turn % 2] if wrong and (not self.lies or turn % 3) else 0
             self.asking.most = 1 << 20
             entries = [self.identified(each["partition"], each["fetch_offset"], error) for each in topic["partitions"]]
-            told = an_id(answered) if self.lies and answered % 7 == 0 else topic["topic_id"].bytes
+            told = an_id(turn) if self.lies and turn % 7 == 0 else topic["topic_id"].bytes
             topics.append(told + compact_array(entries) + b"\0")
         self.fetched[0] += 1
-        error = 106 if self.lies and answered % 11 == 0 else 0
+        error = 106 if self.lies and turn % 11 == 0 else 0
         return struct.pack(">ihi", 0, error, 0) + compact_array(topics) + b"\0"
 
     def identified(self, index: int, offset: int, error: int) -> bytes:

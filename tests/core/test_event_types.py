@@ -1,4 +1,4 @@
-"""The two queues' events: a type for each, immutable, with a deadline and an answer where one is awaited."""
+"""The two queues' events: a type for each, immutable, with a deadline and a response where one is awaited."""
 
 from __future__ import annotations
 

@@ -3,8 +3,8 @@
 Laws
 1. Nothing takes time but a wait. Where the application waits, the network thread's turns are taken on its behalf; where
    these wait too, the clock goes on to the nearest of both ends, or to the next response.
-2. A socket is an end of a socket pair, and connects at once. At the other end a broker (`attack.broker`) answers bytes.
-3. What the broker holds back it never answers.
+2. A socket is an end of a socket pair, and connects at once. At the other end is a broker (`attack.broker`).
+3. What the broker holds back gets no response.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ def kept(seconds: float, bound: float, *, late: float = 0.5) -> bool:
 
 
 class ScriptedBroker(SilentBroker):
-    """Gives this member `given` of "t", with the leader's word `notice`. held: the requests that it does not answer.
+    """Gives this member `given` of "t", with the leader's word `notice`. held: the requests that get no response.
 
-    errors: by the request's key, the error code that it answers. corrupt: the records of each batch are damaged.
+    errors: by the request's key, the error code that it responds with. corrupt: the records of each batch are damaged.
     """
 
     end = 1_000_000
@@ -86,9 +86,9 @@ class ScriptedBroker(SilentBroker):
         key = struct.unpack_from(">h", frame)[0]
         return b"" if self.silent or key in self.held else super().response(frame)
 
-    def answer(self, key: int, request: Request) -> bytes:
+    def respond(self, key: int, request: Request) -> bytes:
         if key != HEARTBEAT:
-            return super().answer(key, request)
+            return super().respond(key, request)
         return struct.pack(">ih", round(self.throttle * 1000), 27 if self.rebalances else 0)
 
     def topic_entry(self, topic: str) -> bytes:
@@ -332,9 +332,9 @@ class World:
         while len(peer.octets) >= 4 and len(peer.octets) >= (size := 4 + int.from_bytes(peer.octets[:4])):
             frame = bytes(peer.octets[4:size])
             del peer.octets[:size]
-            self._answer(peer, frame)
+            self._respond(peer, frame)
 
-    def _answer(self, peer: Peer, frame: bytes) -> None:
+    def _respond(self, peer: Peer, frame: bytes) -> None:
         key = struct.unpack_from(">h", frame)[0]
         self.requested[key].append(Sent(self.now, peer))
         data = self.broker.response(frame)

@@ -1,6 +1,6 @@
 """Members in processes of their own: ours, Java, librdkafka, kafka-python, aiokafka and franz-go, driven the same way.
 
-A line to the process is a command: ``poll`` or ``close`` (ours takes more). Its answer is one line, three lists with a
+A line to the process is a command: ``poll`` or ``close`` (ours takes more). One line comes back, three lists with a
 bar between them: the records that the poll returned (``partition:offset``), the partitions owned, and those lost.
 
 Laws
@@ -100,9 +100,9 @@ class Peer:
         if not self.in_turn:
             self.say(self.verb)
             self.in_turn = True
-        return self.turn() if self._answers(patience) else None
+        return self.turn() if self._responds(patience) else None
 
-    def _answers(self, within: float) -> bool:
+    def _responds(self, within: float) -> bool:
         assert self._process.stdout is not None
         return b"\n" in self._rest or bool(select.select([self._process.stdout], [], [], within)[0])
 

@@ -35,12 +35,12 @@ Topic = Callable[..., str]
 IMPATIENT: dict[str, Any] = {**QUICK, "request_timeout": 0.5, "connection_setup_timeout": 0.5}
 
 
-# --- who answers there
+# --- who responds there
 
 
 @pytest.fixture
 def serve() -> Iterator[Callable[[bytes], str]]:
-    """``serve(answer)``: a server that answers whatever it hears with these bytes and hangs up; its address."""
+    """``serve(response)``: a server that responds to whatever it hears with these bytes and hangs up; its address."""
     with ExitStack() as stack:
 
         def start(response: bytes) -> str:

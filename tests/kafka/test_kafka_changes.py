@@ -51,7 +51,7 @@ def test_records_requests_and_losses_come_in_one_value(
     requested = [each.to_be_revoked for each in a.seen_changes if each.to_be_revoked]
     (lost,) = [each.lost for each in a.seen_changes if each.lost]
     assert len(lost) == 1
-    assert set(requested) == {lost}, "asked for once, delayed poll by poll, then lost"
+    assert set(requested) == {lost}, "requested once, delayed poll by poll, then lost"
     assert len(requested) > 1
     assert a.seen_changes[-1].to_be_revoked == frozenset()
     polls = len(a.seen_changes)

@@ -134,7 +134,7 @@ def test_interceptors_hear_of_records_and_of_each_kind_of_commit(
     assert recording.committed == [{tp: OffsetAndMetadata(offset=1)}]
     poll_until(consumer, 2)
     consumer.commit_async({tp: 2}).result(30)
-    consumer.position(tp)  # takes the answer
+    consumer.position(tp)  # takes the response
     assert recording.committed[-1] == {tp: OffsetAndMetadata(offset=2)}
     consumer.close()
     assert recording.committed[-1][tp].offset == 3, "the auto-commit of the close"

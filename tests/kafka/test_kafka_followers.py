@@ -26,7 +26,7 @@ def follower_of(kafka: LocalKafka, topic: str) -> int:
 
 
 def reads_from(consumer: Consumer) -> set[int]:
-    """The nodes that the last answers came from; -1 stands for the leaders."""
+    """The nodes that the last responses came from; -1 stands for the leaders."""
     found = consumer.metrics().items()
     return {int(value) for name, value in found if name.name == "preferred-read-replica"}
 

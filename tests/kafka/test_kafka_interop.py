@@ -119,8 +119,8 @@ def test_what_we_delay_is_ours_through_rebalances_that_a_peer_leads(
     fourth = join("fourth", topic)
     drive(ours, leader, third, fourth, until=lambda: any("fourth: joined" in each for each in caplog.messages))
     if kind == "java-2.8.2":
-        # One of before 3.1 forgets what it owns when its Sync is answered with REBALANCE_IN_PROGRESS (KAFKA-13419), and
-        # as the leader gives that to another as well (seen). So its Sync shall be answered before somebody leaves.
+        # One of before 3.1 forgets what it owns when its Sync response is REBALANCE_IN_PROGRESS (KAFKA-13419), and
+        # as the leader gives that to another as well (seen). So its Sync ends before somebody leaves.
         drive(ours, leader, third, fourth, until=lambda: fourth.consumer.group_metadata().generation_id >= 0)
     fourth.consumer.close()
     drive(ours, leader, third, until=lambda: len(leader.owned | third.owned | ours.owned) == 6)

@@ -32,26 +32,26 @@ BEATS = 50
 
 
 def beats(member: Member) -> int:
-    """How many heartbeats of it were answered."""
+    """How many heartbeats of it had a response."""
     found = member.consumer.metrics().items()
     return int(next(value for each, value in found if each.name == "heartbeat-total"))
 
 
 class Lived:
-    """Counts a member's polls before which heartbeats of it were answered: several in one poll's time are one beat, as
+    """Counts a member's polls before which heartbeats of it had a response: several in one poll's time are one beat, as
     for the checker (`folds.turns`).
     """
 
     def __init__(self, member: Member) -> None:
         self._member = member
-        self._answered = beats(member)
+        self._responded = beats(member)
         self._count = 0
 
     def count(self) -> int:
         """To be asked once between two polls."""
-        answered = beats(self._member)
-        self._count += answered > self._answered
-        self._answered = answered
+        responded = beats(self._member)
+        self._count += responded > self._responded
+        self._responded = responded
         return self._count
 
 

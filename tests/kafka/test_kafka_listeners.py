@@ -1,4 +1,4 @@
-"""Listeners that call the consumer: offsets kept elsewhere, positions asked for, pauses from the start."""
+"""Listeners that call the consumer: offsets kept elsewhere, positions read, pauses from the start."""
 
 from __future__ import annotations
 

@@ -444,7 +444,7 @@ def test_processes_share_the_work_of_one_member_and_one_that_is_killed_is_replac
         partition, offset, process = map(int, (output.value or b"").split())
         outputs.add(ConsumerRecord(topic, partition, offset))
         if offset == 50 and partition == 0:
-            os.kill(process, signal.SIGKILL)  # it has answered for this one
+            os.kill(process, signal.SIGKILL)  # it has been blamed for this one
 
     processor = Processor(tell, topics=[topic], processes=2, order="none", output="outputs", produce=produce)
     with processor.running(**settings(kafka, group)) as running:

@@ -76,7 +76,7 @@ def test_a_broker_that_throttles_our_fetches_stops_nobody_else(
 def test_throttled_in_everything_we_stay_a_member_and_commit(
     kafka_cluster: LocalKafka, open_member: Callable[..., Member]
 ) -> None:
-    """A quota of processor time delays heartbeats, joins and commits too, and fetches are answered without records."""
+    """A quota of processor time delays heartbeats, joins and commits too, and fetch responses bring no records."""
     topic = "slow-motion"
     kafka_cluster.create_topic(topic, 6)
     written = fill(kafka_cluster, topic, dict.fromkeys(range(6), 10))

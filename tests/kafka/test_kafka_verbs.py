@@ -130,7 +130,7 @@ def test_committed_of_several_partitions_some_of_which_have_none(
     ],
     ids=["list_topics", "partitions_for", "offsets_for_times", "beginning_offsets", "end_offsets", "committed"],
 )
-def test_a_question_that_nobody_responds_ends_in_time_and_says_why(
+def test_a_request_that_nobody_responds_ends_in_time_and_says_why(
     open_consumer: Open, ask: Callable[[Consumer, TopicPartition], object]
 ) -> None:
     consumer = open_consumer(bootstrap_servers="127.0.0.1:1", group_id="g", default_api_timeout=60.0)

@@ -25,7 +25,7 @@ def tp(number: int) -> TopicPartition:
 
 
 class Network:
-    """Stands for the network thread: answers at once what is sent, whenever it is woken."""
+    """Stands for the network thread: responds at once to what is sent, whenever it is woken."""
 
     def __init__(self, consumer: Any) -> None:
         driver = consumer._driver

@@ -242,7 +242,7 @@ def test_a_close_that_is_interrupted_ends_the_thread_all_the_same(
 
     def waiting(*arguments: Any, **options: Any) -> Call[bool]:
         clean = yield from close(*arguments, **options)
-        yield Wait(until=now() + 60)  # where the answer was there before anybody waited for it
+        yield Wait(until=now() + 60)  # where the response was there before anybody waited for it
         return clean
 
     def interrupt(until: float) -> None:

@@ -62,7 +62,7 @@ def epochs(*numbers: int, epoch: int = 1) -> Epochs:
 
 
 class Network:
-    """Stands for the network thread: answers at once what is sent, whenever it is woken."""
+    """Stands for the network thread: responds at once to what is sent, whenever it is woken."""
 
     def __init__(self, events: deque[ApplicationEvent], up: Callable[[BackgroundEvent], None]) -> None:
         self.events = events
@@ -207,7 +207,7 @@ class Scene:
         )
 
     def refetched(self, number: int, start: int, end: int) -> None:
-        """What comes where a seek asked for it."""
+        """What comes where a seek wanted it."""
         asked = self.network.asked[tp(number)]
         self.fetched(number, start, end, epoch=asked.epoch, fetch_number=asked.fetch_number)
 

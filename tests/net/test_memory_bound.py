@@ -1,7 +1,7 @@
 """What a consumer holds of what brokers and producers send stays within the bound that docs/consumer.md publishes.
 
 Each case runs in a process of its own, whose memory is measured: a network machine with the real codec, brokers that
-answer every fetch with as much as it asks for, and an application that consumes nothing, or leaves a few records of
+respond to every fetch with as much as it asks for, and an application that consumes nothing, or leaves a few records of
 each partition (a poll takes some of each chunk).
 """
 
@@ -34,7 +34,7 @@ from instride._wire.fetch_codec import decode_fetch
 
 codec, partitions, budget, records, size, leaves = json.loads(sys.argv[1])
 SCHEMA = import_module("kio.schema.fetch.v12.response").FetchResponse
-line = b"2026-01-01 12:00:00 INFO request %06d of flight UA%04d was answered in %03d ms; path=/api/v2/flights"
+line = b"2026-01-01 12:00:00 INFO request %06d of flight UA%04d was done in %03d ms; path=/api/v2/flights"
 value = lambda n: (line % (n, n % 9999, n % 777) * (size // 100 + 1))[:size]
 ONE = batch([Rec(offset=n, key=b"k", value=value(n)) for n in range(records)], codec=codec)
 

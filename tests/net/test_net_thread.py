@@ -26,7 +26,7 @@ TP = TopicPartition("t", 0)
 
 
 @contextmanager
-def nobody_answers() -> Iterator[str]:
+def nobody_responds() -> Iterator[str]:
     """An address where connections are taken and nothing is ever said."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield f"127.0.0.1:{server.getsockname()[1]}"
@@ -45,7 +45,7 @@ def test_a_consumer_that_never_needed_the_network_leaves_no_socket_open() -> Non
 
 
 def test_a_commit_that_was_handed_over_cannot_be_cancelled_and_ends_with_the_close() -> None:
-    with nobody_answers() as address:
+    with nobody_responds() as address:
         consumer = Consumer(bootstrap_servers=address, group_id="g")
         consumer.assign([TP])
         future = consumer.commit_async({TP: 1})
@@ -65,7 +65,7 @@ def dying(monkeypatch: pytest.MonkeyPatch) -> Iterator[Consumer]:
         return tick(self, now)
 
     monkeypatch.setattr(NetworkMachine, "tick", broken)
-    with nobody_answers() as address:
+    with nobody_responds() as address:
         consumer = Consumer(bootstrap_servers=address, group_id="g")
         consumer.assign([TP])
         yield consumer
@@ -116,7 +116,7 @@ def test_no_event_of_the_application_is_lost_and_they_keep_their_order(monkeypat
         handle(self, event, now)
 
     monkeypatch.setattr(NetworkMachine, "handle", noted)
-    with nobody_answers() as address:
+    with nobody_responds() as address:
         consumer = Consumer(bootstrap_servers=address, group_id="g")
         consumer.assign([TP])
         for number in range(3000):
@@ -150,7 +150,7 @@ def test_a_wake_up_that_an_interrupt_prevented_is_made_good_when_the_verb_ends(
                 raise KeyboardInterrupt
         wake(self)
 
-    with nobody_answers() as address, Consumer(bootstrap_servers=address) as consumer:
+    with nobody_responds() as address, Consumer(bootstrap_servers=address) as consumer:
         consumer.assign([TP])
         monkeypatch.setattr(NetworkThread, "_wake", interrupts)
         for _ in range(5):  # a thread that a timer woke just then needs no byte

@@ -1,4 +1,4 @@
-"""TLS that the pump reads without the GIL gives the same answers as Python's own reads, and is used only where safe."""
+"""TLS that the pump reads without the GIL does the same as Python's own reads, and is used only where safe."""
 
 from __future__ import annotations
 
@@ -259,7 +259,7 @@ def test_a_connection_that_the_peer_agrees_on_anew(ends: Ends) -> None:
 
     def serve() -> None:
         ends.peer.do_handshake()
-        got.append(ends.peer.recv(99))  # in which the handshake that was asked for is held
+        got.append(ends.peer.recv(99))  # in which the requested handshake is
         for body in bodies:
             ends.peer.sendall(framed(body))
 

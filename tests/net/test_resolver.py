@@ -20,7 +20,7 @@ def ask(host: str) -> list[SocketAddress] | TransportError:
     return answers.get(timeout=60)
 
 
-def test_a_literal_is_answered_on_the_spot() -> None:
+def test_a_literal_is_resolved_on_the_spot() -> None:
     answers: list[list[SocketAddress] | TransportError] = []
     Resolver().resolve("127.0.0.1", 9092, answers.append)
     assert answers == [[(socket.AF_INET, ("127.0.0.1", 9092))]]

@@ -1,4 +1,4 @@
-"""What the tests of `Engine` share: one with its records, its commits answered, and time that is a number."""
+"""What the tests of `Engine` share: one with its records, its commits responded to, and time that is a number."""
 
 from __future__ import annotations
 

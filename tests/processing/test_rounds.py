@@ -42,10 +42,10 @@ class Nobody:
 
 
 class Script:
-    """Answers verbs; what is in `answers` first, an error is raised."""
+    """Gives verbs their results; what is in `results` first, an error is raised."""
 
-    def __init__(self, *, pace: Pace | None = None, plan: EnginePlan | None = None, **answers: list[Any]) -> None:
-        self.answers = answers
+    def __init__(self, *, pace: Pace | None = None, plan: EnginePlan | None = None, **results: list[Any]) -> None:
+        self.results = results
         self.committed: list[OffsetAndMetadata] = []
         self.said: list[str] = []
         self.engine = Engine(plan or EnginePlan(), lambda _: 1)
@@ -56,17 +56,17 @@ class Script:
         verb = next(verbs)
         try:
             while not until():
-                answer = self._answer(verb)
-                verb = verbs.throw(answer) if isinstance(answer, KafkaError) else verbs.send(answer)
+                result = self._result(verb)
+                verb = verbs.throw(result) if isinstance(result, KafkaError) else verbs.send(result)
         except StopIteration:
             pass
 
-    def _answer(self, verb: Verb) -> Any:
+    def _result(self, verb: Verb) -> Any:
         self.said.append(verb.name)
         if verb.name == "commit":
             self.committed += verb.args[0].values()
         assert len(self.said) < 1_000
-        waiting = self.answers.get(verb.name)
+        waiting = self.results.get(verb.name)
         if waiting:
             return waiting.pop(0)
         return ConsumerRecords() if verb.name == "poll" else set()

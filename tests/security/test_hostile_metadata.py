@@ -51,11 +51,11 @@ class Listener:
                 if self._context is not None:
                     peer = self._context.wrap_socket(peer, server_side=True)
                 with peer:
-                    self._answer(peer)
+                    self._respond(peer)
         except OSError:
             pass
 
-    def _answer(self, peer: socket.socket) -> None:
+    def _respond(self, peer: socket.socket) -> None:
         if self._redirect is None:
             while part := peer.recv(65536):
                 self.got += part

@@ -26,7 +26,7 @@ SECRET = "canary-secret/+ %"
 
 
 class Provider:
-    """answer: what is sent for each request, as (status, headers, body); by default a token. asked: the requests."""
+    """response: what is sent for each request, as (status, headers, body); by default a token. asked: the requests."""
 
     def __init__(self) -> None:
         self.requested: list[tuple[str, dict[str, str], dict[str, list[str]]]] = []

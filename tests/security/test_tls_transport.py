@@ -27,7 +27,7 @@ from instride.errors import NotKafkaError, TlsError, TransportError
 
 
 class Server:
-    """Takes one connection, speaks TLS if it has a context, reads, then answers what it is told. got: what it read."""
+    """Takes one connection, speaks TLS if it has a context, reads, then sends what it is told. got: what it read."""
 
     def __init__(
         self,

@@ -2,7 +2,7 @@
 
 Laws
 1. A member has one connection for each of its channels ("join", "rest", "fetch"), as our client has, and sends
-   version-free requests. What is sent on one connection is answered in order.
+   version-free requests. What is sent on one connection has its responses in order.
 2. Both places have one topic and one group of the script's own.
 3. Real time that ran away from a `wait` makes the play worthless: `TooLateError` asks for another one.
 """
@@ -41,7 +41,7 @@ class TooLateError(Exception):
 
 
 class Place(Protocol):
-    """soon: seconds after which an answer that has not come waits for somebody."""
+    """soon: seconds after which a response that has not come waits for somebody."""
 
     topic: str
     group: str
@@ -52,7 +52,7 @@ class Place(Protocol):
         ...
 
     def take(self, who: str, channel: str, ticket: int, *, patience: float) -> api.Response | None:
-        """The answer, or None where none came within so many seconds."""
+        """The response, or None where none came within so many seconds."""
         ...
 
     def wait(self, seconds: float) -> None: ...
@@ -70,10 +70,10 @@ class _Owner:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.answers: dict[int, api.Response] = {}
+        self.responses: dict[int, api.Response] = {}
 
     def link_responded(self, link: Link, request_id: int, response: api.Response) -> None:
-        self.answers[request_id] = response
+        self.responses[request_id] = response
 
     def link_closed(self, link: Link) -> None:
         raise AssertionError("the model closed a connection")
@@ -108,10 +108,10 @@ class ModelPlace:
         return self._links[who, channel]
 
     def take(self, who: str, channel: str, ticket: int, *, patience: float) -> api.Response | None:
-        answers = self._owners[who].answers
-        if ticket not in answers:
-            self._scheduler.run(self._scheduler.now + patience, lambda: ticket in answers)
-        return answers.pop(ticket, None)
+        responses = self._owners[who].responses
+        if ticket not in responses:
+            self._scheduler.run(self._scheduler.now + patience, lambda: ticket in responses)
+        return responses.pop(ticket, None)
 
     def wait(self, seconds: float) -> None:
         self._scheduler.run(self._scheduler.now + seconds, lambda: False)
@@ -132,7 +132,7 @@ class _Wire:
     def __init__(self, address: tuple[str, int]) -> None:
         self._connection = Connection(client_id="raw", max_frame_bytes=1 << 24)
         self._socket = socket.create_connection(address, 10.0)
-        self._answers: dict[int, api.Response] = {}
+        self._responses: dict[int, api.Response] = {}
         while not self._connection.ready:
             self._socket.sendall(self._connection.handshake())
             self._receive(time.monotonic() + 10.0)
@@ -142,10 +142,10 @@ class _Wire:
 
     def take(self, ticket: int, patience: float) -> api.Response | None:
         deadline = time.monotonic() + patience
-        while ticket not in self._answers:
+        while ticket not in self._responses:
             if not self._receive(deadline):
                 return None
-        return self._answers.pop(ticket)
+        return self._responses.pop(ticket)
 
     def _receive(self, deadline: float) -> bool:
         """Whether anything came before the deadline."""
@@ -159,7 +159,7 @@ class _Wire:
         assert data, self._connection.end_of_stream()
         for received in self._connection.receive_data(data):
             assert received.response is not None, received.error
-            self._answers[received.request_id] = received.response
+            self._responses[received.request_id] = received.response
         assert self._connection.failure is None, self._connection.failure
         return True
 

@@ -2,7 +2,7 @@
 
     python tests/simulation/raw_plays.py [NAME ...]
 
-plays the scripts at a real broker and writes down what it answered: for new scripts, and for a new Kafka. What that
+plays the scripts at a real broker and writes down what it responded: for new scripts, and for a new Kafka. What that
 changes is the finding.
 """
 

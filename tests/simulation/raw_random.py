@@ -1,7 +1,7 @@
-"""Scripts by chance: what three members might do in a group, as the model answers it.
+"""Scripts by chance: what three members might do in a group, as the model responds.
 
 Laws
-1. The same seed gives the same script. Which step comes next depends on what the model answered so far.
+1. The same seed gives the same script. Which step comes next depends on what the model responded so far.
 2. No step leaves anything to the broker's choice: the leader does not leave two others behind, who of them would lead
    is not determined; and no time-out ends.
 """

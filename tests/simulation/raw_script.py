@@ -1,4 +1,4 @@
-"""Scripts of raw members of a group: readable transcripts that are played, and say what each step is answered.
+"""Scripts of raw members of a group: readable transcripts that are played, and say what response each step gets.
 
     # Who asks first is given an id.
     A join                       -> MEMBER_ID_REQUIRED
@@ -9,9 +9,9 @@
     A heartbeat until REBALANCE_IN_PROGRESS -> REBALANCE_IN_PROGRESS
 
 Laws
-1. A step is played, and what was answered is written behind its arrow; what stood there before is not looked at. So
+1. A step is played, and its response is written behind its arrow; what stood there before is not looked at. So
    a play is compared with the script as a whole, and the script is the first comparison's result written down.
-2. Answers are written without what a broker is free in: member ids become names, members are sorted by name.
+2. Responses are written without what a broker is free in: member ids become names, members are sorted by name.
 3. Three dots end a step that does not wait for its response. The step `B joined` (synced, fetched) does;
    `B waits for join` says whether it is still without one. `soon` does both: who has no response soon, waits.
 4. What is not said is as last time: a member's id and generation. `gen=`, `as=` and `on=` say otherwise.
@@ -51,7 +51,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True, kw_only=True)
 class _Member:
-    """session, rebalance: seconds. pending: channel and ticket of requests without an answer, by verb."""
+    """session, rebalance: seconds. pending: channel and ticket of requests without a response, by verb."""
 
     name: str
     id: str = ""
@@ -82,7 +82,7 @@ class _Step:
 
 
 def play(script: str, place: Place) -> str:
-    """The script's text with what the place answered."""
+    """The script's text with what the place responded."""
     stage = Stage(place)
     return "\n".join(stage.line(line) for line in script.splitlines()) + "\n"
 
@@ -124,14 +124,14 @@ class Stage:
     def _ask(
         self, member: _Member, step: _Step, request: api.Request, kind: type[T], channel: str = "rest"
     ) -> T | None:
-        """The answer, or None where the step does not wait for it."""
+        """The response, or None where the step does not wait for it."""
         channel = step.settings.get("on", channel)
         ticket = self._place.send(member.name, channel, request)
         member.pending[step.verb] = (channel, ticket)
         return None if "..." in step.words else self._await(member, step, kind)
 
     def _await(self, member: _Member, step: _Step, kind: type[T]) -> T | None:
-        """The answer to the step, or None where it would have it soon and does not."""
+        """The response to the step, or None where it would have it soon and does not."""
         verb = _ASYNC.get(step.verb, step.verb)
         channel, ticket = member.pending[verb]
         patience = self._place.soon if "soon" in step.words else _PATIENCE

@@ -189,7 +189,7 @@ class _Check:
     def _at_risk(self, event: DelayAtRisk) -> None:
         requested = [at for at in self.truth.requested[event.partition, event.epoch] if at <= event.at]
         if not requested:
-            self.wrong(event, "nobody asked for it")
+            self.wrong(event, "nobody requested it")
         elif ((event.partition, event.epoch), requested[-1]) in self.at_risk:
             self.wrong(event, "it was told already")
         else:

@@ -1,4 +1,4 @@
-"""R1 in virtual time: a client that buffers without bounds, or keeps what was answered on its list, is found."""
+"""R1 in virtual time: a client that buffers without bounds, or keeps what had its response on its list, is found."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def test_one_that_fetches_whether_there_is_room_or_not(monkeypatch: pytest.Monke
 
 
 def test_one_that_keeps_its_responses(monkeypatch: pytest.MonkeyPatch) -> None:
-    answered: Callable[..., None] = Connections.response_received
+    received: Callable[..., None] = Connections.response_received
 
     def keep(self: Connections, request_id: int, result: Any, now: float) -> None:
         key = self._where[request_id]
         pending = self._links[key].in_flight.get(request_id)
-        answered(self, request_id, result, now)
+        received(self, request_id, result, now)
         if pending is not None:
             pending.deadline = float("inf")
             self._links[key].in_flight[-request_id] = pending

@@ -116,7 +116,7 @@ class Beating:
 
     machine: NetworkMachine
     beats: list[float]
-    answers: dict[type, api.Response]
+    responses: dict[type, api.Response]
     at: float = 0.0
 
     def run(self, until: float) -> None:
@@ -131,14 +131,14 @@ class Beating:
                     case OpenConnection():
                         self.machine.opened(action.key, self.at)
                     case Transmit():
-                        self._answer(action)
+                        self._respond(action)
                     case Deliver() | _:
                         pass
 
-    def _answer(self, action: Transmit) -> None:
+    def _respond(self, action: Transmit) -> None:
         if isinstance(action.request, api.Heartbeat):
             self.beats.append(self.at)
-        response = self.answers.get(type(action.request))
+        response = self.responses.get(type(action.request))
         if response is not None:
             self.machine.response_received(action.request_id, response, self.at)
 
@@ -148,7 +148,7 @@ def member(place: int, assigned: bytes, beats: list[float], random: Random) -> B
     join = api.JoinGroupResponse(
         generation=1, protocol="cooperative-sticky", leader="leader", member_id=f"m{place}", members=()
     )
-    answers: dict[type, api.Response] = {
+    responses: dict[type, api.Response] = {
         api.Metadata: api.MetadataResponse(
             brokers=(api.Broker(node_id=1, host="b", port=1),), topics=(api.MetadataTopic(name="t", partitions=()),)
         ),
@@ -157,7 +157,7 @@ def member(place: int, assigned: bytes, beats: list[float], random: Random) -> B
         api.SyncGroup: api.SyncGroupResponse(assignment=assigned),
         api.Heartbeat: api.HeartbeatResponse(),
     }
-    made = Beating(machine=machine, beats=beats, answers=answers, at=random.uniform(0.0, 0.02))
+    made = Beating(machine=machine, beats=beats, responses=responses, at=random.uniform(0.0, 0.02))
     machine.handle(Subscribe(topics=frozenset({"t"}), listener=False), made.at)
     return made
 

@@ -171,7 +171,7 @@ class FakeConsumer:
         assert topic == TOPIC
         self.lookups += 1
         if self.topic_id is None:
-            raise KafkaTimeoutError("no broker answers")
+            raise KafkaTimeoutError("no broker responds")
         return str(self.topic_id)
 
     def observe(self, observer: Observer) -> None:

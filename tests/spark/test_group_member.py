@@ -57,8 +57,8 @@ class Group:
 
         self.consumer.turn(play)
 
-    def asked(self, question: Callable[[], Any]) -> Any:
-        return self.member.ask(question, timeout=PATIENCE)
+    def asked(self, request: Callable[[], Any]) -> Any:
+        return self.member.ask(request, timeout=PATIENCE)
 
     def planned(self) -> BatchPlan:
         """What Spark is given next: all that is free."""
@@ -153,25 +153,25 @@ def test_a_pattern_is_subscribed_to(consumer: Scripted) -> None:
     group.member.close()
 
 
-# -- questions
+# -- requests
 
 
-def test_a_question_without_an_answer_is_asked_again_after_each_poll(group: Group) -> None:
-    answers = [None, None, "at last"]
+def test_a_request_without_a_response_is_sent_again_after_each_poll(group: Group) -> None:
+    responses = [None, None, "at last"]
     asked: list[object] = []
 
-    def question() -> str | None:
+    def request() -> str | None:
         asked.append(threading.current_thread())
         if len(asked) < 3:
             group.consumer.wakeup()  # another poll ends
-        return answers[len(asked) - 1]
+        return responses[len(asked) - 1]
 
-    assert group.asked(question) == "at last"
+    assert group.asked(request) == "at last"
     assert len(asked) == 3
     assert {cast("Any", each).name for each in asked} == {"instride-member"}
 
 
-def test_a_question_whose_time_is_over_is_asked_no_more(group: Group) -> None:
+def test_a_request_whose_time_is_over_is_asked_no_more(group: Group) -> None:
     asked: list[int] = []
     assert group.member.ask(lambda: asked.append(1), timeout=0.0) is None
     group.turn()
@@ -180,12 +180,12 @@ def test_a_question_whose_time_is_over_is_asked_no_more(group: Group) -> None:
     assert len(asked) == so_far <= 1
 
 
-def test_what_a_question_raises_is_raised_to_who_asked_and_the_thread_goes_on(group: Group) -> None:
-    def question() -> None:
+def test_what_a_request_raises_is_raised_to_who_asked_and_the_thread_goes_on(group: Group) -> None:
+    def request() -> None:
         raise IllegalStateError("its own")
 
     with pytest.raises(IllegalStateError, match="its own"):
-        group.asked(question)
+        group.asked(request)
     assert group.asked(lambda: "alive") == "alive"
 
 
@@ -194,8 +194,8 @@ def test_a_poll_that_fails_for_now_ends_nothing(group: Group) -> None:
     assert group.asked(lambda: "alive") == "alive"
 
 
-def test_what_ends_the_thread_is_raised_by_every_question(group: Group) -> None:
-    def question() -> None:
+def test_what_ends_the_thread_is_raised_by_every_request(group: Group) -> None:
+    def request() -> None:
         group.consumer.then(fatal)
 
     def fatal() -> Iterable[OffsetRange]:
@@ -203,7 +203,7 @@ def test_what_ends_the_thread_is_raised_by_every_question(group: Group) -> None:
 
     for _ in range(2):
         with pytest.raises(GroupAuthorizationFailedError):
-            group.asked(question)
+            group.asked(request)
     assert group.member.leave().wait(PATIENCE)
     assert len(group.consumer.calls_of("close")) == 1
 
@@ -270,12 +270,12 @@ def test_an_error_in_a_commit_that_is_none_of_ours_is_told_to_who_asks(owner: Gr
         owner.asked(lambda: True)
 
 
-def test_a_question_whose_time_was_over_just_now_is_settled_by_nobody() -> None:
+def test_a_request_whose_time_was_over_just_now_is_settled_by_nobody() -> None:
     for more in ({"found": 1}, {"error": KafkaTimeoutError("late")}):
-        question: Future[object] = Future()
-        assert question.cancel()
-        _settle(question, **more)
-        assert question.cancelled()
+        request: Future[object] = Future()
+        assert request.cancel()
+        _settle(request, **more)
+        assert request.cancelled()
 
 
 # -- revocation
@@ -370,13 +370,13 @@ def test_a_close_leaves_at_once_with_a_batch_in_flight(owner: Group) -> None:
     assert not owner.consumer.commits
 
 
-def test_a_question_that_waits_when_the_member_ends_is_told(owner: Group) -> None:
-    def question() -> None:
+def test_a_request_that_waits_when_the_member_ends_is_told(owner: Group) -> None:
+    def request() -> None:
         owner.member._closing = True
         owner.consumer.wakeup()
 
     with pytest.raises(IllegalStateError, match="has left its group"):
-        owner.asked(question)
+        owner.asked(request)
 
 
 def test_a_wakeup_that_was_meant_for_a_poll_does_not_keep_it_from_leaving(owner: Group) -> None:

@@ -88,9 +88,9 @@ class Query:
     def is_asked(self) -> bool:
         """A question waits for the member."""
         member = self.reader._member
-        return member is not None and bool(member._questions)
+        return member is not None and bool(member._requests)
 
-    def waits_for_a_question(self) -> Iterable[OffsetRange]:
+    def waits_for_a_request(self) -> Iterable[OffsetRange]:
         assert self.consumer.woken.wait(PATIENCE)
         return ()
 
@@ -117,9 +117,9 @@ class Asked:
         while not until():
             query.consumer.turn()
         query.consumer.turn()
-        assert query.is_asked(), "it has been answered, or its time is over"
+        assert query.is_asked(), "it has its response, or its time is over"
 
-    def answer(self) -> Offset:
+    def response(self) -> Offset:
         return self._answer.result(PATIENCE)
 
 
@@ -183,7 +183,7 @@ def marked(spans: Mapping[TopicPartition, Span], topic_id: str = "id", **mark: s
 
 
 @pytest.mark.parametrize(("given", "reset"), [({}, "latest"), ({"startingOffsets": "earliest"}, "earliest")])
-def test_it_joins_its_group_with_the_first_question(
+def test_it_joins_its_group_with_the_first_request(
     make: Callable[..., Query], given: dict[str, str], reset: str
 ) -> None:
     query = make(**given)
@@ -211,7 +211,7 @@ def test_a_runs_first_batch_waits_until_the_start_is_committed(query: Query, no_
     asked = Asked(lambda: query.latest(query.start))
     asked.while_it_waits(query, until=lambda: bool(query.consumer.commits))
     confirm(query)
-    assert plan(asked.answer()).mark is not None
+    assert plan(asked.response()).mark is not None
 
 
 def test_a_pattern_is_what_the_checkpoint_says_is_subscribed(make: Callable[..., Query]) -> None:
@@ -239,7 +239,7 @@ def test_what_its_partitions_have_is_the_next_batch_and_what_came_later_the_next
     third.while_it_waits(query, until=lambda: bool(query.consumer.commits))
     assert query.consumer.commits[0][0] == {P0: 5}, "the group hears of what was confirmed before anything is planned"
     confirm(query)
-    assert plan(third.answer()).spans == {P1: Span(0, 3)}
+    assert plan(third.response()).spans == {P1: Span(0, 3)}
 
 
 def confirm(query: Query) -> None:
@@ -286,7 +286,7 @@ def test_a_batch_is_read_from_where_it_was_planned(query: Query) -> None:
 
 def test_the_batch_in_flight_is_read_from_where_the_group_is(query: Query) -> None:
     query.consumer.group_has = {P0: 3}
-    query.consumer.then(query.waits_for_a_question)
+    query.consumer.then(query.waits_for_a_request)
     query.consumer.then(query.assigns(P0))
     (partition,) = query.reader.partitions(marked({}), marked({P0: Span(0, 5), P1: Span(0, 9)}))
     assert isinstance(partition, RangesPartition)
@@ -375,7 +375,7 @@ def test_a_task_of_a_stateful_query_is_refused_before_its_first_record(
         assert [*query.reader.read(RangesPartition(()))] == ["a batch"]
 
 
-def test_what_ended_the_member_is_raised_by_the_next_question(query: Query) -> None:
+def test_what_ended_the_member_is_raised_by_the_next_request(query: Query) -> None:
     first = query.begins()
 
     def fails() -> Iterable[OffsetRange]:
@@ -400,7 +400,7 @@ def test_available_now_is_read_up_to_what_was_there(query: Query) -> None:
     last = Asked(lambda: query.latest(first))
     last.while_it_waits(query, until=lambda: bool(query.consumer.commits))  # of its end the group hears first
     confirm(query)
-    assert last.answer() == first, "it is over"
+    assert last.response() == first, "it is over"
 
 
 @pytest.fixture
@@ -418,7 +418,7 @@ def test_available_now_waits_for_what_is_assigned_and_not_offered_yet(query: Que
     asked = Asked(lambda: query.latest(unread))
     asked.while_it_waits(query, until=query.is_asked)
     query.offers(records(P0, 0, 5))
-    assert plan(asked.answer()).spans == {P0: Span(0, 5)}
+    assert plan(asked.response()).spans == {P0: Span(0, 5)}
 
 
 def test_what_available_now_cannot_read_is_an_error_in_time(
@@ -444,7 +444,7 @@ def test_a_source_that_was_asked_to_leave_plans_nothing_more(query: Query, no_wa
     no_wait()
     done(query.consumer.commits[-1])
     assert left.wait(PATIENCE)
-    assert asked.answer() == second
+    assert asked.response() == second
     assert query.latest(second) == second, "also when it has left"
 
 
@@ -462,7 +462,7 @@ def test_what_comes_with_the_request_to_leave_is_in_no_batch(query: Query, no_wa
         return [records(P0, 0, 5)]
 
     query.consumer.then(leaves)
-    assert asked.answer() == first
+    assert asked.response() == first
     assert left[0].wait(PATIENCE)
 
 

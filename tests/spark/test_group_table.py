@@ -101,7 +101,7 @@ def test_nothing_is_planned_where_the_choice_is_nothing() -> None:
     assert table.settled
 
 
-def test_one_batch_is_in_flight_and_the_same_question_has_the_same_response() -> None:
+def test_one_batch_is_in_flight_and_the_same_request_has_the_same_response() -> None:
     table = owning({0: (5, 9)})
     first = take(table, NOTHING)
     table.offered(tp(0), 20)
@@ -145,7 +145,7 @@ def test_a_batch_is_confirmed_once() -> None:
     assert table.owed == {}
 
 
-def test_a_question_about_a_batch_that_it_never_gave_is_refused() -> None:
+def test_a_request_about_a_batch_that_it_never_gave_is_refused() -> None:
     table = owning({0: (5, 9)})
     take(table, NOTHING)
     with pytest.raises(IllegalStateError, match="start the query anew"):

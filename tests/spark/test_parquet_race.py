@@ -182,7 +182,7 @@ class Writers(RuleBasedStateMachine):
         elif outcome.position > output.written.range.start:
             assert output.job not in self.winners
             self.losers.add(output.job)
-        # Another may have gone on within this commit, so its answer is only as new as its beginning.
+        # Another may have gone on within this commit, so its result is only as new as its beginning.
         assert outcome.position >= reached
         self.reached = max(self.reached, outcome.position)
 

@@ -263,7 +263,7 @@ class Letters:
 
     def __init__(self, *, most: int = 1_000, told: str = "later") -> None:
         self.written: list[DeadLetter] = []
-        self.answer: Future[None] | None = None
+        self.response: Future[None] | None = None
         self._most = most
         self._told = told
 
@@ -271,7 +271,7 @@ class Letters:
         self.written.append(letter)
         size = len(letter.key or b"") + len(letter.value or b"")
         if size <= self._most:
-            return self.answer
+            return self.response
         error = RecordTooLargeError(f"{size} bytes")
         if self._told == "at once":
             raise error
@@ -347,11 +347,11 @@ def test_a_range_whose_letters_are_too_many_or_not_acknowledged_fails(reader: Re
     assert report.written is None
     assert "more than 2 records of t-0 [10, 14) cannot be worked on (max_dead_letters)" in str(report.problem)
     assert len(letters.written) == 2
-    letters.answer = Future()
+    letters.response = Future()
     report = sifted(sink, letters, bad(b"10"))
     assert report.problem is not None
     assert report.problem.kind == "KafkaTimeoutError"
-    letters.answer.set_exception(ConnectionError("the broker did not take it"))
+    letters.response.set_exception(ConnectionError("the broker did not take it"))
     report = sifted(sink, letters, bad(b"10"))
     assert report.problem is not None
     assert "did not take it" in str(report.problem)

@@ -456,7 +456,7 @@ def test_what_fails_for_good_was_in_a_job_that_knew_its_last_try(script: list[tu
         elif verb == "plan":
             job = plan(plans, now, jobs=0, cores=3)
             told = {plans.is_last_try(each.topic_partition) for each in job}
-            assert len(told) <= 1, "one job, two answers"
+            assert len(told) <= 1, "one job, two results"
             running_jobs.update({each.partition: (each, told == {True}) for each in job})
         elif verb == "withdraw":
             plans.withdraw(tp(partition))

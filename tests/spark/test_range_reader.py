@@ -79,7 +79,7 @@ def test_a_reader_that_gives_up_says_why_nothing_came() -> None:
 
 
 class Looked:
-    """A reader, and what it was answered when it looked a topic up. other: says from then on that the id is another."""
+    """A reader, and what it was told when it looked a topic up. other: says from then on that the id is another."""
 
     def __init__(self, reader: RangeReader, patch: pytest.MonkeyPatch) -> None:
         self.consumer = reader._consumer

@@ -256,7 +256,7 @@ def test_batches_meet_and_nothing_new_is_the_start_itself(brokers: Brokers) -> N
 
 
 def test_where_latest_was_is_durable_with_an_empty_first_batch_whoever_asks_again(brokers: Brokers) -> None:
-    """A reader that forgot it lost what came between: the initial offset is not logged and asked for again."""
+    """A reader that forgot it lost what came between: the initial offset is not logged and looked up again."""
     made = reader(startingOffsets="latest")
     first = latest(made, made.initialOffset())
     assert spans(first) == {0: (10, 10), 1: (0, 0)}

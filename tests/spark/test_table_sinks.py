@@ -182,8 +182,8 @@ def test_a_commit_whose_outcome_is_unknown_is_repeated(
     case = place(tmp_path / "out")
     sink = case.make()
     written = write(sink, span(0, 3), "a")
-    unanswered = Interposed(sink, lambda: None)
-    snapshot = unanswered.snapshot
+    without_response = Interposed(sink, lambda: None)
+    snapshot = without_response.snapshot
 
     def silent() -> Snapshot:
         found = snapshot()
@@ -191,14 +191,14 @@ def test_a_commit_whose_outcome_is_unknown_is_repeated(
 
         def commit_and_say_nothing(*args: Any) -> bool:
             real(*args)
-            raise SinkWriteError("no answer came")
+            raise SinkWriteError("no response came")
 
         monkeypatch.setattr(found, "commit", commit_and_say_nothing)
         return found
 
-    monkeypatch.setattr(unanswered, "snapshot", silent)
-    with pytest.raises(SinkWriteError, match="no answer"):
-        commit(TableSink(unanswered), "a", written)
+    monkeypatch.setattr(without_response, "snapshot", silent)
+    with pytest.raises(SinkWriteError, match="no response"):
+        commit(TableSink(without_response), "a", written)
     assert [each.status for each in commit(sink, "a", written)] == [CommitStatus.ALREADY]
     case.holds((span(0, 3), "a"))
 

@@ -127,7 +127,7 @@ def test_a_program_that_is_not_there_is_an_error(processes: Processes) -> None:
 def test_a_response_that_nobody_waited_for_is_passed_over(
     processes: Processes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As when Ctrl-C comes between a command and its answer."""
+    """As when Ctrl-C comes between a command and its response."""
     processes.start("child", SLEEP, processes.folder / "log")
     with monkeypatch.context() as patch:
         patch.setattr(processes, "_read", lambda number: (_ for _ in ()).throw(KeyboardInterrupt))

@@ -1,4 +1,4 @@
-"""Responses of kio's classes from plain values, for tests that say what a broker answers."""
+"""Responses of kio's classes from plain values, for tests that say what a broker responds."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ Topic = Callable[..., str]
 
 
 class Client:
-    """One blocking connection: a request, then its answer."""
+    """One blocking connection: a request, then its response."""
 
     def __init__(self, address: str) -> None:
         host, port = address.rsplit(":", 1)

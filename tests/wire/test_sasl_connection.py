@@ -31,7 +31,7 @@ SECRET = "canary-password"
 
 
 class Script:
-    """A broker that reads what the connection sends and answers what the test says."""
+    """A broker that reads what the connection sends and responds as the test says."""
 
     def __init__(self, mechanism: Mechanism | None = None, ranges: dict[int, tuple[int, int]] | None = None) -> None:
         self.connection = Connection(
@@ -61,7 +61,7 @@ class Script:
         self.response(sent[1], struct.pack(">hi", error, len(mechanisms)) + names)
 
     def authenticate(self, error: int = 0, message: str = "", lifetime_ms: int = 0) -> bytes:
-        """Answers SaslAuthenticate version 2; returns the client's message."""
+        """Responds to SaslAuthenticate version 2; returns the client's message."""
         sent = self.sent()
         assert sent is not None
         assert sent[0] == 36
@@ -154,7 +154,7 @@ def test_again_without_mixing_with_requests() -> None:
     with pytest.raises(RuntimeError):
         connection.send(8, api.Metadata(topics=()))
     script.agree()
-    # The answer to what was sent before comes in between.
+    # The response to what was sent before comes in between.
     (received,) = script.response(correlation_id, struct.pack(">ih", 0, 0) + b"\x00", flexible=True)
     assert received.request_id == 7
     assert b"other" in script.authenticate(lifetime_ms=20_000)

@@ -1,4 +1,4 @@
-"""The same modules uncompiled: refused, or with INSTRIDE_PURE=1 slow, but with the same answers."""
+"""The same modules uncompiled: refused, or with INSTRIDE_PURE=1 slow, but with the same results."""
 
 from __future__ import annotations
 

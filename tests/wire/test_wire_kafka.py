@@ -100,7 +100,7 @@ def client(kafka: LocalKafka) -> Iterator[Client]:
 
 
 def coordinated(client: Client, group: str) -> None:
-    """Waits until the group's coordinator answers (the first group of a broker makes the offsets topic)."""
+    """Waits until the group's coordinator responds (the first group of a broker makes the offsets topic)."""
     request = api.FindCoordinator(group_id=group)
     until(lambda: client.call(request, api.FindCoordinatorResponse), lambda response: response.error == 0)
     fetch = api.OffsetFetch(group_id=group, partitions=())
@@ -295,7 +295,7 @@ def joined_group(join: Client, group: str, metadata: bytes) -> api.JoinGroupResp
         reason="r" * 300,
     )
     response = join.call(request, api.JoinGroupResponse)
-    if response.error == 79:  # MEMBER_ID_REQUIRED: the id that we must come back with is in the answer
+    if response.error == 79:  # MEMBER_ID_REQUIRED: the id that we must come back with is in the response
         fields = {name: getattr(request, name) for name in request.__slots__}
         response = join.call(api.JoinGroup(**fields | {"member_id": response.member_id}), api.JoinGroupResponse)
     assert response.error == 0

@@ -23,7 +23,7 @@ def framed(body: bytes) -> bytes:
 
 
 def greeting(version: int = 3, ranges: dict[int, tuple[int, int]] | None = None, *, correlation_id: int = 0) -> bytes:
-    """A broker's good answer to ApiVersions."""
+    """A broker's good response to ApiVersions."""
     schema: Any = load_response_schema(18, version)
     key_class = schema.__annotations__["api_keys"].__args__[0]
     keys = tuple(

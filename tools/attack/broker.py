@@ -1,4 +1,4 @@
-"""A broker of one node that keeps a topic "t", and answers as Kafka does wherever a case does not make it lie.
+"""A broker of one node that keeps a topic "t", and responds as Kafka does wherever a case does not make it lie.
 
 Laws
 1. A case overrides what it lies about, and no more. Everything else is right: what suffers is seen.
@@ -42,7 +42,7 @@ class Broker:
     def __init__(self) -> None:
         self.requested: Counter[int] = Counter()
         self.fetched: Counter[int] = Counter()
-        # Of the request that this thread answers: its version; of a fetch, how many bytes of a partition it wants.
+        # Of the request that this thread responds to: its version; of a fetch, how many bytes of a partition it wants.
         self.asking = threading.local()
         self._sockets: list[socket.socket] = []
         self._server = socket.create_server(("127.0.0.1", 0))
@@ -83,9 +83,9 @@ class Broker:
         self.asking.version = version
         if key == 18:
             return self.versions(version)
-        return self.answer(key, read_request(rest, key, version))
+        return self.respond(key, read_request(rest, key, version))
 
-    def answer(self, key: int, request: Request) -> bytes:
+    def respond(self, key: int, request: Request) -> bytes:
         made: bytes = {
             3: self.metadata,
             10: self.coordinator,

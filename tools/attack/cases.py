@@ -186,7 +186,7 @@ for _codec in ("gzip", "zstd"):
 @functools.cache
 def log_lines(codec: str = "gzip") -> bytes:
     """A megabyte of log lines, 28:1."""
-    line = b"2026-01-01 12:00:00 INFO request %06d of flight UA%04d was answered in %03d ms; path=/api/v2/flights"
+    line = b"2026-01-01 12:00:00 INFO request %06d of flight UA%04d was done in %03d ms; path=/api/v2/flights"
     lines = (record(n, line % (n, n % 9999, n % 777) * 10) for n in range(1000))
     return batch(0, b"".join(lines), 1000, codec)
 
@@ -659,7 +659,7 @@ class Noise(Broker):
     "noise in bodies", "9", "random bytes as the body of every response but the first", may_raise=TRANSPORT, seconds=2.0
 )
 class NoiseInBodies(Broker):
-    def answer(self, key: int, request: Request) -> bytes:
+    def respond(self, key: int, request: Request) -> bytes:
         return random.Random(key).randbytes(300)  # noqa: S311
 
 
@@ -982,7 +982,7 @@ for _how, _lie, _more in _ways:
         case(
             f"{_count:,} topics of {_parts} partitions{_how}",
             "9",
-            f"{_count:,} topics that nobody asked for, of {_parts} partitions each, {_lie}",
+            f"{_count:,} topics that nobody requested, of {_parts} partitions each, {_lie}",
             flows=(0, 1, 2) if _fits else (),
             most_seconds=90.0,
             seconds=3.0,

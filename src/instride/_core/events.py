@@ -167,7 +167,7 @@ class SetPosition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pause:
-    """Send no fetch of it. A fetch or a look-up that is in flight is not void: what it brings is kept."""
+    """Send no fetch of it. A fetch or a look-up that is in flight is not dropped: what it brings is kept."""
 
     partition: TopicPartition
     epoch: int

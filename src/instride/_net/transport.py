@@ -210,7 +210,7 @@ class Transport:
             # What TLS has unpacked already the selector does not know of.
             while self.failure is None and (taken < _READ_TURN or self._unpacked()):
                 with self._connection.get_buffer() as buffer:
-                    room, count = min(len(buffer), _READ_TURN), self._read_into(buffer)
+                    length, count = min(len(buffer), _READ_TURN), self._read_into(buffer)
                 if count == 0:
                     self._fail(self._end_of_stream())
                     break
@@ -218,7 +218,7 @@ class Transport:
                 received += self._updated(count)
                 if self._met is not None and self.failure is None:
                     self._end_tls(self._met)
-                if count < room:
+                if count < length:
                     break
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             pass

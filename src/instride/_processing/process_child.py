@@ -3,8 +3,8 @@
 Laws
 1. Records come and outputs go as bytes, many jobs in one message (`marshal`, of tuples of plain values). The one thing
    that is pickled is the handler, once, and the error of an attempt that failed.
-2. Jobs are handled in the order in which they came, and each is answered at once. So the one that a death answers for
-   is the first without a response.
+2. Jobs are handled in the order in which they came, and each gets its result at once. So a death is blamed on the first
+   one without a result.
 3. Signals are the parent's: this process ignores SIGINT and SIGTERM, and ends when its pipe is closed.
 4. What a handler forks, and what returns from it as if it were this process, ends without a response.
 """

@@ -4,7 +4,7 @@ Laws
 1. A thread of ours keeps one process: it takes jobs, sends them in one message, and reads a response for each. How many
    at once, the time of the last ones says: so many as take a moment together.
 2. Processes are spawned, not forked: they import the handler's module, and share nothing with this process.
-3. A process that died answers for the first job without a response: that one has failed, by `HandlerDiedError`. The
+3. When a process dies, the first job without a response has failed, by `HandlerDiedError`. The
    others were not begun, and are put back. Then comes its successor.
 4. A process that cannot begin ends the run by its error. One that dies before it has begun is replaced, up to a limit.
 5. What is over a time-out, and what is at work when this is closed, is killed with its process.

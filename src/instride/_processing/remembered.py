@@ -81,13 +81,13 @@ def encode(offset: int, what: Remembered, *, topic_id: UUID | None = None, limit
     """The metadata of a commit at this offset; "" where there is nothing to remember. limit: characters at most."""
     if not what:
         return ""
-    room = (limit - len(PREFIX)) * 3 // 4 - 20
+    space = (limit - len(PREFIX)) * 3 // 4 - 20
     head, fixed, mark = (topic_id or _NO_ID).bytes, _varint(offset), _mark(offset, what.mark)
-    if room < len(fixed) + len(mark) + 2:
+    if space < len(fixed) + len(mark) + 2:
         mark = b""
-    room -= len(fixed) + len(mark)
-    tried = _attempts(offset, what.attempts, room // 2)
-    ranges = _ranges(offset, what.finished, room - len(tried) - 5)
+    space -= len(fixed) + len(mark)
+    tried = _attempts(offset, what.attempts, space // 2)
+    ranges = _ranges(offset, what.finished, space - len(tried) - 5)
     if ranges == b"\0" and tried == b"\0" and not mark:
         return ""
     data = head + fixed + ranges + tried + mark
@@ -103,21 +103,21 @@ def _mark(offset: int, mark: Mark) -> bytes:
     return b"".join(map(_varint, (*places, 2 * mark.deaths + mark.is_at_work)))
 
 
-def _ranges(offset: int, ranges: Sequence[Range], room: int) -> bytes:
+def _ranges(offset: int, ranges: Sequence[Range], space: int) -> bytes:
     body, count, before = b"", 0, offset
     for start, end in ranges:
         more = _varint(start - before) + _varint(end - start)
-        if len(body) + len(more) > room:
+        if len(body) + len(more) > space:
             break
         body, count, before = body + more, count + 1, end
     return _varint(count) + body
 
 
-def _attempts(offset: int, attempts: Mapping[int, int], room: int) -> bytes:
+def _attempts(offset: int, attempts: Mapping[int, int], space: int) -> bytes:
     body, count, before = b"", 0, offset
     for at in sorted(attempts):
         more = _varint(at - before) + _varint(attempts[at])
-        if len(body) + len(more) > room:
+        if len(body) + len(more) > space:
             break
         body, count, before = body + more, count + 1, at
     return _varint(count) + body

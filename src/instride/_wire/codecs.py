@@ -120,7 +120,7 @@ Made: TypeAlias = Mapping[str, Callable[[Fields, Reader], Any]]
 """What becomes of each element of the array of this name, as soon as it is read; None: it is left out.
 
 What is made takes `_MADE_BYTES` at most, besides its texts and byte strings. The numbers of an array are given to the
-reader's room by whoever keeps them.
+reader's memory by whoever keeps them.
 """
 
 _MAX_INT32: Final = 2**31 - 1
@@ -220,9 +220,9 @@ def milliseconds(seconds: float) -> int:
 
 
 class Bounds(NamedTuple):
-    """Of what is made of a message (law E6). room: bytes."""
+    """Of what is made of a message (law E6). memory: bytes."""
 
-    room: int
+    memory: int
     elements: int
 
 
@@ -296,7 +296,7 @@ class _Entities(Reader):
     __slots__ = ("made",)
 
     def __init__(self, data: bytes | bytearray | memoryview, made: Made, bounds: Bounds) -> None:
-        super().__init__(data, room=bounds.room, elements=bounds.elements)
+        super().__init__(data, memory=bounds.memory, elements=bounds.elements)
         self.made = made
 
 
@@ -311,7 +311,7 @@ def _read(schema: Any, reader: _Entities) -> Fields:
     try:
         fields: Fields = read(reader)
     except ProtocolError as error:
-        too_much = reader.room < 0 or reader.elements < 0
+        too_much = reader.memory < 0 or reader.elements < 0
         hint = _TOO_MUCH.get(schema.__name__, "") if too_much else ""
         raise ProtocolError(f"{schema.__name__} version {schema.__version__}: {error}{hint}") from None
     return fields
@@ -462,10 +462,10 @@ def _entities_reader(name: str, read: Read, nbytes: int) -> Callable[[_Entities,
             return [read(reader) for _ in range(count)]
         kept = []
         for _ in range(count):
-            room = reader.room
+            memory = reader.memory
             each = make(read(reader), reader)
             if each is None:
-                reader.room = room
+                reader.memory = memory
             else:
                 reader.spend(_MADE_BYTES)
                 kept.append(each)
@@ -762,7 +762,7 @@ SASL_AUTHENTICATE = message_codec(
 
 
 def _metadata_needs(request: Metadata) -> Needs:
-    # Before version 4 a broker creates what it is asked for; before version 1 an empty list means all.
+    # Before version 4 a broker creates what is requested; before version 1 an empty list means all.
     if request.allow_auto_topic_creation:
         return Needs(lowest=1)
     return Needs(lowest=4, because="older versions would create the topics that are requested")

@@ -84,15 +84,15 @@ class Sections:
         start = self._used
         window = _window(data) if codec == _ZSTD else 0
         limit = _limit_beside(window, limit)
-        room = min(limit, max(len(self._buffer) - start, len(data)))
-        while not self._fits(codec, data, room):
-            if room >= limit:
+        space = min(limit, max(len(self._buffer) - start, len(data)))
+        while not self._fits(codec, data, space):
+            if space >= limit:
                 beside = " beside its decoder's large window" if window > _USUAL_WINDOW else ""
                 raise TooLargeError(f"a {CODECS[codec]} batch holds over {limit} bytes{beside}")
             # By half of what is there at least: so few batches are tried twice.
-            room = min(limit, max(2 * room, len(self._buffer) // 2, _SMALLEST_STEP))
-            if room > _LARGE_BYTES:
-                room = limit
+            space = min(limit, max(2 * space, len(self._buffer) // 2, _SMALLEST_STEP))
+            if space > _LARGE_BYTES:
+                space = limit
         return start, self._used
 
     def finish(self) -> bytes | bytearray | mmap.mmap:
@@ -120,10 +120,10 @@ class Sections:
         if isinstance(self._buffer, mmap.mmap) and first < last:
             self._buffer.madvise(_GIVE_BACK, first, last - first)
 
-    def _fits(self, codec: int, data: memoryview, room: int) -> bool:
-        if self._used + room > len(self._buffer):
-            self._grow(self._used + room)
-        with memoryview(self._buffer) as whole, whole[self._used : self._used + room] as target:
+    def _fits(self, codec: int, data: memoryview, space: int) -> bool:
+        if self._used + space > len(self._buffer):
+            self._grow(self._used + space)
+        with memoryview(self._buffer) as whole, whole[self._used : self._used + space] as target:
             size = _decompress(codec, data, target)
         if size < 0:
             return False

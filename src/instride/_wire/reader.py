@@ -5,8 +5,8 @@ Laws
 2. An array's count is checked against the smallest size that so many elements can have.
 3. Whatever is wrong with the bytes is a ProtocolError that says what and where. No other error leaves here.
 4. Reading moves forward only, so it ends.
-5. Whoever reads may say how much may be made of the bytes: `room`, and `elements`. More is a ProtocolError: of one text
-   once it was made, of all else before.
+5. Whoever reads may bound what is made of the bytes: `memory`, and `elements`. More is a ProtocolError: for one text
+   after it was made, for all else before.
 """
 
 from __future__ import annotations
@@ -43,17 +43,19 @@ class Reader:
 
     data: a contiguous buffer of bytes; it is not copied. Strings, ``bytes`` and numbers are copies;
     `take` and the ``*_view`` methods give views of `data`, which must then stay as it is.
-    room: bytes that what is made of the data may take. elements: how many of them there may be, of arrays and tags:
+    memory: bytes that what is made of the data may take. elements: how many of them there may be, of arrays and tags:
     what reading them takes is bounded by that.
     """
 
-    __slots__ = ("_end", "_position", "_view", "elements", "room")
+    __slots__ = ("_end", "_position", "_view", "elements", "memory")
 
-    def __init__(self, data: bytes | bytearray | memoryview, *, room: int = _ENDLESS, elements: int = _ENDLESS) -> None:
+    def __init__(
+        self, data: bytes | bytearray | memoryview, *, memory: int = _ENDLESS, elements: int = _ENDLESS
+    ) -> None:
         self._view = memoryview(data)
         self._end = len(self._view)
         self._position = 0
-        self.room = room
+        self.memory = memory
         self.elements = elements
 
     @property
@@ -81,8 +83,8 @@ class Reader:
 
     def spend(self, nbytes: int) -> None:
         """So much is made of what was read."""
-        self.room -= nbytes
-        if self.room < 0:
+        self.memory -= nbytes
+        if self.memory < 0:
             raise ProtocolError(f"what stands before byte {self._position} takes more memory than such a message may")
 
     def claim(self, count: int) -> int:

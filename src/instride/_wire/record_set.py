@@ -6,7 +6,7 @@ Laws
 2. A cut-off batch at the end is how brokers keep to size limits, and no error; unless it is the only one.
 3. Control batches, aborted transactions (for readers of committed data) and records below the fetch offset
    are never returned, but `next_offset` goes past them.
-4. Nothing is decompressed or indexed that is larger than the room given, before it is there; but for one batch,
+4. Nothing is decompressed or indexed that is larger than the memory given, before it is there; but for one batch,
    `alone`, of at most max_decompressed_bytes with its index.
 5. A piece says all the memory that it keeps. It is a view of the response only where it is most of it; else a small
    piece that nobody consumes would keep all of a response.

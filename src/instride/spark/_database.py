@@ -402,7 +402,7 @@ _idle_lock = threading.Lock()
 
 
 def _take_connection(database: _Database) -> Any:
-    """An idle one that still answers, or a new one."""
+    """An idle one that still responds, or a new one."""
     while True:
         with _idle_lock:
             known = _idle.get((os.getpid(), database))

@@ -9,12 +9,12 @@ The contract, by numbered laws
 3. Where another has moved the offset, nothing of the range becomes visible: CONFLICT. Where this very job
    has already committed this very range, nothing changes: ALREADY. So a commit may be repeated at will, by a
    caller that saw no response, and a cancelled or forgotten job that commits late does no harm. (A sink that
-   remembers only the last job of a partition answers CONFLICT to a repeat after others have gone on.)
+   remembers only the last job of a partition returns CONFLICT for a repeat after others have gone on.)
 4. Partitions of one job are independent: one may be COMMITTED and another in CONFLICT.
 5. Executors write (`RangeWriter`), the driver commits only metadata. What a writer wrote is invisible until
    a commit names it; output that no commit names (retries, speculative tasks, zombies) stays invisible for
    ever.
-6. When `commit` returns, what it answered survives a crash of the machine. When it raises, any of the ranges
+6. When `commit` returns, what it returned survives a crash of the machine. When it raises, any of the ranges
    may or may not have been committed; calling it again with the same job tells.
 7. What a sink says goes before what the group says: on start and on every take-over of a partition ask
    `positions` first, and the group's committed offset only where that is None. After a CONFLICT go on from

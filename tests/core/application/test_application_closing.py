@@ -158,7 +158,7 @@ def test_the_whole_ends_at_its_timeout(kind: Leaving) -> None:
 @pytest.mark.rule("12")
 @KINDS
 def test_partitions_not_revoked_by_the_timeout_are_told_as_lost(kind: Leaving) -> None:
-    """A commit that no broker answers, say: of each partition a listener hears the end, once."""
+    """A commit without a response, say: of each partition a listener hears the end, once."""
     listener = RecordingListener()
     leaver = Leaver(kind, listener=listener)
     listener.heard.clear()
@@ -203,7 +203,7 @@ def test_a_close_that_did_not_do_everything_says_so() -> None:
     leaver = Leaver(Close)
     leaver.go()
     leaver.settle(0, 1, 2)
-    leaver.completion(KafkaTimeoutError("the group's answer did not come"))
+    leaver.completion(KafkaTimeoutError("the group's response did not come"))
     assert leaver.result is False
 
 

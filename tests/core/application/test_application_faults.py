@@ -219,7 +219,7 @@ def test_auto_commit_lets_completing_partitions_be() -> None:
     assert listener.heard[-1] == ("revoked", [1])
 
 
-def test_questions_about_nothing_need_no_response(owner: Script) -> None:
+def test_lookups_about_nothing_need_no_response(owner: Script) -> None:
     assert owner.run(owner.machine.offsets_for(owner.now, {}, 60.0)) == {}
     assert owner.run(owner.machine.committed(owner.now, [], 60.0)) == {}
     assert owner.posted == []

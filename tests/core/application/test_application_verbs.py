@@ -1,4 +1,4 @@
-"""The consumer's local verbs, and those that wait for one answer."""
+"""The consumer's local verbs, and those that wait for one response."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def owner(script: Script) -> Script:
     return script
 
 
-def answered(script: Script, call: Any, kind: type[Any], **completion: Any) -> Any:
-    """Start a call, answer the event that it posts, and give its result."""
+def completed(script: Script, call: Any, kind: type[Any], **completion: Any) -> Any:
+    """Start a call, complete the event that it posts, and give its result."""
     script.start(call)
     (event,) = script.take_posted(kind)
     script.up(CallCompleted(call=event.call, **completion))
@@ -307,13 +307,13 @@ def test_past_its_deadline_a_delay_is_refused_even_before_a_poll_tells_of_it(own
 def test_committed_offsets_are_the_response(owner: Script) -> None:
     found = {tp(0): OffsetAndMetadata(offset=3)}
     call = owner.machine.committed(owner.now, [("t", 0)], 10.0)  # type: ignore[list-item]  # any such tuple
-    assert answered(owner, call, FetchCommitted, result=found) == found
+    assert completed(owner, call, FetchCommitted, result=found) == found
 
 
 def test_offsets_by_time_are_the_response(owner: Script) -> None:
     call = owner.machine.offsets_for(owner.now, {tp(0): EARLIEST}, 10.0)
     found = {tp(0): OffsetAndTimestamp(offset=3, timestamp=-1)}
-    assert answered(owner, call, FetchOffsets, result=found) == {tp(0): 3}
+    assert completed(owner, call, FetchOffsets, result=found) == {tp(0): 3}
 
 
 @pytest.mark.requirement("surface/offsets-for-times")
@@ -321,7 +321,7 @@ def test_offsets_for_times_are_none_where_no_record_is_as_late(owner: Script) ->
     call = owner.machine.offsets_for_times(owner.now, {("t", 0): 5, ("t", 1): 6}, 10.0)  # type: ignore[dict-item]
     early = OffsetAndTimestamp(offset=3, timestamp=7, leader_epoch=1)
     found = {tp(0): early, tp(1): OffsetAndTimestamp(offset=-1, timestamp=-1)}
-    assert answered(owner, call, FetchOffsets, result=found) == {tp(0): early, tp(1): None}
+    assert completed(owner, call, FetchOffsets, result=found) == {tp(0): early, tp(1): None}
 
 
 def test_a_time_before_1970_is_refused(owner: Script) -> None:
@@ -370,7 +370,7 @@ class Found(dict[TopicPartition, int]):
 
 
 def is_kept_by_nobody(script: Script, call: int) -> bool:
-    """Whether an answer to this call is forgotten once a poll has taken it."""
+    """Whether a response to this call is forgotten once a poll has taken it."""
     result = Found()
     seen = weakref.ref(result)
     script.up(CallCompleted(call=call, result=result))

@@ -173,7 +173,7 @@ def test_what_was_requested_together_is_told_together_however_it_settles() -> No
     t.poll()
     t.settled(0, epoch=1)
     t.poll()
-    assert t.heard() == [], "a commit of 1 is not answered yet"
+    assert t.heard() == [], "a commit of 1 has no response yet"
     t.settled(1, epoch=1)
     t.poll()
     assert t.heard() == [("revoked", [0, 1])]

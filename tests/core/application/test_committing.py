@@ -179,8 +179,8 @@ def test_responses_that_came_as_one_are_settled_each_and_an_interrupt_loses_none
     made = [Settled(p0=entry(4)), Settled(p0=entry(5)), Settled(p1=entry(3))]
     made[0].snapshot = CommitSnapshot({tp(0): entry(4)}, interrupted)
     calls = [owner.machine.commit_async(owner.now, each.snapshot) for each in made]
-    answers = (CallCompleted(call=call, committed={tp(0): None, tp(1): None}) for call in calls)
-    owner.up(CallsCompleted(calls=tuple(answers)))
+    completed = (CallCompleted(call=call, committed={tp(0): None, tp(1): None}) for call in calls)
+    owner.up(CallsCompleted(calls=tuple(completed)))
     with pytest.raises(KeyboardInterrupt):
         owner.poll()
     assert made[1].outcomes == {}

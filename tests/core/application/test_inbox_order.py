@@ -28,13 +28,13 @@ from instride.config import ConsumerConfig
 
 pytestmark = pytest.mark.part
 
-KINDS = ["answer", "error", "loss", "request", "back", "assigned", "settled", "revoked"]
+KINDS = ["response", "error", "loss", "request", "back", "assigned", "settled", "revoked"]
 
 
 def event(kind: str, number: int) -> BackgroundEvent:
     one = {tp(number): number}
     made: dict[str, BackgroundEvent] = {
-        "answer": CallCompleted(call=number),
+        "response": CallCompleted(call=number),
         "error": ErrorRaised(error=LookupError(number)),
         "loss": Lost(partitions=one),
         "request": RevocationRequested(partitions=one, deadline=0.0),

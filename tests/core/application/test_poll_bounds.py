@@ -54,7 +54,7 @@ def test_proportional_polls_begin_after_whoever_got_the_last_odd_record() -> Non
 @pytest.mark.vector(64)
 @pytest.mark.parametrize("returned_before", [True, False])
 def test_the_position_moves_over_batches_without_a_record_to_return(script: Script, returned_before: bool) -> None:
-    """Aborted transactions and control batches: what is committed and asked for is behind them."""
+    """Aborted transactions and control batches: what is committed and what is fetched next is behind them."""
     script.assigned(0)
     if returned_before:
         script.fetched(0, 0, 3)

@@ -205,7 +205,7 @@ def test_whoever_delays_whatever_no_partition_has_two_owners(
 
 
 def test_a_thousand_members_and_ten_thousand_partitions() -> None:
-    """Speed is the benchmark's to judge; here the answer has to be right, and to come at all."""
+    """Speed is the benchmark's to judge; here the assignment has to be right, and to come at all."""
     view = ClusterView(partitions={f"t{n}": 100 for n in range(100)})
     everything = " ".join(view.partitions)
     group = Group(view=view)

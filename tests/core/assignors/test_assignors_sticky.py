@@ -1,4 +1,4 @@
-"""The sticky assignors on groups with a known answer: those of the Java client's behaviour, in our own
+"""The sticky assignors on groups with a known assignment: those of the Java client's behaviour, in our own
 words."""
 
 from __future__ import annotations

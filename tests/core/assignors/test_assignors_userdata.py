@@ -1,4 +1,4 @@
-"""The sticky assignors' userdata: exact bytes, and no answer but "nothing" to what cannot be read."""
+"""The sticky assignors' userdata: exact bytes, and nothing at all from what cannot be read."""
 
 from __future__ import annotations
 

@@ -60,9 +60,9 @@ def single(event: BackgroundEvent) -> Sequence[BackgroundEvent]:
 class NetworkScript:
     """One network machine against brokers that say what the test says.
 
-    Metadata (unless `hold_metadata`), FindCoordinator and OffsetFetch are answered at once. Connections open at once,
-    unless `reachable` is False; then `refusal` says why. Topics that begin with __ are internal.
-    Everything else waits in `waiting` until the test answers it.
+    Metadata (unless `hold_metadata`), FindCoordinator and OffsetFetch get their responses at once. Connections open at
+    once, unless `reachable` is False; then `refusal` says why. Topics that begin with __ are internal.
+    Everything else waits in `waiting` until the test responds.
     """
 
     def __init__(
@@ -144,7 +144,7 @@ class NetworkScript:
                 self.machine.closed(action.key, self.refusal, self.now)
             case Transmit():
                 self.waiting.append(action)
-                self._answer_at_once(action)
+                self._respond_at_once(action)
             case CloseConnection():
                 self.open.discard(action.key)
                 self.waiting = [each for each in self.waiting if each.key != action.key]
@@ -157,7 +157,7 @@ class NetworkScript:
             case Stop():
                 self.stopped = True
 
-    def _answer_at_once(self, action: Transmit) -> None:
+    def _respond_at_once(self, action: Transmit) -> None:
         request = action.request
         if isinstance(request, api.Metadata) and not self.hold_metadata:
             self.response(api.Metadata, self.metadata(request), settle=False)
@@ -206,7 +206,7 @@ class NetworkScript:
         return [type(each.request).__name__ for each in self.waiting]
 
     def response(self, kind: type[Any], response: api.Response | Exception, *, settle: bool = True) -> None:
-        """Answer the oldest request of this kind."""
+        """Respond to the oldest request of this kind."""
         action = next(each for each in self.waiting if isinstance(each.request, kind))
         self.waiting.remove(action)
         self.metadata_responses += isinstance(response, api.MetadataResponse)
@@ -226,7 +226,7 @@ class NetworkScript:
         assert self.metadata_responses > before
 
     def log_reaches(self, start: int, end: int, *, partition: int = 0) -> None:
-        """Answer both questions of a look whether an offset is out of range."""
+        """Respond to both requests of a look whether an offset is out of range."""
         for offset in (start, end):
             listed = api.ListOffsetsResponse(offsets={tp(partition): api.ListedOffset(offset=offset)})
             self.response(api.ListOffsets, listed)
@@ -257,7 +257,7 @@ class NetworkScript:
         self.response(api.SyncGroup, api.SyncGroupResponse(assignment=bytes_))
 
     def rebalance(self, generation: int, *partitions: int, notice: GroupNotice | None = NOTHING_PENDING) -> None:
-        """A whole round: the pending join is answered, then the sync."""
+        """A whole round: the pending join gets its response, then the sync."""
         self.join(generation)
         self.sync(*partitions, notice=notice)
 
@@ -301,7 +301,7 @@ class NetworkScript:
         self.do(CompleteRevoke(partitions={tp(p): self.epoch(p) for p in partitions}))
 
     def committed(self, error: int = 0) -> dict[int, int]:
-        """Answer the OffsetCommit that waits; what it said, by partition."""
+        """Respond to the OffsetCommit that waits; what it said, by partition."""
         request = self.requested(api.OffsetCommit)
         self.response(api.OffsetCommit, api.OffsetCommitResponse(errors=dict.fromkeys(request.offsets, error)))
         return {key[1]: each.offset for key, each in request.offsets.items()}

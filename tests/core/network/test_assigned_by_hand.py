@@ -28,7 +28,7 @@ def commit(call: int, offset: int, *, epoch: int) -> Commit:
 
 
 def fetched(script: NetworkScript) -> set[int]:
-    """Answers the fetches that wait, with nothing; the partitions that are requested now."""
+    """Responds to the fetches that wait, with nothing; the partitions that are requested now."""
     for _ in [each for each in script.waits() if each == "Fetch"]:
         script.response(api.Fetch, api.FetchResponse(partitions={}))
     requests = [each.request for each in script.waiting if isinstance(each.request, api.Fetch)]

@@ -175,7 +175,7 @@ def test_a_delay_ends_a_commit_budget_before_max_poll_interval() -> None:
 
 
 def beats_on(script: NetworkScript, seconds: float) -> None:
-    """Time passes, and heartbeats are answered."""
+    """Time passes, and heartbeats get their responses."""
     end = script.now + seconds
     while script.now < end:
         script.pass_time(min(0.05, end - script.now))

@@ -38,7 +38,7 @@ def topic(name: str = "t", *leaders: int, error: int = 0) -> api.MetadataTopic:
 
 
 class World:
-    """A `Cluster` whose requests the test answers."""
+    """A `Cluster` whose requests the test responds to."""
 
     def __init__(self, servers: str = "s0:1", **settings: Any) -> None:
         defaults: dict[str, Any] = {"retry_backoff": 1.0, "retry_backoff_max": 1.0, "reconnect_backoff": 0.001}
@@ -53,7 +53,7 @@ class World:
         return self.cluster.poll(self.now)
 
     def refresh(self) -> None:
-        """Something is out of date, a while after the last answer."""
+        """Something is out of date, a while after the last response."""
         self.now += 1.0
         self.cluster.refresh()
 
@@ -94,10 +94,10 @@ class World:
         return [each.error for each in raised if isinstance(each, ErrorRaised)]
 
     def known(self, *brokers: int, topics: tuple[api.MetadataTopic, ...] | None = None) -> None:
-        """Metadata was answered."""
+        """A Metadata response arrives."""
         self.poll()
-        answered = topics if topics is not None else (topic("t", brokers[0]),)
-        self.response(api.MetadataResponse(brokers=tuple(map(broker, brokers)), topics=answered))
+        known = topics if topics is not None else (topic("t", brokers[0]),)
+        self.response(api.MetadataResponse(brokers=tuple(map(broker, brokers)), topics=known))
 
 
 @pytest.mark.requirement("surface/bootstrap")
@@ -113,7 +113,7 @@ def test_bootstrap_servers_are_asked_in_turn() -> None:
     assert requested == [0, 1, 2, 0]
 
 
-def test_two_questions_that_one_bootstrap_server_lost_skip_no_other() -> None:
+def test_two_requests_that_one_bootstrap_server_lost_skip_no_other() -> None:
     world = World("s0:1,s1:1")
     for _ in range(2):  # metadata and the search for the coordinator wait for the same connection
         world.cluster.no_response(ConnectionKey(Role.BOOTSTRAP, 0))
@@ -227,7 +227,7 @@ def test_many_refreshes_are_one_request() -> None:
 
 
 def test_responses_that_help_nobody_are_spaced() -> None:
-    """Else who finds no leader in an answer would ask again at once, and again."""
+    """Else who finds no leader in a response would ask again at once, and again."""
     world = World()
     world.known(1)
     world.cluster.refresh()
@@ -335,7 +335,7 @@ def test_a_cluster_that_was_never_reached_is_told_after_two_seconds() -> None:
 def test_what_is_not_kafka_is_told_at_once() -> None:
     world = World()
     world.poll()
-    world.refuse(NotKafkaError("HTTP answers there"))
+    world.refuse(NotKafkaError("HTTP responds there"))
     (error,) = world.errors()
     assert isinstance(error, NotKafkaError)
     assert "HTTP" in str(error)

@@ -12,7 +12,7 @@ REBALANCE_IN_PROGRESS = 27
 
 
 def slow_heartbeat(script: NetworkScript, seconds: float, error: int = 0) -> None:
-    """The next heartbeat, answered so long after it was sent."""
+    """The next heartbeat, whose response arrives so long after it was sent."""
     while "Heartbeat" not in script.waits():
         script.pass_time(0.05)
     script.do(Polled(at=script.now))

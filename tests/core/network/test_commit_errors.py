@@ -40,9 +40,9 @@ def test_an_old_generation_that_a_new_one_overtook_is_a_rebalance_and_no_loss(sc
     assert script.take(Lost) == []
     assert script.requested(api.OffsetCommit).generation == 2
     assert script.committed() == {0: 5}
-    answers = {each.call: each.committed[tp(0)] for each in script.take(CallCompleted)}
-    assert answers[call] is None
-    assert isinstance(answers[impatient], RebalanceInProgressError), "it did not want to wait for the sync"
+    completed = {each.call: each.committed[tp(0)] for each in script.take(CallCompleted)}
+    assert completed[call] is None
+    assert isinstance(completed[impatient], RebalanceInProgressError), "it did not want to wait for the sync"
 
 
 @pytest.mark.vector(68)

@@ -35,14 +35,14 @@ def script() -> NetworkScript:
     return made
 
 
-def answers(script: NetworkScript) -> dict[int, CallCompleted]:
+def completions(script: NetworkScript) -> dict[int, CallCompleted]:
     found = script.take(CallCompleted)
-    assert len({each.call for each in found}) == len(found), "each call is answered once"
+    assert len({each.call for each in found}) == len(found), "each call completes once"
     return {each.call: each for each in found}
 
 
 def error_of(script: NetworkScript, call: int) -> KafkaError | None:
-    return answers(script)[call].committed[tp(0)]
+    return completions(script)[call].committed[tp(0)]
 
 
 def sent(script: NetworkScript) -> bool:
@@ -53,7 +53,7 @@ def sent(script: NetworkScript) -> bool:
 def test_what_the_broker_accepted_is_in_the_result(script: NetworkScript) -> None:
     call = script.commit({0: 5, 1: 6})
     script.committed()
-    response = answers(script)[call]
+    response = completions(script)[call]
     result = CommitResult(committed={tp(0): OffsetAndMetadata(offset=5), tp(1): OffsetAndMetadata(offset=6)})
     assert response.result == result
     assert response.result
@@ -67,7 +67,7 @@ def test_one_behind_a_commit_that_the_broker_accepted_is_refused(script: Network
     script.take(CallCompleted)
     call = script.commit({0: 50}, by_hand=True)
     assert not sent(script)
-    response = answers(script)[call]
+    response = completions(script)[call]
     assert isinstance(response.error, CommitRewindError)
     assert (response.error.offset, response.error.committed) == (50, 100)
     assert not response.result
@@ -90,7 +90,7 @@ def test_one_behind_a_commit_that_may_have_been_accepted_does_not_take_it_back(
     call = script.commit({0: 50}, by_hand=True)
     script.pass_time(5.0)
     assert script.committed() == {0: 100}
-    response = answers(script)[call]
+    response = completions(script)[call]
     assert isinstance(response.error, CommitRewindError)
     script.commit({0: 120})
     assert script.committed() == {0: 120}
@@ -141,7 +141,7 @@ def test_one_behind_a_commit_that_the_broker_refused_is_sent(script: NetworkScri
     script.pass_time(2.0)
     assert script.committed() == {0: 50}
     late = script.commit({0: 40}, by_hand=True)
-    found = answers(script)
+    found = completions(script)
     assert isinstance(found[high].error, BrokerResponseError)
     assert found[waiting].error is None
     assert isinstance(found[late].error, CommitRewindError), "behind 50"
@@ -154,7 +154,7 @@ def test_one_behind_a_commit_that_is_under_way_waits_for_its_response(script: Ne
     assert script.take(CallCompleted) == []
     script.committed()
     assert not sent(script)
-    assert isinstance(answers(script)[call].error, CommitRewindError)
+    assert isinstance(completions(script)[call].error, CommitRewindError)
 
 
 @pytest.mark.rule("15")
@@ -164,7 +164,7 @@ def test_one_that_a_later_commit_overtook_says_so_and_is_no_error(script: Networ
     newest = script.commit({0: 6}, by_hand=True)
     script.committed()
     assert script.committed() == {0: 6}
-    found = answers(script)
+    found = completions(script)
     error = found[overtaken].result.not_committed[tp(0)]
     assert type(error) is CommitOvertakenError
     assert (error.offset, error.committed) == (5, 6)
@@ -181,7 +181,7 @@ def test_what_was_to_go_back_takes_what_waits_with_it(script: NetworkScript) -> 
     behind = script.commit({0: 55})
     script.committed()
     assert script.committed() == {0: 60}, "50 may lie behind 100, so what follows it may, too"
-    found = answers(script)
+    found = completions(script)
     kinds = [type(found[call].committed[tp(0)]) for call in (overtaken, back, on, behind)]
     assert kinds == [CommitOvertakenError, CommitOvertakenError, type(None), CommitRewindError]
 
@@ -205,7 +205,7 @@ def test_a_commit_whose_connection_broke_is_sent_again_with_what_came_meanwhile(
     script.response(api.OffsetCommit, TransportError("gone"))
     script.pass_time(2.0)
     assert script.committed() == {0: 100, 1: 7}
-    found = answers(script)
+    found = completions(script)
     assert found[first].result
     assert isinstance(found[behind].committed[tp(0)], CommitRewindError)
     assert found[further].result
@@ -218,7 +218,7 @@ def test_a_seek_makes_what_waits_stale(script: NetworkScript) -> None:
     script.commit({0: 20}, seek_number=1)
     script.committed()
     assert script.committed() == {0: 20}
-    response = answers(script)[before]
+    response = completions(script)[before]
     assert isinstance(response.error, StaleCommitError)
     assert "the group has 20" in str(response.error)
 
@@ -231,7 +231,7 @@ def test_who_waits_for_several_partitions_is_told_what_the_group_has_at_the_end(
     script.commit({0: 6})
     script.committed()
     script.committed()
-    found = answers(script)
+    found = completions(script)
     error = found[both].result.not_committed[tp(0)]
     assert type(error) is CommitOvertakenError, "5 was the group's, and is not any more"
     assert error.committed == 6
@@ -248,7 +248,7 @@ def test_what_a_ledger_names_behind_the_mark_is_told_and_raises_nothing(script: 
     script.committed()
     script.take(CallCompleted)
     call = script.commit({0: 50})
-    response = answers(script)[call]
+    response = completions(script)[call]
     assert response.error is None
     assert isinstance(response.result.not_committed[tp(0)], CommitRewindError)
 
@@ -260,7 +260,7 @@ def hand_over(script: NetworkScript, call: int, *entries: CommitEntry) -> CallCo
     script.do(Commit(call=call, deadline=script.now + 60, entries=offsets, dropped=dropped))
     if sent(script):
         script.committed()
-    return answers(script)[call]
+    return completions(script)[call]
 
 
 @pytest.mark.rule("15")
@@ -279,7 +279,7 @@ def test_a_commit_of_which_all_is_stale_is_no_success(script: NetworkScript) -> 
     assert isinstance(response.error, StaleCommitError)
     assert response.result.committed == {}
     lost = script.commit({0: 5}, epoch=99)
-    assert isinstance(answers(script)[lost].error, StaleCommitError), "let go of before it came down"
+    assert isinstance(completions(script)[lost].error, StaleCommitError), "let go of before it came down"
 
 
 # --- refused for its metadata ----------------------------------------------------------------------------------
@@ -307,7 +307,7 @@ def test_a_commit_of_which_only_the_metadata_changed_is_sent_and_the_newest_wins
     with_metadata(script, 4, 5, "")
     assert metadata_sent(script) == "", "what was accepted with another text is sent too"
     script.committed()
-    found = answers(script)
+    found = completions(script)
     assert found[first].result
     assert found[newest].result
     assert isinstance(found[waiting].committed[tp(0)], CommitOvertakenError), "the group never had its text"
@@ -323,7 +323,7 @@ def test_who_went_along_with_too_long_a_metadata_is_sent_by_itself(script: Netwo
     assert script.committed(METADATA_TOO_LARGE) == {0: 100}
     script.pass_time(2.0)
     assert script.committed() == {0: 50}
-    found = answers(script)
+    found = completions(script)
     assert found[plain].result
     assert isinstance(found[low].committed[tp(0)], CommitOvertakenError)
     for call, offset in ((middle, 60), (long, 100)):
@@ -342,7 +342,7 @@ def test_who_is_behind_what_a_refused_commit_hid_is_told_so(script: NetworkScrip
     script.committed(METADATA_TOO_LARGE)
     script.pass_time(2.0)
     assert script.committed() == {0: 50}
-    found = answers(script)
+    found = completions(script)
     assert found[first].result
     assert isinstance(found[behind].committed[tp(0)], CommitRewindError), "50 was committed before it, not after"
 
@@ -394,7 +394,7 @@ def test_a_start_waits_for_what_is_under_way_and_gives_way_to_it(resetting: Netw
     script.committed()
     assert script.committed() == {0: 10}
     assert not sent(script)
-    found = answers(script)
+    found = completions(script)
     assert found[user].result
     assert isinstance(found[call].committed[tp(0)], CommitOvertakenError)
 
@@ -420,7 +420,7 @@ def test_a_users_commit_takes_the_place_of_a_start_that_waits(resetting: Network
     user, further = script.commit({0: 10}), script.commit({0: 60})
     script.pass_time(2.0)
     assert script.committed() == {0: 60, 1: 1}
-    found = answers(script)
+    found = completions(script)
     kinds = [type(found[each].committed[tp(0)]) for each in (call, 2, user, further)]
     assert kinds == [CommitOvertakenError, CommitOvertakenError, CommitOvertakenError, type(None)]
 
@@ -434,7 +434,7 @@ def test_a_start_under_way_holds_up_a_revoke_and_is_given_up_with_the_partition(
     assert script.committed() == {1: 1}
     assert script.machine.deadline() > script.now
     assert script.committed() == {0: 50}
-    assert answers(script)[call].result
+    assert completions(script)[call].result
     gone = start(script, 3, 50, epoch=1)
     assert isinstance(error_of(script, gone), StaleCommitError)
 
@@ -512,7 +512,7 @@ def test_a_user_who_commits_while_the_group_is_asked_comes_first(resetting: Netw
     fetched(script)
     assert script.committed() == {0: 10}
     assert not sent(script)
-    found = answers(script)
+    found = completions(script)
     assert found[user].result
     assert isinstance(found[call].committed[tp(0)], CommitOvertakenError)
 
@@ -524,7 +524,7 @@ def test_what_will_not_be_known_holds_up_no_revoke(resetting: NetworkScript, err
     script.committed_offset = None
     call = start(script, 1, 50)
     fetched(script, error=error, of_partition=of_partition)
-    assert isinstance(answers(script)[call].error, BrokerResponseError)
+    assert isinstance(completions(script)[call].error, BrokerResponseError)
     assert not sent(script)
 
 
@@ -587,7 +587,7 @@ def test_the_work_of_a_turn_in_an_outage_follows_the_partitions_and_not_the_call
         assert Counted.looks < 200, "a few looks for each tick, whoever waits"
     script.pass_time(1.1)
     assert script.committed() == {0: 21_999, 1: 21_999}
-    found = answers(script)
+    found = completions(script)
     assert len(found) == 20_001
     overtaken = [each for each in found.values() if isinstance(each.committed[tp(0)], CommitOvertakenError)]
     assert len(overtaken) == 20_000
@@ -613,7 +613,7 @@ def test_the_results_of_an_outage_arrive_in_events_by_partition_and_not_by_call(
         script.response(api.OffsetCommit, TransportError("gone"))
         script.do(Close(call=7000, deadline=script.now + 1.0))
         script.pass_time(1.1)
-    assert len(answers(script)) >= 255
+    assert len(completions(script)) >= 255
     assert script.events - before < 10
 
 
@@ -630,6 +630,6 @@ def test_deadlines_of_what_has_its_response_are_forgotten() -> None:
         script.pass_time(2.0)
     assert len(script.take(CallCompleted)) == 88, "the last one waits with the one that is stuck"
     script.pass_time(deadline - script.now)
-    found = answers(script)
+    found = completions(script)
     assert len(found) == 2
     assert isinstance(found[stuck].committed[tp(1)], KafkaTimeoutError)

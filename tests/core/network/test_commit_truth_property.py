@@ -1,4 +1,4 @@
-"""Rule 15, over random sequences of commits, seeks, answers and refusals: each answer is true of a model broker."""
+"""Rule 15, over random sequences of commits, seeks, responses and refusals: each response is true of a model broker."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class World:
     accepted_and_gone: bool = False
     # The newest call of each partition that allowed a rewind, and that the broker has accepted.
     rewound: dict[int, int] = field(default_factory=dict)
-    answered: set[int] = field(default_factory=set)
+    completed: set[int] = field(default_factory=set)
 
     def commit(self, offsets: dict[int, int], metadata: str, *, by_hand: bool, allow_rewind: bool) -> None:
         self.calls += 1
@@ -101,7 +101,7 @@ class World:
             if tp(partition) in each.entries
             and (each.entries[tp(partition)].offset, each.entries[tp(partition)].metadata) == (offset, metadata)
         }
-        assert named, "nobody asked for this"
+        assert named, "nobody requested this"
         assert max(named) >= self.rewound.get(partition, 0), "a rewind was accepted since"
         if all(each.allow_rewind for each in named.values()):
             self.rewound[partition] = min(named)
@@ -112,8 +112,8 @@ class World:
 
     def judge(self) -> None:
         for response in self.script.take(CallCompleted):
-            assert response.call not in self.answered, "once"
-            self.answered.add(response.call)
+            assert response.call not in self.completed, "once"
+            self.completed.add(response.call)
             event = self.commits[response.call]
             assert response.committed.keys() == event.entries.keys()
             for partition, error in response.committed.items():
@@ -211,5 +211,5 @@ def test_each_response_is_true_of_the_broker(plan: list[Any]) -> None:
                 world.seeks[partition] += 1
     for _ in range(60):
         world.respond(0)
-    assert world.answered == world.commits.keys()
+    assert world.completed == world.commits.keys()
     world.judge_marks()

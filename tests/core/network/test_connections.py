@@ -1,4 +1,4 @@
-"""Requests and their connections: opened when needed, in order, answered once, given up in time."""
+"""Requests and their connections: opened when needed, in order, one response each, given up in time."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def test_what_broke_the_protocol_is_no_fault_of_the_other_requests(box: Outbox, 
     box.send("a")
     if ready:
         box.connections.opened(KEY, 0.0)
-    error = ProtocolError("bad length") if ready else NotKafkaError("HTTP answers there")
+    error = ProtocolError("bad length") if ready else NotKafkaError("HTTP responds there")
     box.connections.closed(KEY, error, 0.0)
     ((_, result),) = box.ended
     assert isinstance(result, TransportError)
@@ -217,7 +217,7 @@ def test_every_connection_ends_with_close_all(box: Outbox) -> None:
 
 
 def test_a_frame_over_the_bound_is_the_oldest_requests_error_and_breaks_the_others(box: Outbox) -> None:
-    """Brokers answer in order, so whose answer it is is known although it was never read."""
+    """Brokers respond in order, so whose response it is is known although it was never read."""
     box.send("oldest")
     box.send("other")
     box.connections.opened(KEY, 0.0)

@@ -26,10 +26,10 @@ NOT_AVAILABLE, NOT_COORDINATOR, INVALID_GROUP_ID = 15, 16, 24
 class Searching(NetworkScript):
     """FindCoordinator waits for the test."""
 
-    def _answer_at_once(self, action: object) -> None:
+    def _respond_at_once(self, action: object) -> None:
         request = getattr(action, "request", None)
         if not isinstance(request, api.FindCoordinator):
-            super()._answer_at_once(action)  # type: ignore[arg-type]
+            super()._respond_at_once(action)  # type: ignore[arg-type]
 
     def searches(self) -> bool:
         return "FindCoordinator" in self.waits()

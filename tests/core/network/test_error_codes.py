@@ -202,12 +202,12 @@ class Watched(NetworkScript):
         self.searches = 0
         self.search_waits = False
 
-    def _answer_at_once(self, action: Any) -> None:
+    def _respond_at_once(self, action: Any) -> None:
         if isinstance(action.request, api.FindCoordinator):
             self.searches += 1
             if self.search_waits:
                 return
-        super()._answer_at_once(action)
+        super()._respond_at_once(action)
 
 
 def rows() -> Iterator[tuple[str, int, str]]:
@@ -228,9 +228,9 @@ def outcome_of(script: Watched, pending: str, searches: int) -> str:
         return PARTITION_FAILED
     if pending == "fetch" and "ListOffsets" in script.waits():
         return VERIFIED
-    answers = script.take(CallCompleted)
+    completed = script.take(CallCompleted)
     if any(
-        isinstance(each, Exception) for response in answers for each in (response.error, *response.committed.values())
+        isinstance(each, Exception) for response in completed for each in (response.error, *response.committed.values())
     ):
         return FAILED
     script.search_waits = False
@@ -250,7 +250,7 @@ def outcome_of(script: Watched, pending: str, searches: int) -> str:
 
 
 @pytest.mark.parametrize(("pending", "code", "expected"), list(rows()))
-def test_what_becomes_of_a_question_that_ends_with_an_error(pending: str, code: int, expected: str) -> None:
+def test_what_becomes_of_a_request_that_ends_with_an_error(pending: str, code: int, expected: str) -> None:
     kind, ask, response = QUESTIONS[pending]
     script = Watched()
     script.member_of(1, 0)
@@ -311,8 +311,8 @@ def test_a_topic_id_that_a_broker_does_not_know_is_learnt_anew(pending: str, fol
         assert script.now < 120.0, "and not only when the metadata is too old anyway"
     if pending == "commit":
         assert "OffsetCommit" not in script.waits(), "an offset of the old topic is none of the new one"
-        (answered,) = script.take(CallCompleted)
-        assert isinstance(answered.committed[tp(0)], CommitFailedError)
+        (completed,) = script.take(CallCompleted)
+        assert isinstance(completed.committed[tp(0)], CommitFailedError)
     else:
         ids = {} if pending == "the application's" and not followed else {"t": UUID(int=2)}
         assert script.requested(requested).topic_ids == ids, "where no metadata is kept, it is requested by name"
@@ -337,8 +337,8 @@ def test_what_the_application_asks_is_asked_again_and_has_one_response(code: int
     script.response(api.OffsetFetch, api.OffsetFetchResponse(offsets={tp(0): api.CommittedOffset(error=code)}))
     script.pass_time(2.0)
     script.response(api.OffsetFetch, api.OffsetFetchResponse(offsets={tp(0): api.CommittedOffset(offset=4)}))
-    (answered,) = script.take(CallCompleted)
-    assert answered.error is None
+    (completed,) = script.take(CallCompleted)
+    assert completed.error is None
 
 
 @pytest.mark.parametrize(
@@ -363,5 +363,5 @@ def test_an_offset_by_time_is_requested_again(code: int) -> None:
     script.response(api.ListOffsets, api.ListOffsetsResponse(offsets={tp(0): api.ListedOffset(error=code)}))
     script.pass_time(2.0)
     script.response(api.ListOffsets, api.ListOffsetsResponse(offsets={tp(0): api.ListedOffset(offset=4)}))
-    (answered,) = script.take(CallCompleted)
-    assert answered.error is None
+    (completed,) = script.take(CallCompleted)
+    assert completed.error is None

@@ -40,9 +40,9 @@ def data(partition: int, start: int, end: int) -> api.FetchedPartition:
 
 
 class Broker(NetworkScript):
-    """Fetches are answered after a while: of the partitions in `bad` with this, of the others with one more record.
+    """Fetch responses come after a while: with this for the partitions in `bad`, with one more record for others.
 
-    unreadable: partitions that make a whole answer unreadable.
+    unreadable: partitions that make a whole response unreadable.
     """
 
     def __init__(self) -> None:
@@ -57,13 +57,13 @@ class Broker(NetworkScript):
             self.pass_time(0.05)
             self.beat()
             if "Fetch" in self.waits():
-                self.answer_fetch()
+                self.respond_to_fetch()
 
     def beat(self) -> None:
         while "Heartbeat" in self.waits():
             self.response(api.Heartbeat, api.HeartbeatResponse())
 
-    def answer_fetch(self) -> None:
+    def respond_to_fetch(self) -> None:
         request = next(each.request for each in self.waiting if isinstance(each.request, api.Fetch))
         known = {partition for _, partition in request.known} | {each.partition for each in request.partitions}
         offsets = {key[1]: each.offset for key, each in request.known.items()}

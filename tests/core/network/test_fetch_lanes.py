@@ -28,7 +28,7 @@ def wait_of(script: NetworkScript, role: Role) -> float:
 
 
 def response(script: NetworkScript, role: Role, **found: tuple[int, int]) -> None:
-    """Answer a fetch: p0=(next offset, high watermark) ..."""
+    """Respond to a fetch: p0=(next offset, high watermark) ..."""
     action = next(each for each in script.waiting if each.key.role is role and isinstance(each.request, api.Fetch))
     assert isinstance(action.request, api.Fetch)
     partitions = {}
@@ -48,7 +48,7 @@ def response(script: NetworkScript, role: Role, **found: tuple[int, int]) -> Non
 
 
 def silence(script: NetworkScript, role: Role) -> None:
-    """Answer a fetch: nothing has news."""
+    """Respond to a fetch: nothing has news."""
     action = next(each for each in script.waiting if each.key.role is role and isinstance(each.request, api.Fetch))
     script.waiting.remove(action)
     script.machine.response_received(action.request_id, api.FetchResponse(session_id=7), script.now)

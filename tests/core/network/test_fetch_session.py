@@ -1,4 +1,4 @@
-"""A fetch session (KIP-227) by itself: what a fetch says, and what follows from each answer."""
+"""A fetch session (KIP-227) by itself: what a fetch says, and what follows from each response."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ partitions = st.dictionaries(st.integers(0, 5), st.integers(0, 3), max_size=6)
 
 
 @pytest.mark.requirement("surface/fetch-sessions")
-@given(rounds=st.lists(st.tuples(partitions, st.sampled_from(["ok", "lost answer", "restart"])), max_size=12))
+@given(rounds=st.lists(st.tuples(partitions, st.sampled_from(["ok", "lost response", "restart"])), max_size=12))
 def test_a_broker_always_knows_what_is_wanted(rounds: list[tuple[dict[int, int], str]]) -> None:
     """Whatever goes wrong in between: the broker's session is what the client asks for, no more and no less."""
     session, broker = Session(), SessionModel(0)
@@ -178,7 +178,7 @@ def test_a_broker_always_knows_what_is_wanted(rounds: list[tuple[dict[int, int],
             assert {key[1]: each.offset for key, each in requested.partitions.items()} == wanted
             assert dict(state.known) == requested.partitions
             response = broker.response(requested, {}, 0.0)
-            if event == "lost answer":
+            if event == "lost response":
                 session.failed()
             else:
                 session.response_received(response)

@@ -44,7 +44,7 @@ def data(partition: int, start: int, end: int, *, skip_to: int | None = None) ->
 
 
 def response(script: NetworkScript, **partitions: api.FetchedPartition) -> None:
-    """p0=..., p1=...: answer the oldest fetch."""
+    """p0=..., p1=...: respond to the oldest fetch."""
     found: dict[tuple[str, int], api.FetchedPartition] = {tp(int(name[1:])): each for name, each in partitions.items()}
     script.response(api.Fetch, api.FetchResponse(partitions=found))
 
@@ -248,7 +248,7 @@ def test_an_unknown_error_parks_with_its_code(script: NetworkScript) -> None:
 
 
 @pytest.mark.parametrize("how", ["by the decoder", "by the broker"])
-def test_corrupt_bytes_are_fetched_once_more_then_the_partition_is_parked(script: NetworkScript, how: str) -> None:
+def test_corrupt_bytes_are_fetched_once_more_then_the_partition_fails(script: NetworkScript, how: str) -> None:
     error = CorruptRecordError("bad checksum", topic="t", partition=0, offset=2)
 
     def corrupt(start: int, end: int) -> api.FetchedPartition:
@@ -323,7 +323,7 @@ def test_partitions_take_turns_at_the_head_of_a_request(script: NetworkScript) -
     assert heads in ([0, 1, 0, 1], [1, 0, 1, 0])
 
 
-# --- room -----------------------------------------------------------------------------------------------------
+# --- capacity -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.requirement("surface/byte-bounds")
@@ -335,8 +335,8 @@ def test_a_partition_is_fetched_again_when_its_buffer_is_under_its_share() -> No
     script = NetworkScript(fetch_buffer_bytes=200)
     script.member_of(1, 0, 1)
     big = RangeChunk(topic="t", partition=0, first_offset=0, next_offset=5, nbytes=60)
-    answered = api.FetchedPartition(chunk=big, next_offset=5, high_watermark=50)  # type: ignore[arg-type]
-    response(script, p0=answered, p1=data(1, 0, 5))
+    fetched = api.FetchedPartition(chunk=big, next_offset=5, high_watermark=50)  # type: ignore[arg-type]
+    response(script, p0=fetched, p1=data(1, 0, 5))
     assert set(fetches(script)) == {1}
     script.do(Consumed(partitions={tp(0): (script.epoch(0), 0, 1, 20)}))
     response(script, p1=data(1, 5, 5))
@@ -349,8 +349,8 @@ def test_what_is_buffered_and_may_be_is_counted_for_the_metrics() -> None:
     assert script.machine.buffered() == Buffered(nbytes=0, limit=200)
     script.member_of(1, 0, 1)
     big = RangeChunk(topic="t", partition=0, first_offset=0, next_offset=5, nbytes=60)
-    answered = api.FetchedPartition(chunk=big, next_offset=5, high_watermark=50)  # type: ignore[arg-type]
-    response(script, p0=answered)
+    fetched = api.FetchedPartition(chunk=big, next_offset=5, high_watermark=50)  # type: ignore[arg-type]
+    response(script, p0=fetched)
     assert script.machine.buffered() == Buffered(nbytes=60, limit=300)
     script.do(Consumed(partitions={tp(0): (script.epoch(0), 0, 5, 60)}))
     assert script.machine.buffered() == Buffered(nbytes=0, limit=300)
@@ -418,8 +418,8 @@ def test_what_a_paused_partition_retains_stops_no_other(prefetch: str) -> None:
     script = NetworkScript(prefetch=prefetch, max_poll_records=4, fetch_buffer_bytes=100)
     script.member_of(1, 0, 1)
     big = RangeChunk(topic="t", partition=0, first_offset=0, next_offset=50, nbytes=1000)
-    answered = api.FetchedPartition(chunk=big, next_offset=50, high_watermark=50)  # type: ignore[arg-type]
-    response(script, p0=answered, p1=data(1, 0, 0))
+    fetched = api.FetchedPartition(chunk=big, next_offset=50, high_watermark=50)  # type: ignore[arg-type]
+    response(script, p0=fetched, p1=data(1, 0, 0))
     script.do(Pause(partition=tp(0), epoch=script.epoch(0)))
     for each in range(3):
         response(script, p1=data(1, each, each + 1))

@@ -24,7 +24,7 @@ class Racks(NetworkScript):
         self.member_of(1, *partitions or (0,))
 
     def fetch(self, *, to: int, partition: int = 0, **response: Any) -> None:
-        """Answer the oldest fetch, which is at this node."""
+        """Respond to the oldest fetch, which is at this node."""
         action = next(each for each in self.waiting if isinstance(each.request, api.Fetch))
         assert action.key.node_id == to, f"node {action.key.node_id} was asked"
         assert isinstance(action.request, api.Fetch)

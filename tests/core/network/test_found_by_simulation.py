@@ -41,7 +41,7 @@ def test_a_process_suspended_during_a_join_or_sync_has_no_lease_when_it_goes_on(
     script.now += script.config.session_timeout + 1.0  # no turn of the thread meanwhile
     assert not script.lease.holds(script.now), "the application may be the first to run"
     script.settle()
-    assert not script.lease.holds(script.now), "what is pending may be answered long since"
+    assert not script.lease.holds(script.now), "what is pending may have had its response long since"
     if pending == "join":
         script.join(2)
     script.sync(0)

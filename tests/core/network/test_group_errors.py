@@ -444,7 +444,7 @@ def test_a_commit_whose_response_never_comes_ends_at_its_deadline(script: Networ
     assert script.take(CallCompleted) == [], "once"
 
 
-def test_what_its_asker_gave_up_is_not_sent_again(script: NetworkScript) -> None:
+def test_what_its_caller_gave_up_is_not_sent_again(script: NetworkScript) -> None:
     script.member_of(1, 0)
     script.commit({0: 5}, timeout=5.0)
     script.pass_time(5.1)
@@ -477,7 +477,7 @@ def test_a_commit_that_may_not_wait_is_refused_when_the_broker_refuses_it(script
 
 
 def leads(script: NetworkScript, *others: bytes, generation: int = 1, protocol: str = "cooperative-sticky") -> None:
-    """The pending join is answered: we lead, with these members beside us."""
+    """The pending join gets its response: we lead, with these members beside us."""
     mine = api.GroupMember(member_id="me", metadata=script.requested(api.JoinGroup).protocols[0].metadata)
     members = (mine, *(api.GroupMember(member_id=f"m{i}", metadata=each) for i, each in enumerate(others)))
     response = api.JoinGroupResponse(

@@ -33,9 +33,9 @@ class Restless(NetworkScript):
 class Wandering(NetworkScript):
     """The coordinator is another node each time, and denies it."""
 
-    def _answer_at_once(self, action: object) -> None:
+    def _respond_at_once(self, action: object) -> None:
         self.coordinator += 1
-        super()._answer_at_once(action)  # type: ignore[arg-type]
+        super()._respond_at_once(action)  # type: ignore[arg-type]
 
 
 def play(script: NetworkScript, rounds: int) -> NetworkScript:

@@ -271,7 +271,7 @@ def test_topics_are_waited_for_until_the_deadline(script: NetworkScript) -> None
     assert "refused" in str(error)
 
 
-def test_refused_credentials_end_a_question_about_topics_at_once(script: NetworkScript) -> None:
+def test_refused_credentials_end_a_request_about_topics_at_once(script: NetworkScript) -> None:
     script.reachable = False
     script.refusal = AuthenticationError("who are you")
     ask_topics(script, timeout=60.0)
@@ -284,7 +284,7 @@ def test_refused_credentials_end_a_question_about_topics_at_once(script: Network
 
 @pytest.mark.requirement("threading/4")
 @pytest.mark.rule("T")
-def test_a_question_that_gets_no_response_ends_at_its_deadline(script: NetworkScript) -> None:
+def test_a_request_that_gets_no_response_ends_at_its_deadline(script: NetworkScript) -> None:
     ask_committed(script, timeout=10.0)
     script.pass_time(9.4)
     assert script.take(CallCompleted) == []
@@ -329,14 +329,14 @@ def test_the_deadline_names_a_topic_without_leader(script: NetworkScript) -> Non
     assert "nowhere-0" in str(error)
 
 
-def test_questions_do_not_wait_for_each_other(script: NetworkScript) -> None:
+def test_lookups_do_not_wait_for_each_other(script: NetworkScript) -> None:
     ask_committed(script)
     ask_offsets(script, tp(1))
     script.response(api.ListOffsets, api.ListOffsetsResponse(offsets={tp(1): api.ListedOffset(offset=4)}))
     assert the_response(script).call == 2
 
 
-def test_where_the_network_swallows_everything_a_question_says_that_nobody_responds() -> None:
+def test_where_the_network_swallows_everything_a_request_says_that_nobody_responds() -> None:
     class Silent(NetworkScript):
         """No connection opens, and none is refused."""
 

@@ -100,6 +100,6 @@ def test_what_was_handed_over_before_another_assign_is_sent_all_the_same() -> No
     script.committed(LOADING)
     script.pass_time(2.0)
     assert script.committed() == {0: 5, 1: 6}
-    answers = script.take(CallCompleted)
-    assert {each.call for each in answers} == calls
-    assert all(error is None for each in answers for error in each.committed.values())
+    completed = script.take(CallCompleted)
+    assert {each.call for each in completed} == calls
+    assert all(error is None for each in completed for error in each.committed.values())

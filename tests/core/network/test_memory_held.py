@@ -171,7 +171,7 @@ class World:
         self.take()
 
     def drop(self) -> None:
-        """As a poll does it: what is asked for, and then it is fetched again from where it was returned."""
+        """As a poll does it: what is wanted, and then it is fetched again from where it was returned."""
         for event in self.to_drop:
             partition, number = event.partition.partition, event.fetch_number
             if number == self.fetch_numbers.get(partition, 0):

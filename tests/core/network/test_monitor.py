@@ -37,7 +37,7 @@ E = TypeVar("E")
 
 
 class MonitorScript(NetworkScript):
-    """With a fetch that answers what the test says."""
+    """With a fetch whose response is what the test says."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(heartbeat_interval=1.0, request_timeout=3600.0, **settings)
@@ -51,7 +51,7 @@ class MonitorScript(NetworkScript):
         return [event for event in found if isinstance(event, kind)]
 
     def live_for(self, seconds: int) -> None:
-        """Heartbeats are answered, and the application polls."""
+        """Heartbeats get their responses, and the application polls."""
         for _ in range(seconds):
             self.heartbeat()
             self.do(Polled(at=self.now))
@@ -316,7 +316,7 @@ def test_a_partition_without_a_position_stalls() -> None:
     script = MonitorScript(stalled_after=10.0)
     script.committed_offset = None
     script.member_of(1, 0)
-    assert "OffsetFetch" in script.waits(), "nobody answers it"
+    assert "OffsetFetch" in script.waits(), "nobody responds to it"
     script.live_for(14)
     (stalled,) = script.noticed(PartitionStalled)
     assert (stalled.cause, stalled.offset) == (StallCause.NO_POSITION, -1)

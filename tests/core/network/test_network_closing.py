@@ -1,4 +1,4 @@
-"""Leaving, as the network side does it: commits first, then the group; answered in any case."""
+"""Leaving, as the network side does it: commits first, then the group; there is a result in any case."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def close(script: NetworkScript, *, timeout: float = 30.0, leave: bool = True) -
     script.do(Close(call=1, deadline=script.now + timeout, leave=leave))
 
 
-def answers(script: NetworkScript) -> list[Exception | None]:
+def completions(script: NetworkScript) -> list[Exception | None]:
     return [each.error for each in script.take(CallCompleted) if each.call == 1]
 
 
@@ -37,7 +37,7 @@ def answers(script: NetworkScript) -> list[Exception | None]:
 def test_what_was_never_opened_ends_at_once(script: NetworkScript) -> None:
     script.reachable = False
     close(script)
-    assert answers(script) == [None]
+    assert completions(script) == [None]
     assert script.stopped
 
 
@@ -46,7 +46,7 @@ def test_without_a_membership_nothing_is_left(script: NetworkScript) -> None:
     script.do(Assign(partitions={tp(0): 1}))
     close(script)
     assert "LeaveGroup" not in script.waits()
-    assert answers(script) == [None]
+    assert completions(script) == [None]
 
 
 @pytest.mark.requirement("surface/close-leaves")
@@ -54,7 +54,7 @@ def test_without_a_membership_nothing_is_left(script: NetworkScript) -> None:
 def test_a_member_that_wants_to_stay_says_nothing(script: NetworkScript) -> None:
     script.member_of(1, 0)
     close(script, leave=False)
-    assert answers(script) == [None]
+    assert completions(script) == [None]
     assert script.stopped
     assert script.waits() == [], "every connection is closed"
 
@@ -78,9 +78,9 @@ def test_a_coordinator_that_does_not_respond_costs_the_timeout_only(script: Netw
     close(script, timeout=5.0)
     script.requested(api.LeaveGroup)
     script.pass_time(4.9)
-    assert answers(script) == []
+    assert completions(script) == []
     script.pass_time(0.2)
-    (error,) = answers(script)
+    (error,) = completions(script)
     assert isinstance(error, KafkaError)
     assert script.stopped
 
@@ -94,9 +94,9 @@ def test_without_a_coordinator_the_caller_hears_that_the_group_was_not_left(scri
     script.heartbeat(ErrorCode.NOT_COORDINATOR)
     close(script, timeout=5.0)
     script.pass_time(4.9)
-    assert answers(script) == []
+    assert completions(script) == []
     script.pass_time(0.2)
-    (error,) = answers(script)
+    (error,) = completions(script)
     assert isinstance(error, KafkaTimeoutError)
     assert script.stopped
     assert any("not everything was done" in line for line in script.logs)
@@ -117,12 +117,12 @@ def test_a_group_is_left_through_a_move_of_the_coordinator(
     close(script)
     script.coordinator = 2
     script.response(api.LeaveGroup, response)
-    assert answers(script) == []
+    assert completions(script) == []
     script.pass_time(1.0)
     (again,) = [each for each in script.waiting if isinstance(each.request, api.LeaveGroup)]
     assert again.key.node_id == 2
     script.response(api.LeaveGroup, api.LeaveGroupResponse())
-    assert answers(script) == [None]
+    assert completions(script) == [None]
     assert script.stopped
 
 
@@ -135,7 +135,7 @@ def test_a_coordinator_that_loads_is_asked_again(script: NetworkScript) -> None:
         assert "LeaveGroup" not in script.waits(), "not at once"
         script.pass_time(script.config.retry_backoff_max * 1.5)
     script.response(api.LeaveGroup, api.LeaveGroupResponse())
-    assert answers(script) == [None]
+    assert completions(script) == [None]
 
 
 @pytest.mark.rule("12")
@@ -144,7 +144,7 @@ def test_a_member_that_is_unknown_has_left(script: NetworkScript) -> None:
     script.member_of(1, 0)
     close(script)
     script.response(api.LeaveGroup, api.LeaveGroupResponse(error=ErrorCode.UNKNOWN_MEMBER_ID))
-    assert answers(script) == [None]
+    assert completions(script) == [None]
 
 
 @pytest.mark.rule("12")
@@ -152,7 +152,7 @@ def test_a_refusal_for_good_is_told(script: NetworkScript) -> None:
     script.member_of(1, 0)
     close(script)
     script.response(api.LeaveGroup, api.LeaveGroupResponse(error=ErrorCode.GROUP_AUTHORIZATION_FAILED))
-    (error,) = answers(script)
+    (error,) = completions(script)
     assert isinstance(error, GroupAuthorizationFailedError)
     assert script.stopped
 
@@ -162,7 +162,7 @@ def test_unsubscribe_is_told_truly_too(script: NetworkScript) -> None:
     script.member_of(1, 0)
     script.do(Unsubscribe(call=1, deadline=script.now + 1.0))
     script.pass_time(1.1)
-    (error,) = answers(script)
+    (error,) = completions(script)
     assert isinstance(error, KafkaTimeoutError)
     assert any(line.startswith("unsubscribed, but not everything") for line in script.logs)
     script.response(api.LeaveGroup, TransportError("gone"))
@@ -171,7 +171,7 @@ def test_unsubscribe_is_told_truly_too(script: NetworkScript) -> None:
 
 
 @pytest.mark.rule("12")
-@pytest.mark.parametrize("late", [False, True], ids=["never answered", "answered late"])
+@pytest.mark.parametrize("late", [False, True], ids=["no response", "a late response"])
 def test_after_the_session_nobody_need_be_told(late: bool) -> None:
     """One that does not poll leaves, and nobody waits for the end of that."""
     script = NetworkScript(max_poll_interval=5.0, session_timeout=10.0, request_timeout=100.0)
@@ -190,7 +190,7 @@ def test_after_unsubscribe_a_new_subscription_starts_afresh(script: NetworkScrip
     script.member_of(1, 0)
     script.do(Unsubscribe(call=1, deadline=script.now + 30))
     script.response(api.LeaveGroup, api.LeaveGroupResponse())
-    assert answers(script) == [None]
+    assert completions(script) == [None]
     assert not script.stopped
     script.do(Subscribe(topics=frozenset({"t"})))
     assert script.requested(api.JoinGroup).member_id == ""
@@ -208,7 +208,7 @@ def test_a_new_subscription_before_the_end_of_the_old_one_is_not_forgotten(scrip
         script.settle()
         script.requested(api.LeaveGroup)
     script.do(Subscribe(topics=frozenset({"t"})))
-    assert len(answers(script)) == 1
+    assert len(completions(script)) == 1
     assert script.requested(api.JoinGroup).member_id == ""
     script.pass_time(31.0)
     assert script.joining_with().topics == ("t",)
@@ -221,7 +221,7 @@ def test_leaving_while_a_join_is_pending_does_not_wait_for_it(script: NetworkScr
     script.requested(api.JoinGroup)
     close(script)
     script.response(api.LeaveGroup, api.LeaveGroupResponse())
-    assert answers(script) == [None]
+    assert completions(script) == [None]
 
 
 @pytest.mark.rule("12")
@@ -259,7 +259,7 @@ def test_once_the_caller_has_gone_nothing_is_sent_but_the_leaving(
     assert script.waits().count("LeaveGroup") == 1
     assert script.waits().count("OffsetCommit") == (not gone)
     script.response(api.LeaveGroup, api.LeaveGroupResponse())
-    (error,) = answers(script)
+    (error,) = completions(script)
     assert isinstance(error, KafkaTimeoutError)
 
 
@@ -315,12 +315,12 @@ def test_an_end_after_an_end_that_was_interrupted_waits_until_the_group_is_left(
     script.heartbeat(ErrorCode.NOT_COORDINATOR)  # where the group's coordinator is nobody can tell for a while
     script.do(Unsubscribe(call=7, deadline=script.now + 5.0))
     script.do(last(call=1, deadline=script.now + 30.0))
-    assert answers(script) == []
+    assert completions(script) == []
     assert not script.stopped
     script.coordinator_error = 0
     script.pass_time(1.0)
     script.response(api.LeaveGroup, api.LeaveGroupResponse())
-    assert answers(script) == [None]
+    assert completions(script) == [None]
     assert script.stopped == (last is Close)
 
 

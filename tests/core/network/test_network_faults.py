@@ -44,7 +44,7 @@ def test_a_commit_without_a_membership_can_lose_none(script: NetworkScript) -> N
 
 
 @pytest.mark.rule("full-speed")
-@pytest.mark.parametrize("how", ["asked for", "paused"])
+@pytest.mark.parametrize("how", ["fetched", "paused"])
 def test_what_a_stopped_partition_has_buffered_stops_no_other(how: str) -> None:
     script = NetworkScript(prefetch="total", max_poll_records=10)
     script.member_of(1, 0, 1)
@@ -59,7 +59,7 @@ def test_what_a_stopped_partition_has_buffered_stops_no_other(how: str) -> None:
     assert {each.partition for each in script.requested(api.Fetch).partitions} == {1}
 
 
-def test_questions_about_nothing_have_their_responses_at_once(script: NetworkScript) -> None:
+def test_lookups_about_nothing_have_their_responses_at_once(script: NetworkScript) -> None:
     script.reachable = False
     deadline = script.now + 60
     script.do(FetchOffsets(call=1, deadline=deadline, timestamps={}))

@@ -1,4 +1,4 @@
-"""Whatever brokers answer, what is asked of them in a second is bounded, and so are the lines that are logged of it."""
+"""Whatever brokers respond, the requests to them in a second are bounded, and so are the lines in the log."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Lie = Callable[["Lying", Any], Any]
 
 
 class Lying(NetworkScript):
-    """Brokers that answer as `lies` say, a millisecond later; requests are counted by kind, lines by level."""
+    """Brokers that respond as `lies` say, a millisecond later; requests are counted by kind, lines by level."""
 
     def __init__(self, lies: dict[type[Any], Lie], **settings: Any) -> None:
         super().__init__(random=random.Random(7).random, **settings)
@@ -112,7 +112,7 @@ def test_one_rebalance_that_overtakes_another_is_followed_at_once(code: int) -> 
 
 
 def test_the_back_off_grows_until_the_sync_has_succeeded() -> None:
-    """A join that is answered well before its sync is refused is no success."""
+    """A join whose response is good before its sync is refused is no success."""
     script = Lying({api.JoinGroup: joined, api.SyncGroup: refused(REBALANCE_IN_PROGRESS)["sync"]})
     script.subscribe()
     script.run(5.0)

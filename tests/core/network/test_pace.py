@@ -17,7 +17,7 @@ REBALANCE_IN_PROGRESS = 27
 
 
 class Beating(NetworkScript):
-    """Heartbeats are answered at once, with `error` and `throttle`; `beats` has when they were sent."""
+    """Heartbeats get their responses at once, with `error` and `throttle`; `beats` has when they were sent."""
 
     error = 0
     throttle = 0.0
@@ -90,7 +90,7 @@ def test_a_large_group_does_not_beat_in_one_moment_after_a_join_either() -> None
     script.join(2)
     script.error, joined = 0, script.now
     script.pass_time(5.0)
-    assert script.beats[-1] == joined + 4.0, "the sync is not answered yet"
+    assert script.beats[-1] == joined + 4.0, "the sync has no response yet"
 
 
 @pytest.mark.rule("19")

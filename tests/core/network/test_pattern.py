@@ -171,10 +171,10 @@ def test_a_commit_of_a_topic_that_was_deleted_does_not_hold_up_its_revoke() -> N
     entry = CommitEntry(offset=5, epoch=assigned.partitions[gone], seek_number=0)
     script.do(Commit(call=1, deadline=script.now + 60, entries={gone: entry}))
     script.do(CompleteRevoke(partitions=requested.partitions))
-    while not (answers := script.take(CallCompleted)):
+    while not (completed := script.take(CallCompleted)):
         script.response(api.OffsetCommit, api.OffsetCommitResponse(errors={gone: 3}))
         script.pass_time(2.0)
-    assert isinstance(answers[0].committed[gone], UnknownTopicOrPartitionError)
+    assert isinstance(completed[0].committed[gone], UnknownTopicOrPartitionError)
     assert [each.partitions for each in script.take(Revoked)] == [requested.partitions]
 
 
@@ -201,7 +201,7 @@ def test_a_refresh_is_no_sign_of_life_of_the_application() -> None:
 
 
 def test_a_leader_knows_that_a_topic_of_another_member_does_not_exist() -> None:
-    """Every topic is known: one that the answer lacks is missing, and not waited for."""
+    """Every topic is known: one that the response lacks is missing, and not waited for."""
     script = scripted({"flights-1": 2})
     request = script.requested(api.JoinGroup)
     other = request.protocols[0].metadata.replace(b"flights-1", b"nowhere-1")

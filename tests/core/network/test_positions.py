@@ -233,7 +233,7 @@ def test_partitions_are_requested_together() -> None:
 @pytest.mark.parametrize(
     "code", [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR]
 )
-def test_one_question_to_the_coordinator_is_under_way_at_a_time(code: int) -> None:
+def test_one_request_to_the_coordinator_is_under_way_at_a_time(code: int) -> None:
     """Law 3. Each partition's jitter is its own, and a coordinator that loads refuses for a while."""
     jitter = cycle((0.0, 0.3, 0.6, 0.99))
     script = Finding(random=lambda: next(jitter))
@@ -248,7 +248,7 @@ def test_one_question_to_the_coordinator_is_under_way_at_a_time(code: int) -> No
     assert len(script.take(Positioned)) == 4
 
 
-def test_partitions_that_come_while_a_question_is_under_way_are_requested_next(script: Finding) -> None:
+def test_partitions_that_come_while_a_request_is_under_way_are_requested_next(script: Finding) -> None:
     script.heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
     script.rebalance(2, 0, 1)
     assert script.requested(api.OffsetFetch).partitions == (tp(0),)
@@ -256,7 +256,7 @@ def test_partitions_that_come_while_a_question_is_under_way_are_requested_next(s
     assert script.requested(api.OffsetFetch).partitions == (tp(1),)
 
 
-def test_one_question_to_a_leader_is_under_way_at_a_time() -> None:
+def test_one_request_to_a_leader_is_under_way_at_a_time() -> None:
     jitter = cycle((0.0, 0.3, 0.6, 0.99))
     script = Finding(random=lambda: next(jitter))
     script.member_of(1, 0, 1, 2, 3)

@@ -150,7 +150,7 @@ def test_without_a_policy_it_is_an_error_that_names_the_ends() -> None:
 
 
 def play(script: Doubting, seconds: float, ends: list[tuple[int, int]]) -> tuple[int, int]:
-    """A broker that answers all at once, and calls every offset out of range. ends: of its log, the last for good.
+    """A broker that responds to all at once, and calls every offset out of range. ends: of its log, the last for good.
     Returns how many fetches and how many questions there were."""
     end, fetches, questions, number = script.now + seconds, 0, 0, 0
     while script.now < end:
@@ -315,7 +315,7 @@ def test_a_leader_that_goes_meanwhile_is_waited_for() -> None:
     assert script.requested(api.Fetch).partitions[0].offset == 20
 
 
-def test_one_question_to_a_leader_is_under_way_at_a_time() -> None:
+def test_one_request_to_a_leader_is_under_way_at_a_time() -> None:
     script = NetworkScript()
     script.member_of(1, 0, 1, 2)
     script.response(api.Fetch, refused(0, 1))

@@ -275,7 +275,7 @@ def test_a_committed_offset_of_an_older_epoch_is_validated_before_it_is_fetched(
     assert "Fetch" not in script.waits()
 
 
-def test_one_question_to_a_leader_is_under_way_at_a_time() -> None:
+def test_one_request_to_a_leader_is_under_way_at_a_time() -> None:
     script = Validating()
     script.new_leader(5)
     script.seek(9, leader_epoch=3)
@@ -518,7 +518,7 @@ def test_a_position_that_is_still_searched_is_searched_in_the_new_one() -> None:
     assert script.take(PartitionFailed) == []
 
 
-def test_a_parked_partition_of_the_old_one_does_not_go_on_at_its_offset() -> None:
+def test_a_failed_partition_of_the_old_one_does_not_go_on_at_its_offset() -> None:
     script = Recreated(auto_offset_reset="none")
     script.response(api.Fetch, api.FetchResponse(partitions={tp(0): api.FetchedPartition(error=12345)}))
     assert len(script.take(PartitionFailed)) == 1

@@ -27,7 +27,7 @@ class Ranging(NetworkScript):
         )
 
     def ends(self, error: int = 0, **ends: int) -> None:
-        """p0=..., p1=...: answer how far the logs reach."""
+        """p0=..., p1=...: respond how far the logs reach."""
         listed = {("t", int(name[1:])): api.ListedOffset(offset=end, error=error) for name, end in ends.items()}
         self.response(api.ListOffsets, api.ListOffsetsResponse(offsets=listed))
 

@@ -87,7 +87,7 @@ def test_that_nobody_responds_is_told_after_two_seconds_and_again() -> None:
     assert len(told(script)) == 1
     script.reachable = True
     script.pass_time(5.0)
-    assert "Fetch" in script.waits(), "and it goes on as soon as somebody answers"
+    assert "Fetch" in script.waits(), "and it goes on as soon as somebody responds"
     script.do(Polled(at=script.now))
     script.pass_time(100.0)
     assert told(script) == [], "it has passed"

@@ -259,7 +259,7 @@ def test_a_commits_response_just_after_the_deadline_makes_it_a_revoke_and_no_los
 
 
 def asked_back_in_a_commit_outage(script: NetworkScript, code: int) -> RevocationRequested:
-    """The broker refuses the last commit of what it asked for; whoever asked for that commit has given up waiting."""
+    """The broker refuses the last commit of a partition to be revoked; whoever called commit has given up waiting."""
     script.member_of(1, 0, 1)
     script.heartbeat(REBALANCE_IN_PROGRESS)
     script.rebalance(2, 0)
@@ -590,9 +590,9 @@ def test_one_commit_is_under_way_and_the_newest_offset_wins(script: NetworkScrip
     calls = [script.commit({0: 1}), script.commit({0: 5, 1: 2}), script.commit({0: 3}), script.commit({0: 7})]
     assert script.committed() == {0: 1}
     assert script.committed() == {0: 7, 1: 2}
-    answers = {response.call: response for response in script.take(CallCompleted)}
-    assert sorted(answers) == calls
-    kinds = [{at.partition: type(error) for at, error in answers[call].committed.items()} for call in calls]
+    completed = {response.call: response for response in script.take(CallCompleted)}
+    assert sorted(completed) == calls
+    kinds = [{at.partition: type(error) for at, error in completed[call].committed.items()} for call in calls]
     nothing = type(None)
     assert kinds == [{0: nothing}, {0: CommitOvertakenError, 1: nothing}, {0: CommitRewindError}, {0: nothing}]
     assert "OffsetCommit" not in script.waits()
@@ -734,7 +734,7 @@ def test_only_the_poll_interval_bounds_it(script: NetworkScript) -> None:
 
 @pytest.mark.rule("membership")
 def test_a_sync_that_was_long_pending_takes_back_no_lease() -> None:
-    """Its sending is long ago, but heartbeats were answered since."""
+    """Its sending is long ago, but heartbeats had their responses since."""
     script = NetworkScript(session_timeout=6.0, heartbeat_interval=1.0)
     script.member_of(1, 0)
     script.heartbeat(REBALANCE_IN_PROGRESS)
@@ -750,7 +750,7 @@ def test_a_sync_that_was_long_pending_takes_back_no_lease() -> None:
 @pytest.mark.rule("deadline")
 def test_one_that_completes_though_reassigned_has_a_deadline_at_the_next_request() -> None:
     """Reassigned, while the application had released it already: so it completes without a deadline, until it is
-    asked for once more."""
+    requested once more."""
     script = NetworkScript(max_poll_interval=60.0)
     script.member_of(1, 0)
     script.heartbeat(REBALANCE_IN_PROGRESS)

@@ -61,9 +61,9 @@ def test_calls_that_wait_end_with_it() -> None:
         FetchOffsets(call=2, deadline=deadline, timestamps={tp(0): -1}),
     )
     script.pass_time(3.0)
-    answers = {event.call: event.error for event in script.delivered if isinstance(event, CallCompleted)}
-    assert isinstance(answers[1], AuthenticationError)
-    assert isinstance(answers[2], AuthenticationError)
+    completed = {event.call: event.error for event in script.delivered if isinstance(event, CallCompleted)}
+    assert isinstance(completed[1], AuthenticationError)
+    assert isinstance(completed[2], AuthenticationError)
 
 
 def test_all_goes_on_when_they_are_good_again() -> None:

@@ -124,7 +124,7 @@ def test_a_membership_that_ends_before_the_sync_ends(script: NetworkScript) -> N
     script.heartbeat(UNKNOWN_MEMBER_ID)
     assert [list(each.partitions) for each in script.take(Lost)] == [[tp(0)]]
     assert script.requested(api.JoinGroup).member_id == ""
-    assert "SyncGroup" not in script.waits(), "its answer would concern nobody"
+    assert "SyncGroup" not in script.waits(), "its response would concern nobody"
     script.rebalance(3, 0)
     assert script.take(Assigned)[-1].partitions.keys() == {tp(0)}
 

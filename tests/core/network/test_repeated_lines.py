@@ -24,9 +24,9 @@ def said(context: Context) -> list[tuple[int, str]]:
 def test_the_same_line_comes_again_after_half_a_minute_and_at_debug_between() -> None:
     shared = context()
     for shared.now in (0.0, 1.0, 29.9, 30.1, 31.0):
-        shared.log(logging.WARNING, "no answer")
+        shared.log(logging.WARNING, "no response")
     shared.log(logging.INFO, "another")
-    levels = [level for level, text in said(shared) if text == "no answer"]
+    levels = [level for level, text in said(shared) if text == "no response"]
     assert levels == [logging.WARNING, logging.DEBUG, logging.DEBUG, logging.WARNING, logging.DEBUG]
     assert said(shared)[-1] == (logging.INFO, "another")
 

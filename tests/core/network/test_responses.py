@@ -1,4 +1,4 @@
-"""Every question of the application has one answer, in time, whatever brokers and connections do (law 4 of events)."""
+"""Every event of the application that expects a response gets one in time, whatever brokers do (law 4 of events)."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ def test_what_has_a_response_has_a_deadline_and_only_that() -> None:
     assert questions == {Commit, FetchCommitted, FetchOffsets, FetchMetadata, Unsubscribe, Close}
 
 
-# --- the answers --------------------------------------------------------------------------------------------
+# --- the responses ------------------------------------------------------------------------------------------
 
 
 class Timed(NetworkScript):
-    """Notes when each call was answered."""
+    """Notes when each call completed."""
 
     def __init__(self) -> None:
         super().__init__(request_timeout=7.0, session_timeout=20.0, heartbeat_interval=2.0)
@@ -97,7 +97,7 @@ class Timed(NetworkScript):
         self.do(requested[kind])
 
     def reply(self, number: int, code: int) -> None:
-        """Answer one of the requests that wait: with an error code, or (below zero) with a broken connection."""
+        """Respond to one of the requests that wait: with an error code, or (below zero) with a broken connection."""
         if not self.waiting:
             return
         waiting = self.waiting.pop(number % len(self.waiting))
@@ -145,7 +145,7 @@ ends = st.sampled_from([None, ("unsubscribe", 3.0), ("close", 0.0), ("close", 3.
     end=ends,
     holds=st.booleans(),
 )
-def test_each_question_has_one_response_and_by_its_deadline(
+def test_each_request_has_one_response_and_by_its_deadline(
     begin: str, script: list[tuple[Any, ...]], end: tuple[str, float] | None, holds: bool
 ) -> None:
     made = Timed()

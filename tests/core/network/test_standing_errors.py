@@ -23,7 +23,7 @@ pytestmark = pytest.mark.rule("17")
 
 
 class Refusing(NetworkScript):
-    """A group that answers each Join with `code`; the application polls each half second."""
+    """A group that responds to each Join with `code`; the application polls each half second."""
 
     def __init__(self, code: int, **settings: Any) -> None:
         super().__init__(**settings)
@@ -271,7 +271,7 @@ def test_a_join_goes_on_where_the_same_coordinator_only_said_no_for_a_moment() -
 
 
 def test_a_response_says_nothing_of_a_topic_that_its_request_did_not_name() -> None:
-    """The subscription comes while a request for other topics is under way, and then nobody answers for a while."""
+    """The subscription comes while a request for other topics is under way, and then nobody responds for a while."""
     script = NetworkScript(topics={"t": 4, "u": 1})
     script.hold_metadata = True
     script.do(Subscribe(topics=frozenset({"t"})))

@@ -28,11 +28,11 @@ LOADING, NOT_AVAILABLE, NOT_COORDINATOR, REBALANCE_IN_PROGRESS = 14, 15, 16, 27
 
 
 class Timed(NetworkScript):
-    """Notes what was sent, and when. held: kinds of requests that the test answers itself."""
+    """Notes what was sent, and when. held: kinds of requests that the test responds to itself."""
 
-    def __init__(self, *unanswered: type[api.Request], **settings: Any) -> None:
+    def __init__(self, *without_response: type[api.Request], **settings: Any) -> None:
         self.sent: list[tuple[float, type]] = []
-        self.unanswered = unanswered
+        self.without_response = without_response
         super().__init__(**settings)
 
     def _act(self, action: Action) -> None:
@@ -40,9 +40,9 @@ class Timed(NetworkScript):
         if isinstance(action, Transmit):
             self.sent.append((self.now, type(action.request)))
 
-    def _answer_at_once(self, action: Transmit) -> None:
-        if not isinstance(action.request, self.unanswered):
-            super()._answer_at_once(action)
+    def _respond_at_once(self, action: Transmit) -> None:
+        if not isinstance(action.request, self.without_response):
+            super()._respond_at_once(action)
 
     def times(self, kind: type[api.Request]) -> list[float]:
         return [time for time, sent in self.sent if sent is kind]
@@ -68,7 +68,7 @@ def test_a_rebalance_is_over_when_the_application_has_taken_the_assignment() -> 
     script.sync(0)
     assert [event.partitions.keys() for event in script.take(Assigned)] == [{tp(0)}], "assigning"
     script.pass_time(1.0)
-    assert script.ended() == [], "nobody has answered"
+    assert script.ended() == [], "nobody has responded"
     script.do(PartitionsAssigned(generation=1))
     assert script.ended() == [(RebalanceOutcome.TAKEN, 1)], "stable"
 
@@ -153,7 +153,7 @@ def test_heartbeats_come_at_their_interval_and_no_sooner() -> None:
     pauses = [later - earlier for earlier, later in itertools.pairwise([joined, *script.times(api.Heartbeat)])]
     assert len(pauses) >= 20
     assert min(pauses) >= 2.0
-    assert max(pauses) <= 2.25, "what is answered at its time is asked again an interval later"
+    assert max(pauses) <= 2.25, "what has its response in time is requested again an interval later"
 
 
 # --- back-off -----------------------------------------------------------------------------------------------

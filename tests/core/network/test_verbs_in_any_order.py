@@ -150,7 +150,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.pair.all_up()
 
     @rule()
-    def the_broker_answers(self) -> None:
+    def the_broker_responds(self) -> None:
         self.pair.broker()
 
     @rule()

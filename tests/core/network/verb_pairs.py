@@ -41,7 +41,7 @@ _QUIET: Final = 5
 
 
 class Brokers(NetworkScript):
-    """Everything waits for `answer_next`. What goes up waits in `up`."""
+    """Everything waits for `respond_next`. What goes up waits in `up`."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
@@ -60,14 +60,14 @@ class Brokers(NetworkScript):
         else:
             super()._act(action)
 
-    def answer_next(self) -> bool:
+    def respond_next(self) -> bool:
         """The oldest request of each kind that waits."""
         kinds = {type(each.request): each.request for each in reversed(self.waiting)}
         for kind, request in kinds.items():
-            self._answer_one(kind, request)
+            self._respond_one(kind, request)
         return bool(kinds)
 
-    def _answer_one(self, kind: type[Any], request: Any) -> None:
+    def _respond_one(self, kind: type[Any], request: Any) -> None:
         match request:
             case api.JoinGroup():
                 self.generation += 1
@@ -90,13 +90,13 @@ class Brokers(NetworkScript):
                 listed = {each: api.ListedOffset(offset=offset) for each, offset in found.items()}
                 self.response(kind, api.ListOffsetsResponse(offsets=listed))
             case api.Fetch():
-                self._answer_fetch(request)
+                self._respond_to_fetch(request)
 
     def _tell(self, found: dict[api.Partition, int]) -> None:
         for each, offset in found.items():
             self.told.setdefault(TopicPartition(*each), set()).add(offset)
 
-    def _answer_fetch(self, request: api.Fetch) -> None:
+    def _respond_to_fetch(self, request: api.Fetch) -> None:
         found = {}
         for each in request.partitions:
             if self.lies:
@@ -174,7 +174,7 @@ class Pair:
         return True
 
     def broker(self) -> bool:
-        return self.brokers.answer_next()
+        return self.brokers.respond_next()
 
     def lie(self) -> None:
         """The next fetches' partitions are called out of range."""

@@ -13,7 +13,7 @@ import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.errors.RebalanceInProgressException;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
-/** A member that is the Java client. A line of standard input is a command; its answer is a line of standard output. */
+/** A member that is the Java client. A line of standard input is a command; its response is a line of standard output. */
 public class Peer {
     /** For as long a close takes part in a rebalance: it ends only if the other members poll, which a test may not have them do. */
     private static final long CLOSE_NANOS = Duration.ofSeconds(20).toNanos();

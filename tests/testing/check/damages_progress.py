@@ -72,7 +72,7 @@ def _turns_without_its_records_after_a_failed_commit(history: History) -> Iterat
 
 
 def _refused(history: History) -> History:
-    """Every answer to a commit says no."""
+    """Every response to a commit says no."""
     return [
         event._replace(detail=(event.detail[0], tuple((tp, at, 27) for tp, at, _ in event.detail[1])))
         if event.what == "commit response"

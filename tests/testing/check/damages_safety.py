@@ -86,7 +86,7 @@ def _first_commit(history: History, partition: Any, offset: int, *, after: int) 
 
 @damage("S5")
 def _a_commit_goes_back(history: History) -> Iterator[History]:
-    """An answer that was given before is given again, with a lower offset by now."""
+    """A response that was sent before is given again, with a lower offset by now."""
     kind = "commit" if any(True for _ in said(history, "commit")) else "commit response"
     last: dict[Any, tuple[int, int]] = {}
     for at, event in said(history, kind):

@@ -33,7 +33,7 @@ def done(who: str, first: int, last: int, *, epoch: int = 1) -> Say:
 
 
 def commits(who: str, offset: int, *, number: int = 1, leader_epoch: int = 5, code: int = 0) -> list[Say]:
-    """Sent, taken and answered."""
+    """Sent, taken and responded to."""
     return [
         (who, "sends commit", number, ((P, offset, leader_epoch),)),
         (who, "commit", 1, ((P, offset, code),)),
@@ -46,7 +46,7 @@ READS: Final[list[Say]] = [*OWNS, poll("A", 0, 4), done("A", 0, 4)]
 
 
 def tell(*said: Say | float, **parameters: Any) -> list[Event]:
-    """The history, of a calm kind and seen by the broker unless terms say otherwise. Events are 10 ms apart."""
+    """The history, of a calm kind and seen by the broker unless parameters say otherwise. Events are 10 ms apart."""
     chosen: dict[str, Any] = {
         "kind": "calm",
         "view": "broker",

@@ -31,7 +31,7 @@ def load(
 
 
 def beats(count: int) -> list[Say | float]:
-    """A's heartbeats are answered, and its polls return nothing."""
+    """A's heartbeats have their responses, and its polls return nothing."""
     return [each for number in range(count) for each in (("A", "alive", 1e6 + number), ("A", "poll", (), (), ()))]
 
 
@@ -701,7 +701,7 @@ KEPT: dict[str, tuple[list[Say | float], dict[str, Any]]] = {
         ],
         CLIENTS,
     ),
-    "a hand-over that waits for the answer of its commit": (
+    "a hand-over that waits for the response to its commit": (
         [*READS, *ASKED, commits("A", 5)[0], *beats(60), *commits("A", 5)[1:], ("A", "revoked", ((P, 1),))],
         CLIENTS,
     ),

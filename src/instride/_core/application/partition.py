@@ -8,7 +8,7 @@ Laws
    moves from it to what that poll has aside, and comes back where something is done before the poll is completed.
    So the store that completes a poll also lets go of what it returns: that is the caller's alone.
 3. seek_number rises with each seek; fetch_number with each seek, giving back and refusal (law 4). An arrival with
-   an older fetch_number is dropped. A pause voids nothing: what arrives meanwhile is kept.
+   an older fetch_number is dropped. A pause drops nothing: what arrives meanwhile is kept.
 4. An arrival that does not begin where the buffer ends is refused, and fetched again from there.
 5. A failed partition gives its error, or its reset, once everything before it was returned, once for each time that it
    failed; nothing any more when it has recovered.
@@ -318,13 +318,13 @@ class OwnedPartition:
                 before = _after(before, part, end, epoch)
                 kept.append(before)
         cut = [(self._buffer.__setitem__, slice(None), kept), (setattr, self, "_taken", None)]
-        with suppress(ValueError):  # law 6: a seek has made it void
+        with suppress(ValueError):  # law 6: a seek has dropped it
             at_once([*self._changing(version), *cut])
 
     # -- what failed
 
     def recovered(self, event: PartitionRecovered) -> None:
-        """What failed has succeeded: an error that was not raised yet is void."""
+        """What failed has succeeded: an error that was not raised yet is dropped."""
         if event.fetch_number == self.fetch_number:
             self.error = None
 

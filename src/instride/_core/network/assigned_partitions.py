@@ -4,8 +4,8 @@ Laws of one partition (`AssignedPartition`)
 1. `offset` is up to where it is decoded, and `fetch_offset` where to fetch next; known in the phase FETCHING only.
 2. What was requested under an older fetch_number (a seek, a reassignment, a refusal came between), or of a topic that
    was deleted and made again since, is dropped. A pause drops nothing: it only keeps the next fetch from being sent.
-3. `records` and `nbytes` count what was delivered and has not been consumed yet. `kept` is what is really in memory of
-   it: a piece that was decoded keeps all of its memory until its last record is consumed.
+3. `records` and `nbytes` count what was delivered and has not been consumed yet. `memory_bytes` is the memory that
+   this takes: a piece that was decoded keeps all of its memory until its last record is consumed.
 4. `undecoded` is what came from `offset` on and waits for capacity to be decoded, part after part without a gap; what
    ends a fetch number drops it, and so does another leader, whose log may be another one.
 5. Each attribute that is set puts the partition into `changed`: so the parts of the machine look at what has changed,
@@ -143,8 +143,8 @@ class AssignedPartition:
     unreadable: bool
     records: int
     nbytes: int
-    kept: list[BufferedPiece] | None
-    kept_bytes: int
+    pieces: list[BufferedPiece] | None
+    memory_bytes: int
     # Under which fetch number the application was asked to drop what is buffered; -1: it was not asked.
     drop_asked: int
     undecoded: tuple[Undecoded, ...]
@@ -164,17 +164,17 @@ class AssignedPartition:
         "fetch_error",
         "fetch_number",
         "grace",
-        "kept",
-        "kept_bytes",
         "known_end",
         "leader_epoch",
         "listener_done",
+        "memory_bytes",
         "nbytes",
         "new_backoff",
         "offset",
         "partition",
         "paused",
         "phase",
+        "pieces",
         "records",
         "replica",
         "reset_cause",
@@ -259,8 +259,8 @@ class AssignedPartition:
         self.reset_from = event.reset_from
         if not event.keeps_buffer:
             self.reset_number = event.fetch_number
-            self.records = self.nbytes = self.kept_bytes = 0
-            self.kept = None
+            self.records = self.nbytes = self.memory_bytes = 0
+            self.pieces = None
         if event.reset_from is None:
             self.doubted = -1
         self.corrupt_at = -1
@@ -294,11 +294,11 @@ class AssignedPartition:
         assert isinstance(self.doubt, Backoff)
         self.doubt.failed(now)
 
-    def ask(self) -> None:
+    def request_sent(self) -> None:
         """A request about its position leaves: no other one before its response is there. Law 5."""
         _set(self, "asking", True)
 
-    def answered(self) -> None:
+    def request_ended(self) -> None:
         _set(self, "asking", False)
 
     def try_again(self) -> None:
@@ -316,7 +316,7 @@ class AssignedPartition:
         self.unchecked[self] = None
 
     def other_topic(self) -> None:
-        """The topic of this name is another one now: what is known of the log is void."""
+        """The topic of this name is another one now: what is known of the log no longer counts."""
         self.topic_number += 1
         self.stale_seek_number = self.seek_number
         self.leader_epoch = self.validated = self.known_end = self.corrupt_at = self.doubted = -1
@@ -347,14 +347,14 @@ class AssignedPartition:
             self.nbytes = max(0, self.nbytes - nbytes)
             self._release(records)
 
-    def delivered(self, records: int, nbytes: int, kept: int) -> None:
+    def delivered(self, records: int, nbytes: int, memory: int) -> None:
         self.records += records
         self.nbytes += nbytes
-        self.kept_bytes += kept
-        if self.kept is None:
-            _set(self, "kept", [])
-        assert self.kept is not None
-        self.kept.append(BufferedPiece(records=records, nbytes=kept))
+        self.memory_bytes += memory
+        if self.pieces is None:
+            _set(self, "pieces", [])
+        assert self.pieces is not None
+        self.pieces.append(BufferedPiece(records=records, nbytes=memory))
 
     def arrived(self, records: UndecodedRecords, arrival: Arrival) -> Undecoded:
         """What a fetch from `fetch_offset` on brought."""
@@ -369,20 +369,20 @@ class AssignedPartition:
         self.undecoded = (*before, replace(last, leads_on=False))
 
     def decoded(self) -> None:
-        """The first part is: what does not go on where it ended is void (the fetcher's law A3)."""
+        """The first part is: what does not go on where it ended is dropped (the fetcher's law A3)."""
         rest = self.undecoded[1:]
         self.undecoded = rest if rest and rest[0].start == self.offset else ()
 
     def _release(self, records: int) -> None:
         done = nbytes = 0
-        for piece in self.kept or ():
+        for piece in self.pieces or ():
             if piece.records > records:
                 piece.records -= records
                 break
             records, nbytes, done = records - piece.records, nbytes + piece.nbytes, done + 1
-        if self.kept is not None:
-            del self.kept[:done]
-        self.kept_bytes -= nbytes
+        if self.pieces is not None:
+            del self.pieces[:done]
+        self.memory_bytes -= nbytes
 
 
 _AT_FIRST: tuple[tuple[str, object], ...] = (
@@ -419,8 +419,8 @@ _AT_FIRST: tuple[tuple[str, object], ...] = (
     ("unreadable", False),
     ("records", 0),
     ("nbytes", 0),
-    ("kept", None),
-    ("kept_bytes", 0),
+    ("pieces", None),
+    ("memory_bytes", 0),
     ("drop_asked", -1),
     ("undecoded", ()),
 )
@@ -437,7 +437,7 @@ K = TypeVar("K")
 
 
 # What was counted of one partition: phase, pending, undecoded, demand, owned, flows (a poll may take what is
-# buffered of it), kept bytes, records. A plain tuple: one is made for each partition that changed, in every turn.
+# buffered of it), bytes in memory, records. A plain tuple: one is made for each partition that changed, in every turn.
 _Standing = tuple[Phase | None, bool, bool, bool, bool, bool, int, int]
 
 
@@ -469,7 +469,7 @@ class AssignedPartitions(dict[TopicPartition, AssignedPartition]):
         self._pending: _Group = {}
         self._undecoded: _Group = {}
         self._demand = self._owned = 0
-        self._kept = self._flowing_kept = self._flowing_records = 0
+        self._memory = self._flowing_memory = self._flowing_records = 0
         self._standing_still: _Group = {}
         self._of_topic: dict[str, int] = {}
         self._topics: frozenset[str] = frozenset()
@@ -541,16 +541,16 @@ class AssignedPartitions(dict[TopicPartition, AssignedPartition]):
         return max(1, self._demand, min(self._owned, _SHARERS))
 
     @property
-    def kept_bytes(self) -> int:
+    def memory_bytes(self) -> int:
         """Memory that decoded records keep."""
         self._take_note()
-        return self._kept
+        return self._memory
 
     @property
-    def flowing_kept_bytes(self) -> int:
+    def flowing_memory_bytes(self) -> int:
         """The same, of records that a poll may take."""
         self._take_note()
-        return self._flowing_kept
+        return self._flowing_memory
 
     def standing_still(self) -> list[AssignedPartition]:
         """Of which decoded records keep memory, and no poll may take them."""
@@ -580,14 +580,14 @@ class AssignedPartitions(dict[TopicPartition, AssignedPartition]):
                 continue
             after = _standing(assigned)
             if before != after:
-                if not (assigned.records or assigned.kept_bytes):
+                if not (assigned.records or assigned.memory_bytes):
                     after = self._idle[after]
                 counted[assigned] = after
                 self._count(assigned, before, after)
 
     def _count(self, assigned: AssignedPartition, before: _Standing, after: _Standing) -> None:
-        phase, pending, undecoded, demand, owned, flows, kept, records = before
-        new_phase, new_pending, new_undecoded, new_demand, new_owned, new_flows, new_kept, more = after
+        phase, pending, undecoded, demand, owned, flows, memory, records = before
+        new_phase, new_pending, new_undecoded, new_demand, new_owned, new_flows, new_memory, more = after
         if phase is not new_phase:
             if phase is not None:
                 del self._of_phase[phase][assigned]
@@ -597,12 +597,12 @@ class AssignedPartitions(dict[TopicPartition, AssignedPartition]):
             keep(self._pending, assigned, wanted=new_pending)
         if undecoded is not new_undecoded:
             keep(self._undecoded, assigned, wanted=new_undecoded)
-        if kept or new_kept:
-            keep(self._standing_still, assigned, wanted=new_kept > 0 and not new_flows)
+        if memory or new_memory:
+            keep(self._standing_still, assigned, wanted=new_memory > 0 and not new_flows)
         self._demand += new_demand - demand
         self._owned += new_owned - owned
-        self._kept += new_kept - kept
-        self._flowing_kept += new_kept * new_flows - kept * flows
+        self._memory += new_memory - memory
+        self._flowing_memory += new_memory * new_flows - memory * flows
         self._flowing_records += more * new_flows - records * flows
 
 
@@ -624,7 +624,7 @@ def _standing(assigned: AssignedPartition) -> _Standing:
         demand,
         owned,
         flows,
-        assigned.kept_bytes,
+        assigned.memory_bytes,
         records,
     )
 

@@ -36,7 +36,7 @@ Laws of fetching ahead: the next fetch of a partition leaves before what came of
 A1. What came of a partition waits in a queue, each part with the offset it begins at and the one after its last whole
     batch, by the batches' headers. The next fetch is from the end of the queue.
 A2. A response is taken only if it was fetched from where the queue ends now. So whatever empties the queue (a seek, a
-    bad batch, another leader) voids what was fetched ahead; its response is dropped, and it is fetched again.
+    bad batch, another leader) drops what was fetched ahead; its response is dropped, and it is fetched again.
 A3. A part continues the one before it: where decoding ends elsewhere than the headers said, the rest is dropped.
 A4. Behind a part whose headers do not lead further (no whole batch, or a batch that is no batch) nothing is fetched.
 A5. What a fetch ahead met that is no batch (an error, an offset out of range) is not judged: the position that is
@@ -67,7 +67,7 @@ C6. A broker sends one batch at least for the first partition of a response, how
     fetch leaves, and what came of partitions that cannot be decoded (as of paused ones) is let go of. Where nothing is
     left that a poll could take, so much need not be free: one such response is in flight at a time.
     What is usual is an equal part of `_TOGETHER` for each of a broker's two lanes, however many brokers there are. So
-    what is held and all that is in flight come to fetch_buffer_bytes and `_TOGETHER` at most. A fetch for which too
+    what is buffered and all that is in flight come to fetch_buffer_bytes and `_TOGETHER` at most. A fetch for which too
     little of that is left waits for a response, or for a poll.
 C7. A batch passes alone (C3), and a response may have any length (C6), only where what is buffered and no poll takes
     (of partitions that are paused or to be revoked, or of which a record cannot be deserialized) keeps no more than
@@ -202,7 +202,7 @@ def capacity(config: ConsumerConfig, owned: AssignedPartitions) -> Capacity:
 
 def requested_bytes(config: ConsumerConfig, owned: AssignedPartitions) -> int:
     """C1: for what is requested or has come and is not decoded yet."""
-    large = owned.kept_bytes > config.fetch_buffer_bytes * 3 // 4
+    large = owned.memory_bytes > config.fetch_buffer_bytes * 3 // 4
     return config.fetch_buffer_bytes // (8 if large else 2)
 
 
@@ -221,7 +221,7 @@ class DecodingCapacity:
 
     def of(self, assigned: AssignedPartition) -> tuple[int, bool]:
         """How much may be decoded of a partition now, and whether one batch may be larger."""
-        least = _SMALL_BYTES if not assigned.kept else 0
+        least = _SMALL_BYTES if not assigned.pieces else 0
         return max(self.left, least), self.waiting == 0
 
     def took(self, nbytes: int) -> None:
@@ -230,15 +230,15 @@ class DecodingCapacity:
 
 
 def decoding_capacity(config: ConsumerConfig, owned: AssignedPartitions) -> DecodingCapacity:
-    left = config.fetch_buffer_bytes // 2 - owned.kept_bytes
-    return DecodingCapacity(share=share(config, owned.sharers), left=left, waiting=owned.flowing_kept_bytes)
+    left = config.fetch_buffer_bytes // 2 - owned.memory_bytes
+    return DecodingCapacity(share=share(config, owned.sharers), left=left, waiting=owned.flowing_memory_bytes)
 
 
 class _FreeBytes(NamedTuple):
-    """C6. buffer: of fetch_buffer_bytes; negative where more is kept. flight: of what all responses may have."""
+    """C6. buffer: of fetch_buffer_bytes; negative where more is buffered. responses: of what all responses may have."""
 
     buffer: int
-    flight: int
+    responses: int
 
 
 def usual_bytes(config: ConsumerConfig, brokers: int, left: int) -> int:
@@ -588,7 +588,7 @@ class Fetcher:
         """Whether something may be fetched or decoded as soon as it is known that more was consumed."""
         owned, config = self._owned(), self._context.config
         blocked = self._full or self._short or config.prefetch != "bytes" or owned.undecoded()
-        return bool(blocked) or owned.kept_bytes >= share(config, owned.sharers)
+        return bool(blocked) or owned.memory_bytes >= share(config, owned.sharers)
 
     def poll(self, now: float) -> float:
         if self._ended:
@@ -631,11 +631,11 @@ class Fetcher:
         config, owned = self._context.config, self._owned()
         names = _PARTITION_BYTES * max(1, len(lane.session))
         free = self._free_bytes()
-        records = usual_bytes(config, brokers, free.flight)
+        records = usual_bytes(config, brokers, free.responses)
         if not records or lane.needs > max(names + records, free.buffer):
             self._let_go()
             free = self._free_bytes()
-            records = usual_bytes(config, brokers, free.flight)
+            records = usual_bytes(config, brokers, free.responses)
         if not records:
             self._is_alone()
             return False
@@ -644,7 +644,7 @@ class Fetcher:
             lane.usual, lane.reserved = records, max(0, free.buffer - usual)
             lane.most_bytes = max(usual, free.buffer)
             return True
-        if owned.flowing_kept_bytes or owned.undecoded() or any(each.reserved for each in self._lanes.values()):
+        if owned.flowing_memory_bytes or owned.undecoded() or any(each.reserved for each in self._lanes.values()):
             return False
         if not self._is_alone():
             return False
@@ -653,20 +653,20 @@ class Fetcher:
 
     def _free_bytes(self) -> _FreeBytes:
         owned, lanes = self._owned(), self._lanes.values()
-        held = owned.kept_bytes + sum(each.undecoded_bytes for each in owned.undecoded())
-        buffer = self._context.config.fetch_buffer_bytes - held - sum(each.reserved for each in lanes)
-        return _FreeBytes(buffer=buffer, flight=_TOGETHER + min(0, buffer) - sum(each.usual for each in lanes))
+        buffered = owned.memory_bytes + sum(each.undecoded_bytes for each in owned.undecoded())
+        buffer = self._context.config.fetch_buffer_bytes - buffered - sum(each.reserved for each in lanes)
+        return _FreeBytes(buffer=buffer, responses=_TOGETHER + min(0, buffer) - sum(each.usual for each in lanes))
 
     def _is_alone(self) -> bool:
         """C7."""
         standing = self._owned().standing_still()
-        left = sum(each.kept_bytes for each in standing)
+        left = sum(each.memory_bytes for each in standing)
         most = self._context.config.fetch_buffer_bytes // _STAYS
         if left <= most:
             return True
-        for assigned in sorted(standing, key=lambda each: each.kept_bytes, reverse=True):
+        for assigned in sorted(standing, key=lambda each: each.memory_bytes, reverse=True):
             if left > most:
-                left -= assigned.kept_bytes
+                left -= assigned.memory_bytes
                 self._ask_to_drop(assigned)
         return False
 
@@ -1080,15 +1080,15 @@ class Fetcher:
         chunk: RecordChunk | None,
         next_offset: int,
         leader_epoch: int,
-        kept: int = 0,
+        memory: int = 0,
     ) -> None:
-        """leader_epoch: see `Piece`. kept: the memory that the chunk keeps, where that is more than it counts for."""
+        """leader_epoch: see `Piece`. memory: what the chunk keeps, where that is more than it counts for."""
         if next_offset <= assigned.offset:
             return
         start, assigned.offset = assigned.offset, next_offset
         assigned.reached(next_offset)
         if chunk is not None:
-            assigned.delivered(len(chunk), chunk.nbytes, max(kept, chunk.nbytes))
+            assigned.delivered(len(chunk), chunk.nbytes, max(memory, chunk.nbytes))
             assigned.leader_epoch = chunk.leader_epoch
         elif leader_epoch >= 0:
             assigned.leader_epoch = leader_epoch

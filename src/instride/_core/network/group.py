@@ -290,7 +290,7 @@ class Group:
        by an application that does not poll within max_poll_interval. Then every partition is lost.
     2. Heartbeats go on whatever the application does; only max_poll_interval bounds it.
     3. A dynamic member that ends its membership tells the group; a static one (KIP-345) does not, unless it is told to:
-       it comes back, or its session ends. An id that no Join was sent with is not given back, since that starts a
+       it comes back, or its session ends. An id that no Join was sent with is not left with, since that starts a
        rebalance.
     4. A group that refuses us is joined again, after 1 s, then ever longer, up to a minute, where that may help
        (`_may_pass`); its error is raised again while it stands. Else a new subscription tries again.

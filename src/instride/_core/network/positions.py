@@ -543,7 +543,7 @@ class Positions:
         """Law 2. They may be requested again."""
         current = unchanged(self._assigned(), fences)
         for assigned in current:
-            assigned.answered()
+            assigned.request_ended()
         return current
 
 
@@ -566,7 +566,7 @@ def note_fetch(table: Mapping[TopicPartition, AssignedPartition], fences: Fences
 def _requested(partitions: list[AssignedPartition]) -> Fences:
     """They are requested now, as they are."""
     for assigned in partitions:
-        assigned.ask()
+        assigned.request_sent()
     return {assigned.partition: assigned.fence for assigned in partitions}
 
 

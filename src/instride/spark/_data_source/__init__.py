@@ -1,6 +1,6 @@
 """The data source "instride" for Spark: Kafka's topics as DataFrames, batch and streaming, by PySpark's own API.
 
-options, security                what the user asked for, checked
+options, security                what the user wants, checked
 offsets, planning, admission     where a micro-batch begins and ends      decisions: no I/O, no clock
 splitting                        which task reads what
 cluster, sampling                what the brokers say                     a consumer of no group

@@ -20,7 +20,7 @@ _NAMED: Final = 5
 
 
 class Cluster:
-    """For one thread. Opened by the first question."""
+    """For one thread. Opened by the first request."""
 
     def __init__(self, options: Options) -> None:
         self._options = options

@@ -1,12 +1,12 @@
 """A query's member of its group: one thread, which alone uses the consumer and the table.
 
-    poll -> note what is requested -> offer what there is -> place what is new -> answer Spark -> commit -> delay
+    poll -> note what is requested -> offer what there is -> place what is new -> respond to Spark -> commit -> delay
 
 Laws
 1. Polls go on for as long as the source's process lives, also while a batch runs for long.
 2. Spark's thread asks by a function that runs here between two polls. One that returns None is asked again after each
    poll, until its time is over.
-3. What ends the thread is raised by every question from then on.
+3. What ends the thread is raised by every request from then on.
 4. It leaves the group when it was asked to and the table is settled, or at once when it is closed.
 """
 
@@ -56,7 +56,7 @@ class GroupMember(RebalanceListener):
         self._topics = topics
         self._earliest = earliest
         self._requested: set[TopicPartition] = set()
-        self._questions: list[tuple[Callable[[], object], Future[object]]] = []
+        self._requests: list[tuple[Callable[[], object], Future[object]]] = []
         self._lock = threading.Lock()
         self._commit: tuple[dict[TopicPartition, int], Future[CommitResult]] | None = None
         self._failure: BaseException | None = None
@@ -69,12 +69,12 @@ class GroupMember(RebalanceListener):
     def start(self) -> None:
         self._thread.start()
 
-    def ask(self, question: Callable[[], T | None], *, timeout: float) -> T | None:
-        """What the question returns. None: it returned nothing in time. Raises what it raised, and law 3."""
+    def ask(self, request: Callable[[], T | None], *, timeout: float) -> T | None:
+        """What the request returns. None: it returned nothing in time. Raises what it raised, and law 3."""
         future: Future[object] = Future()
         with self._lock:
             self._check()
-            self._questions.append((question, future))
+            self._requests.append((request, future))
         self.consumer.wakeup()
         try:
             return future.result(timeout)  # type: ignore[return-value]
@@ -130,7 +130,7 @@ class GroupMember(RebalanceListener):
                 self.consumer.subscribe(self._topics.subscribe, listener=self)
             while not self._closing and not (self._leaving and self.table.settled and self._commit is None):
                 self._step()
-        except BaseException as error:  # noqa: BLE001 - raised by the next question
+        except BaseException as error:  # noqa: BLE001 - raised by the next request
             self._failure = error
         finally:
             self._end()
@@ -141,7 +141,7 @@ class GroupMember(RebalanceListener):
         self._requested = {each for each in known if self.consumer.revoke_deadline(each) is not None}
         self.table.requested(self._requested)
         self._place()
-        self._answer()
+        self._respond()
         self._commit_owed()
         self.consumer.delay_revoke(
             self.table.kept(self.consumer.to_be_revoked_partitions()), reason="the batch that Spark runs"
@@ -185,24 +185,24 @@ class GroupMember(RebalanceListener):
             infos = self.consumer.partitions_for(topic, timeout=_ASKING)
             self.topic_ids[topic] = str(infos[0].topic_id) if infos and infos[0].topic_id is not None else ""
 
-    def _answer(self) -> None:
+    def _respond(self) -> None:
         with self._lock:
-            questions, self._questions = self._questions, []
+            requests, self._requests = self._requests, []
         again = []
-        for question, future in questions:
+        for request, future in requests:
             if future.cancelled():
                 continue
             try:
-                found = question()
+                found = request()
             except Exception as error:  # noqa: BLE001 - raised on the thread that asked
                 _settle(future, error=error)
                 continue
             if found is None:
-                again.append((question, future))
+                again.append((request, future))
             else:
                 _settle(future, found=found)
         with self._lock:
-            self._questions += again
+            self._requests += again
 
     def _commit_owed(self) -> None:
         if self._commit is not None and self._commit[1].done():
@@ -253,8 +253,8 @@ class GroupMember(RebalanceListener):
         with self._lock:
             if self._failure is None:
                 self._failure = IllegalStateError("the query's source has left its group: start the query anew")
-            questions, self._questions = self._questions, []
-        for _, future in questions:
+            requests, self._requests = self._requests, []
+        for _, future in requests:
             _settle(future, error=self._failure)
         self._left.set()
 
@@ -270,4 +270,4 @@ def _settle(future: Future[object], *, found: object = None, error: BaseExceptio
         else:
             future.set_result(found)
     except InvalidStateError:
-        pass  # its time was over just now; the same question has the same answer the next time (the table's law 8)
+        pass  # its time was over just now; the same request gets the same response the next time (the table's law 8)

@@ -50,13 +50,13 @@ __all__ = ["GroupStreamReader"]
 
 _ADAPTIVE: Final = "spark.sql.adaptive.enabled"
 _WAIT: Final = 0.5
-"""Seconds for which a question of Spark's waits for records. A question that waits holds up no stop."""
+"""Seconds for which a request of Spark's waits for records. A request that waits holds up no stop."""
 _JOIN: Final = 600.0
 """Seconds for the first assignment, which waits for the session time-out of a member that was killed."""
 
 
 class GroupStreamReader(StreamReader):
-    """Picklable until the first question."""
+    """Picklable until the first request."""
 
     def __init__(self, options: Options, transform: Transform | None = None) -> None:
         super().__init__(options, transform)

@@ -82,9 +82,9 @@ class Door:
                 caller, _ = self._socket.accept()
             except OSError:
                 return
-            threading.Thread(target=self._answer, args=(caller,), name="instride-leaving", daemon=True).start()
+            threading.Thread(target=self._serve, args=(caller,), name="instride-leaving", daemon=True).start()
 
-    def _answer(self, caller: socket.socket) -> None:
+    def _serve(self, caller: socket.socket) -> None:
         with caller, suppress(OSError):
             if caller.makefile("rb").readline(len(_LEAVE)) == _LEAVE:
                 self._leave().wait()

@@ -54,7 +54,7 @@ _IDLE_SECONDS: Final = 0.02
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Picklable until the first question to a broker; Spark pickles one that is never asked."""
+    """Picklable until the first request to a broker; Spark pickles one that is never asked."""
 
     def __init__(self, options: Options, transform: Transform | None = None) -> None:
         self._options = options

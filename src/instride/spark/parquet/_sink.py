@@ -11,7 +11,7 @@ Laws (those of `instride.spark.sink`, as this sink keeps them)
 3. The job of a range is in its manifest, so a repeated commit is told from another's.
 4. A chain whose manifests know the topic's id takes no range of another id.
 5. A dropped job's files are deleted only where another's manifest holds their start: from then on no commit can
-   ever list them. Where that manifest has expired, nobody can tell whether the job was here before: the answer is
+   ever list them. Where that manifest has expired, nobody can tell whether the job was here before: the result is
    CONFLICT, and the files are left for `vacuum`.
 6. The ranges of a job are committed one by one. An error in one does not keep the others from being tried;
    the first error is then raised, and `commit` with the same job again finishes what is left.

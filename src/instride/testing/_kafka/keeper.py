@@ -79,7 +79,7 @@ def _die_with_keeper() -> None:
 
 
 def serve(keeper: Keeper, owner: int) -> None:
-    """Answer commands until the owner is gone."""
+    """Serve commands until the owner is gone."""
     rest = b""
     while os.getppid() == owner:  # the pipe alone is not enough: a fork of the owner may hold its other end open
         ready, _, _ = select.select([0], [], [], _PARENT_CHECK_SECONDS)

@@ -1,7 +1,7 @@
 """A real Apache Kafka for a test: one to three nodes on this machine, gone when the test's process is.
 
 Laws
-1. Building one does nothing; ``start`` (or ``with``) returns when every node answers and sees all others, else raises.
+1. Building one does nothing; ``start`` (or ``with``) returns when every node responds and sees all others, else raises.
 2. No process and no file outlives the process that started them, however that ends (see `keeper`).
 3. After ``create_topic`` every node that serves knows the topic and its leaders; after ``delete_topic`` none does.
 4. A node keeps its number, its ports and its data from ``start`` to ``stop``, through ``kill`` and ``restart``.

@@ -1,7 +1,7 @@
 """The owner's end of the keeper: start processes that cannot outlive this one.
 
 Laws
-1. Calls may come from any thread; one command and its response are one step. Answers carry their command's number, so
+1. Calls may come from any thread; one command and its response are one step. Responses carry their command's number, so
    that a call that was interrupted between the two (Ctrl-C) does not leave its response to the next one.
 2. A fork of the owner is not the owner: there, every call but ``end`` is an error, and ``end`` does nothing.
 """

@@ -1,6 +1,6 @@
 """When a cluster, or a topic on it, is ready: questions put to every node that serves, each about its own view.
 
-A broker's metadata names it as a leader a moment before it serves as one; so each leader is asked for an offset, too.
+A broker's metadata names it as a leader a moment before it serves as one; so each leader must give an offset, too.
 """
 
 from __future__ import annotations

@@ -136,14 +136,14 @@ class Running:
         settings.write_text(zookeeper_settings(self.processes.folder, self._zookeeper_port), encoding="utf-8")
         self.processes.start(_ZOOKEEPER, self._jvm.zookeeper(settings), log)
 
-        def answers() -> bool:
+        def responds() -> bool:
             if self.processes.exit_code(_ZOOKEEPER) is not None:
                 text = _read(log)
                 message = f"ZooKeeper ended while it was to start.\n{_trouble(text)}"
                 raise BrokerStartError(message, port_taken=_PORT_TAKEN in text)
             return brokers(self._zookeeper_port) is not None
 
-        self.wait("ZooKeeper did not answer", answers)
+        self.wait("ZooKeeper did not respond", responds)
 
     @property
     def stored_topics(self) -> set[str]:

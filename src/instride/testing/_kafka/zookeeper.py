@@ -2,7 +2,7 @@
 
 Laws
 1. It listens on 127.0.0.1 only, and forgets a broker that was killed within two seconds.
-2. A question that is not answered is answered "no": whoever asks polls.
+2. A request without a response counts as "no": whoever asks polls.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def zookeeper_settings(folder: Path, port: int) -> str:
 
 
 def brokers(port: int) -> set[int] | None:
-    """The numbers of the brokers that are registered; None where ZooKeeper does not answer."""
+    """The numbers of the brokers that are registered; None where ZooKeeper does not respond."""
     response = b""
     try:
         with socket.create_connection(("127.0.0.1", port), _ASK_SECONDS) as connection:

@@ -3,7 +3,7 @@
 Laws
 1. Time only passes between steps. A step is done at its time, never before; those of one time, in the order asked.
 2. `random` is the only source of chance of a whole simulation.
-3. There is no cancelling: who asked for a step looks, when it comes, whether it is still wanted.
+3. There is no cancelling: who wanted a step looks, when it comes, whether it is still wanted.
 """
 
 from __future__ import annotations

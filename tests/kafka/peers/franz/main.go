@@ -1,4 +1,4 @@
-// A member that is franz-go. A line of standard input is a command; its answer is a line of standard output.
+// A member that is franz-go. A line of standard input is a command; its response is a line of standard output.
 package main
 
 import (
@@ -49,7 +49,7 @@ func (m *member) gone(partitions map[string][]int32, lost bool) {
 	}
 }
 
-func (m *member) answer(seen []string) string {
+func (m *member) response(seen []string) string {
 	m.Lock()
 	defer m.Unlock()
 	owned := make([]string, 0, len(m.owned))
@@ -83,7 +83,7 @@ func balancers(names string) []kgo.GroupBalancer {
 	return found
 }
 
-// A commit behind a join that is under way is answered when that ends, which may wait for another's turn: so it is
+// A commit behind a join that is under way gets its response when that ends, which may wait for another's turn: so it is
 // given up soon, and the next turn tries again, or the revoke of its partition. False where it is to be tried again.
 func committed(client *kgo.Client) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
@@ -114,7 +114,7 @@ func turn(client *kgo.Client, m *member) string {
 		m.uncommitted = !committed(client)
 	}
 	client.AllowRebalance()
-	return m.answer(seen)
+	return m.response(seen)
 }
 
 func main() {

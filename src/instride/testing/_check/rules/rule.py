@@ -44,7 +44,7 @@ class Rule(NamedTuple):
     when: When = _always
 
     def fits(self, parameters: Parameters) -> bool:
-        """Whether a history with these terms may be judged by it."""
+        """Whether a history with these parameters may be judged by it."""
         kind = self.within == "any" or (parameters.calm if self.within == "calm" else parameters.faultless)
         return kind and (not self.bound or getattr(parameters, self.bound) is not None)
 
