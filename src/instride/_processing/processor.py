@@ -239,8 +239,8 @@ class Processor(Generic[K, V]):
         - timeout (seconds): of one attempt; then it fails with TimeoutError. A coroutine is cancelled, a process is
           killed. A thread cannot be interrupted: the attempt fails when its handler ends, and the handler sees
           current_attempt().cancelled.
-        - max_records (int, 10,000), max_bytes (int, 64 MiB): how much may be queued or at work before partitions are
-          paused.
+        - max_records (int, 10,000), max_bytes (int, 64 MiB): how much may be queued or at work. A partition is paused
+          with half as much as there is room left for.
         - commit_interval (seconds, 1): between commits. commit_records (int, 10,000): so many finished records are
           committed before the interval is over. drain_timeout (seconds, 30): a stop waits so long for what is
           at work.
@@ -249,8 +249,8 @@ class Processor(Generic[K, V]):
           and hands over.
         - stuck_after (seconds, 60): a record that is at work for so long is named in the log and in
           `RunningProcessor.health`.
-        - max_metadata (characters, 4,000, at most 32,767): the length of a commit's metadata, which remember what is finished out of
-          order; the broker's offset.metadata.max.bytes bounds them.
+        - max_metadata (characters, 4,000, at most 32,767): the length of a commit's metadata, which remember what is
+          finished out of order; the broker's offset.metadata.max.bytes bounds them.
         - max_batch (int): the handler takes a list of records of one partition, in order, at most so many. It is called
           when there are so many, or when the first has waited for max_wait (seconds, 1). concurrency counts calls.
         - batch_format (text, "list"): with "arrow" the handler takes a pyarrow.Table with the columns of
