@@ -1,4 +1,5 @@
-"""`python -m benchmarks [throughput|groups|processor|processors|decoder|assignors|canned|spark|pipeline]`: one, or all.
+"""`python -m benchmarks [NAME]`: throughput, groups, processor, processors, decoder, assignors, canned, timeline, spark
+or pipeline; or all.
 
 Results go to bench-output/.
 """
@@ -12,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks import canned, groups, processor, processors, spark_pipeline, spark_source, throughput
+from benchmarks import canned, groups, processor, processors, spark_pipeline, spark_source, throughput, timeline
 
 OUTPUT = Path("bench-output")
 
@@ -26,6 +27,8 @@ def main() -> None:
         results["groups"] = groups.main(options)
     if not chosen or chosen == ["canned"]:
         results["canned"] = canned.main(options)
+    if not chosen or chosen == ["timeline"]:
+        results["timeline"] = timeline.main(options)
     if not chosen or chosen == ["processor"]:
         results["processor"] = processor.main(options)
     if not chosen or chosen == ["processors"]:

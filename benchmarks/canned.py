@@ -9,8 +9,9 @@ their size. The bound is 1.25 `fetch_buffer_bytes` and 32 MB.
 
 "start-up" is what importing instride and making the first consumer take; the cases of assigning are without it.
 
-CPU s/M: user and system seconds of the client for a million rows. faults/M: pages that were touched first. A run beside
-which other work took more than 5 % of the machine is void; the table says so.
+CPU s/M: user and system seconds of the client for a million rows. faults/M: pages that were touched first. no fetch %:
+the share of the time in which the broker had no fetch to answer (warm-up included).
+A run beside which other work took more than 5 % of the machine is void; the table says so.
 """
 
 from __future__ import annotations
@@ -117,13 +118,17 @@ def _run_log(name: str, log: Log, form: str, limit: int, rows: int) -> dict[str,
         found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
         found["foreign"] = load.share()  # while the broker, whose work is ours, still runs
         found["fetches"] = counts.fetches.value  # type: ignore[attr-defined]
+        found["without a fetch"] = counts.without_a_fetch
         found["partitions a fetch"] = counts.named.value / max(1, counts.fetches.value)  # type: ignore[attr-defined]
     print(name, {key: round(value, 4) for key, value in found.items()}, file=sys.stderr, flush=True)
     return found
 
 
 def _show(runs: dict[str, list[dict[str, float]]]) -> None:
-    print(f"\n{'case':24}{'M rows/s':>10}{'CPU s/M':>10}{'(least)':>10}{'faults/M':>10}{'seconds':>10}{'CPU %':>8}")
+    print(
+        f"\n{'case':24}{'M rows/s':>10}{'CPU s/M':>10}{'(least)':>10}{'faults/M':>10}{'no fetch %':>11}"
+        f"{'seconds':>10}{'CPU %':>8}"
+    )
     for name, found in runs.items():
 
         def middle(key: str, found: list[dict[str, float]] = found) -> float:
@@ -138,10 +143,10 @@ def _show(runs: dict[str, list[dict[str, float]]]) -> None:
             cpu = sorted(each["cpu"] / each["rows"] * 1e6 for each in found)
             print(
                 f"{name:24}{rows / middle('seconds') / 1e6:10.2f}{statistics.median(cpu):10.3f}{cpu[0]:10.3f}"
-                f"{middle('faults') / rows * 1e6:10.0f}{'':18}{remark}"
+                f"{middle('faults') / rows * 1e6:10.0f}{100 * middle('without a fetch'):11.1f}{'':18}{remark}"
             )
         else:
-            print(f"{name:24}{'':50}{middle('seconds'):10.2f}{100 * middle('cpu') / middle('seconds'):8.1f}{remark}")
+            print(f"{name:24}{'':61}{middle('seconds'):10.2f}{100 * middle('cpu') / middle('seconds'):8.1f}{remark}")
 
 
 # -- the client's process

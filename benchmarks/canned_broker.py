@@ -29,11 +29,19 @@ _BASE_OFFSET = struct.Struct(">q")
 
 @dataclass(slots=True)
 class Counts:
-    """Shared with the broker's process. idle: seconds in which no fetch of records was there to respond to."""
+    """Shared with the broker's process. Of connections that fetch records, in seconds: idle while no fetch was there to
+    respond to, busy while one was."""
 
     idle: object
+    busy: object
     fetches: object
     named: object
+
+    @property
+    def without_a_fetch(self) -> float:
+        """A share of the time, as the broker sees it: what it has sent may still be on its way."""
+        idle, busy = self.idle.value, self.busy.value  # type: ignore[attr-defined]
+        return float(idle / ((idle + busy) or 1.0))
 
 
 class _Reader:
@@ -93,15 +101,20 @@ class _Connection:
 
     def serve(self) -> None:
         stream = self._peer.makefile("rb", buffering=1 << 16)
+        ended = time.perf_counter()
         while head := stream.read(4):
-            waited = time.perf_counter()
+            came, fetches_records = time.perf_counter(), bool(self._hot)
             body = _Reader(stream.read(struct.unpack(">i", head)[0]))
             key, version, number = body.take("h"), body.take("h"), body.take("i")
             body.text()
             parts = self._respond(key, body)
             frame = [struct.pack(">ii", 4 + sum(map(len, parts)), number), *parts]
             self._send(frame)
-            del waited, version
+            before, ended = ended, time.perf_counter()
+            if fetches_records:
+                self._counts.idle.value += came - before  # type: ignore[attr-defined]
+                self._counts.busy.value += ended - came  # type: ignore[attr-defined]
+            del version
 
     def _send(self, parts: list[bytes | memoryview]) -> None:
         if self._log.tls:
@@ -231,7 +244,7 @@ def canned_broker(log: Log) -> Iterator[tuple[int, Counts]]:
     """Yields its port, and what it counts."""
     context = multiprocessing.get_context("spawn")
     ports = context.Queue()
-    counts = Counts(context.Value("d", 0.0), context.Value("q", 0), context.Value("q", 0))
+    counts = Counts(*(context.Value(form, 0) for form in "ddqq"))
     process = context.Process(target=_run, args=(log, ports, counts), daemon=True)
     process.start()
     try:

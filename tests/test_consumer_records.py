@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections import deque
+from dataclasses import replace
+
 import pytest
 
 from instride._core.application.partition import Delivery
 from instride._core.network.ranges import RangeChunk
 from instride.consumer_records import Changes, ConsumerRecords, Stretch
 from instride.records import TopicPartition
+from step_counter import calls
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -46,6 +50,14 @@ def test_records_come_in_the_order_of_the_poll_and_by_partition() -> None:
     assert records.records(TopicPartition("t", 9)) == []
     assert {tp: starts(list(each)) for tp, each in records.by_partition().items()} == {P1: [5, 8], P0: [0]}
     assert repr(records) == "ConsumerRecords(6 of t-1, t-0)"
+
+
+def test_going_over_the_records_calls_no_function_for_each() -> None:
+    def calls_of(many: int) -> int:
+        made = replace(delivery(P0, 0, many), records=(object(),) * many)  # type: ignore[arg-type]
+        return calls(lambda: deque(ConsumerRecords([made, made]), maxlen=0))
+
+    assert calls_of(100) == calls_of(10)
 
 
 def test_next_offsets_are_behind_the_last_record_of_each_partition() -> None:

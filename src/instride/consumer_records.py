@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Generic, NamedTuple
 
 from instride import _arguments as arguments
@@ -55,8 +56,8 @@ class ConsumerRecords(Generic[K_co, V_co]):
         return bool(self._deliveries)
 
     def __iter__(self) -> Iterator[ConsumerRecord[K_co, V_co]]:
-        for delivery in self._deliveries:
-            yield from _records(delivery)
+        # A loop in C: a generator's turn for each record took a quarter of the time of making and reading them.
+        return chain.from_iterable(map(_records, self._deliveries))
 
     def partitions(self) -> tuple[TopicPartition, ...]:
         """Of which there are records, in order."""

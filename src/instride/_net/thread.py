@@ -180,7 +180,8 @@ class NetworkThread:
 
     @property
     def is_current(self) -> bool:
-        return threading.current_thread() is self._thread
+        # The first is a function in C; an ended thread's number may be another's.
+        return threading.get_ident() == self._thread.ident and threading.current_thread() is self._thread
 
     @property
     def alive(self) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
 from instride._wire.sasl import messages as sasl
@@ -354,9 +354,11 @@ class OffsetForLeaderEpochResponse:
     ends: dict[Partition, EpochEnd] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchPartition:
-    """topic_id: from metadata; NO_TOPIC_ID makes the codec use a version that names topics."""
+class FetchPartition(NamedTuple):
+    """topic_id: from metadata; NO_TOPIC_ID makes the codec use a version that names topics.
+
+    A tuple: of each partition that moved one is made and compared, in every fetch.
+    """
 
     topic: str
     partition: int

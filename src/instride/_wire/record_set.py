@@ -94,7 +94,8 @@ class RecordSetChunk:
             raise ValueError(f"cannot split {count} of {counted(len(self), 'record')} off")
         middle = self.start + count
         next_offset = self.columns.offset(middle - 1) + 1
-        return self._part(self.start, middle, next_offset), replace(self, start=middle)
+        first = self._part(self.start, middle, next_offset)
+        return first, self._part(middle, self.stop, self.next_offset, self.end_epoch)
 
     def records(self, *, epoch: int, seek_number: int) -> list[ConsumerRecord]:
         return self.columns.records(self.topic_partition, self.start, self.stop, epoch, seek_number)
@@ -104,13 +105,14 @@ class RecordSetChunk:
 
         return to_arrow(self.columns, self.topic_partition, self.start, self.stop, columns)
 
-    def _part(self, start: int, stop: int, next_offset: int) -> RecordSetChunk:
+    def _part(self, start: int, stop: int, next_offset: int, end_epoch: int = -1) -> RecordSetChunk:
         return RecordSetChunk(
             topic_partition=self.topic_partition,
             columns=self.columns,
             start=start,
             stop=stop,
             next_offset=next_offset,
+            end_epoch=end_epoch,
         )
 
 

@@ -98,7 +98,7 @@ def assign_by_hand(many: int) -> Callable[[], object]:
 def test_a_partition_that_is_assigned_takes_as_many_calls_among_ten_times_as_many() -> None:
     few, many = calls(assign_by_hand(FEW)) / FEW, calls(assign_by_hand(10 * FEW)) / (10 * FEW)
     assert many <= few, f"{few} calls a partition among {FEW}, {many} among ten times as many"
-    assert many <= 225  # 209 with Python 3.11; newer ones count some more of what is written in C
+    assert many <= 197  # 181 with Python 3.11; newer ones count some more of what is written in C
 
 
 def idle(many: int) -> NetworkScript:

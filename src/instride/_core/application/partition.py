@@ -242,8 +242,11 @@ class OwnedPartition:
     def _behind(self, place: _Place) -> int:
         """How many of the buffer are behind it."""
         count = 0
-        for arrival in self._buffer:
-            if not _is_behind(arrival, place):
+        for chunk, next_offset, _, records, _ in self._buffer:
+            if chunk is not None:
+                if records > place.records:
+                    break
+            elif place.position is None or next_offset > place.position:
                 break
             count += 1
         return count
@@ -384,20 +387,22 @@ class OwnedPartition:
         assert result.aside is not None, "a poll is under way"
         aside = result.aside.arrivals
         while True:
-            self._from(count)  # first, since to settle changes the version
+            # What is settled by this changes the version: then it begins anew.
             version, before, taken = self._version[0], self._from(count), self._taken
             deliveries: list[Delivery] = []
             place = self._take(before, count, deliveries)
             behind = self._buffer[: self._behind(place)]
-            writes = [*self._changing(version), (setattr, self, "_taken", (result, place))]
+            writes: list[Write] = [*self._changing(version), (setattr, self, "_taken", (result, place))]
             if taken is not None and taken[0] is not result:
                 writes.append((setattr, self, "_place", before))
             if behind:
                 left = (self._buffer.__delitem__, slice(len(behind)))
                 writes += (left, (aside.__setitem__, self, [*aside.get(self, ()), *behind]))
-            with suppress(ValueError):  # law 6
+            try:
                 at_once(writes)
-                return deliveries
+            except ValueError:  # law 6
+                continue
+            return deliveries
 
     def take_only(self, count: int) -> list[Delivery]:
         """What the poll under way took of it begins anew."""
@@ -452,7 +457,10 @@ class OwnedPartition:
     def _since(self, known: tuple[int, int]) -> tuple[tuple[int, int], int, int]:
         """What the poll under way, or one before it, took since this was known."""
         place, (records, nbytes) = self._next(), known
-        now = max(place.records, records), max(place.nbytes, nbytes)
+        now = (
+            place.records if place.records > records else records,
+            place.nbytes if place.nbytes > nbytes else nbytes,
+        )
         return now, now[0] - records, now[1] - nbytes
 
     # -- where it goes on
@@ -509,12 +517,6 @@ def _after(before: _Place | _Arrival, chunk: RecordChunk | None, next_offset: in
     records, nbytes = (len(chunk), chunk.nbytes) if chunk is not None else (0, 0)
     epoch = chunk.leader_epoch if chunk is not None else max(leader_epoch, before.leader_epoch)
     return _Arrival(chunk, next_offset, epoch, before.records + records, before.nbytes + nbytes)
-
-
-def _is_behind(arrival: _Arrival, place: _Place) -> bool:
-    if arrival.chunk is None:
-        return place.position is not None and arrival.next_offset <= place.position
-    return arrival.records <= place.records
 
 
 def _before(chunk: RecordChunk, offset: int) -> RecordChunk:

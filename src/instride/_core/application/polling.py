@@ -149,7 +149,8 @@ class Poller:
 
     def _tell_polled(self, now: float) -> None:
         """Law 10."""
-        if not 0 <= now - self._polled_at < min(_POLLED_APART, self._state.config.max_poll_interval / 20):
+        since = now - self._polled_at
+        if not 0 <= since < _POLLED_APART or since >= self._state.config.max_poll_interval / 20:
             self._polled_at = now
             self._state.post(Polled(at=now))
 
@@ -383,7 +384,10 @@ class Poller:
 
     def _tell_when_due(self, deliveries: list[Delivery], writes: list[Write], *, emptied: bool) -> None:
         config = self._state.config
-        self._returned_large = any(2 * each.chunk.nbytes > config.fetch_buffer_bytes for each in deliveries)
+        self._returned_large = False
+        for each in deliveries:
+            if 2 * each.chunk.nbytes > config.fetch_buffer_bytes:
+                self._returned_large = True
         due = emptied or config.prefetch != "bytes" or self._untold_bytes >= config.fetch_buffer_bytes // _SUMS
         if due and not self._returned_large:
             writes += self._telling_consumed()

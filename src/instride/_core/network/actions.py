@@ -31,6 +31,8 @@ class Role(Enum):
     COORDINATOR = "coordinator"
     JOIN = "join"
 
+    __hash__ = object.__hash__  # each is one object; Enum's own is a function in Python, and lanes are found by it
+
 
 class ConnectionKey(NamedTuple):
     """node_id: the broker's, or the place in bootstrap_servers."""

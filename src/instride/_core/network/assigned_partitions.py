@@ -119,6 +119,8 @@ class AssignedPartition:
     leader_epoch: int
     seek_number: int
     fetch_number: int
+    # What a response must still agree with: (epoch, fetch_number, topic_number).
+    fence: tuple[int, int, int]
     reset_number: int
     corrupt_at: int
     # The furthest offset that was called out of range; -1 after a seek.
@@ -161,6 +163,7 @@ class AssignedPartition:
         "drop_asked",
         "epoch",
         "failed_in",
+        "fence",
         "fetch_error",
         "fetch_number",
         "grace",
@@ -205,6 +208,7 @@ class AssignedPartition:
         """changed, unchecked: of the table that it will be in."""
         _set(self, "partition", partition)
         _set(self, "epoch", epoch)
+        _set(self, "fence", (epoch, 0, 0))
         _set(self, "new_backoff", new_backoff)
         _set(self, "changed", {} if changed is None else changed)
         _set(self, "unchecked", {} if unchecked is None else unchecked)
@@ -219,7 +223,10 @@ class AssignedPartition:
     @property
     def fetchable(self) -> bool:
         """Whether a fetch of it may be sent."""
-        return self.awaits_records and not (self.paused or self.unreadable)
+        # `awaits_records`, written out: each partition that has changed is asked this several times.
+        if self.phase is not Phase.FETCHING or self.state is not Ownership.OWNED or self.asking:
+            return False
+        return not (self.paused or self.unreadable)
 
     @property
     def awaits_records(self) -> bool:
@@ -246,13 +253,9 @@ class AssignedPartition:
         """As they came: none is taken off before all of a part is decoded."""
         return sum(each.records.length for each in self.undecoded)
 
-    @property
-    def fence(self) -> tuple[int, int, int]:
-        """What a response must still agree with: (epoch, fetch_number, topic_number)."""
-        return self.epoch, self.fetch_number, self.topic_number
-
     def set_position(self, event: SetPosition) -> None:
         self.seek_number, self.fetch_number = event.seek_number, event.fetch_number
+        self.fence = (self.epoch, self.fetch_number, self.topic_number)
         self.asking = False
         self.undecoded = ()
         self.leader_epoch = event.leader_epoch
@@ -301,6 +304,10 @@ class AssignedPartition:
     def request_ended(self) -> None:
         _set(self, "asking", False)
 
+    def valid_under(self, leader_epoch: int) -> None:
+        """Nothing is to be asked about it under this epoch. Law 5: a fetch has the leader's from the metadata."""
+        _set(self, "validated", leader_epoch)
+
     def try_again(self) -> None:
         """Law 6. The trouble is over when that succeeds, and not before."""
         self.phase, self.asking = self.failed_in, False
@@ -318,6 +325,7 @@ class AssignedPartition:
     def other_topic(self) -> None:
         """The topic of this name is another one now: what is known of the log no longer counts."""
         self.topic_number += 1
+        self.fence = (self.epoch, self.fetch_number, self.topic_number)
         self.stale_seek_number = self.seek_number
         self.leader_epoch = self.validated = self.known_end = self.corrupt_at = self.doubted = -1
         self.asking = False

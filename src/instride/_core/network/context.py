@@ -193,6 +193,8 @@ class Context:
 
 def _gathered(actions: list[Action]) -> list[Action]:
     """Calls that were completed one directly after the other are one event, as many as an outage may have gathered."""
+    if sum(map(_completes_a_call, actions)) < 2:
+        return list(actions)
     gathered: list[Action] = []
     for _, run in groupby(actions, _completes_a_call):
         part = list(run)

@@ -306,13 +306,14 @@ class FetchSession:
     A fetch costs by what was put or dropped since the last one, but for those that name everything.
     """
 
-    __slots__ = ("_before", "_epoch", "_id", "_named", "_table", "_topics", "_without_id")
+    __slots__ = ("_before", "_epoch", "_id", "_named", "_table", "_topic_id", "_topics", "_without_id")
 
     def __init__(self) -> None:
         self._id = _NO_SESSION
         self._epoch = _FULL
         self._named = False
         self._table: dict[api.Partition, api.FetchPartition] = {}
+        self._topic_id: UUID | None = None  # of what was put last
         self._topics: dict[UUID, str] = {}
         self._without_id = 0
         # What the broker knows of all that was put or dropped since the last fetch.
@@ -331,7 +332,8 @@ class FetchSession:
         before = self._take_out(key)
         self._table[key] = before if before == wanted and before is not None else wanted
         self._without_id += _has_no_id(wanted)
-        if before is None or before.topic_id is not wanted.topic_id:
+        if wanted.topic_id is not self._topic_id:  # a dict calls Python for the hash of an id
+            self._topic_id = wanted.topic_id
             self._topics[wanted.topic_id] = wanted.topic
 
     def put_last(self, key: api.Partition) -> None:
@@ -359,7 +361,7 @@ class FetchSession:
         if renew or self._epoch == _FULL or named != self._named or self._of_another_topic(before):
             self._epoch, self._named = _FULL, named
             everything = tuple(self._table.values())
-            self._topics = {each.topic_id: each.topic for each in everything}
+            self._topics, self._topic_id = {each.topic_id: each.topic for each in everything}, None
             start = turn % max(1, len(everything))
             return self._state(everything[start:] + everything[:start], ())
         after = {key: self._table.get(key) for key in before}
@@ -714,8 +716,9 @@ class Fetcher:
             self._look_at = float("inf")
             looks |= self._waiting
         for assigned in looks:
-            if assigned.fetchable or self._is_placed(assigned):
-                self._place(assigned, now)
+            fetchable = assigned.fetchable
+            if fetchable or self._is_placed(assigned):
+                self._place(assigned, now, fetchable=fetchable)
             if assigned in self._passed_over and not self._is_owned(assigned):
                 del self._passed_over[assigned]
         if known[0] != self._metadata_version:
@@ -736,17 +739,19 @@ class Fetcher:
             self._throttled.pop(node_id, None)
             self._led.pop(node_id, None)
 
-    def _place(self, assigned: AssignedPartition, now: float) -> None:
+    def _place(self, assigned: AssignedPartition, now: float, *, fetchable: bool) -> None:
         owned = self._is_owned(assigned)
-        fetchable = owned and assigned.fetchable
+        fetchable = owned and fetchable
         leader = self._cluster.leader(assigned.partition) if fetchable else None
         self._count_leader(assigned, leader)
         old = self._lane_of.get(assigned)
         if old is not None and owned and old.asks_for(assigned):
             old.again[assigned] = None
             return
-        self._waiting.pop(assigned, None)
-        self._full.pop(assigned, None)
+        if self._waiting:
+            self._waiting.pop(assigned, None)
+        if self._full:
+            self._full.pop(assigned, None)
         lane = self._lane(assigned, leader, now) if fetchable else None
         if old is not None and (lane is not old or assigned in old.suspects or old.in_flight is not None):
             self._leave(old, assigned)

@@ -349,12 +349,13 @@ class Positions:
         leader = self._cluster.leader(assigned.partition)
         if leader is None or leader[1] <= assigned.validated:
             return
-        assigned.replica, assigned.undecoded = None, ()  # they were the old leader's
+        if assigned.replica is not None or assigned.undecoded:
+            assigned.replica, assigned.undecoded = None, ()  # they were the old leader's
         if 0 <= assigned.leader_epoch < leader[1]:
             assigned.phase = Phase.VALIDATE
             self._context.touch()
         else:
-            assigned.validated = leader[1]
+            assigned.valid_under(leader[1])
 
     def _ask_for_epoch_ends(self, node_id: int, partitions: list[AssignedPartition], now: float) -> None:
         fences, leader_epochs = _requested(partitions), self._validating.leader_epochs(partitions)
