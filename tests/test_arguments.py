@@ -146,8 +146,12 @@ WRONG: dict[str, Wrong] = {
     "subscribe half a surrogate": wrong(lambda c: c.subscribe([HALF]), ValueError, "subscribe", "surrogate"),
     "subscribe what is too long": wrong(lambda c: c.subscribe([TOO_LONG]), ValueError, "subscribe", "32767"),
     "partitions of half a surrogate": wrong(lambda c: c.partitions_for(HALF), ValueError, "partitions_for", "surrog"),
-    "partitions of what is too long": wrong(lambda c: c.partitions_for(TOO_LONG), ValueError, "partitions_for", "32767"),
-    "a reason of half a surrogate": wrong(lambda c: c.enforce_rebalance(HALF), ValueError, "enforce_rebalance", "reason"),
+    "partitions of what is too long": wrong(
+        lambda c: c.partitions_for(TOO_LONG), ValueError, "partitions_for", "32767"
+    ),
+    "a reason of half a surrogate": wrong(
+        lambda c: c.enforce_rebalance(HALF), ValueError, "enforce_rebalance", "reason"
+    ),
     "metadata of half a surrogate": wrong(
         lambda c: c.commit({TP: OffsetAndMetadata(offset=1, metadata=HALF)}), ValueError, "commit", "t-0", "surrogate"
     ),

@@ -249,8 +249,8 @@ class Processor(Generic[K, V]):
           and hands over.
         - stuck_after (seconds, 60): a record that is at work for so long is named in the log and in
           `RunningProcessor.health`.
-        - max_metadata (characters, 4,000, at most 32,767): the length of a commit's metadata, which remember what is finished out of
-          order; the broker's offset.metadata.max.bytes bounds them.
+        - max_metadata (characters, 4,000, at most 32,767): the length of a commit's metadata, which remember what is
+          finished out of order; the broker's offset.metadata.max.bytes bounds them.
         - max_batch (int): the handler takes a list of records of one partition, in order, at most so many. It is called
           when there are so many, or when the first has waited for max_wait (seconds, 1). concurrency counts calls.
         - batch_format (text, "list"): with "arrow" the handler takes a pyarrow.Table with the columns of

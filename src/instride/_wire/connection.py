@@ -24,7 +24,7 @@ from instride._wire.reader import Reader
 from instride._wire.sasl.api import Exchange, Mechanism
 from instride._wire.sasl.messages import SaslResponse
 from instride._wire.segments import Segments
-from instride.errors import ConfigError, KafkaError, ProtocolError, TransportError, UnsupportedVersionError
+from instride.errors import KafkaError, ProtocolError, TransportError, UnsupportedVersionError
 
 __all__ = ["Connection", "Received"]
 
