@@ -70,6 +70,12 @@ def test_each_row_of_kip_983_names_a_mutant_and_a_fast_test_that_is_marked_with_
     }
 
 
+def test_each_of_rules_13_to_21_has_a_mutant_that_a_test_marked_with_it_finds() -> None:
+    tests = {each.test.partition("[")[0] for each in named(load())}
+    proven = {each.requirement for each in proofs_in(PROJECT / "tests") if f"tests/{each.path}::{each.test}" in tests}
+    assert {f"rule/{number}" for number in range(13, 22)} <= proven
+
+
 def test_each_named_test_exists() -> None:
     tests = {each.test for each in named(load())}
     assert [

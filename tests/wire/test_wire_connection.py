@@ -166,6 +166,14 @@ def test_a_response_without_a_request() -> None:
         connection.send(6, HEARTBEAT)
 
 
+def test_a_long_response_without_a_request_is_refused_at_its_beginning() -> None:
+    """Nothing is received of what nobody waits for."""
+    connection = connected()
+    connection.receive_data(struct.pack(">ii", 500_000, 9))
+    assert isinstance(connection.failure, FrameTooLargeError)
+    assert "for which no request waits" in str(connection.failure)
+
+
 def test_the_same_response_twice() -> None:
     connection = connected()
     connection.send(5, HEARTBEAT)
@@ -231,11 +239,6 @@ def test_a_request_that_does_not_fit_leaves_the_connection_good() -> None:
         connection.send(1, api.Heartbeat(group_id="g" * 40_000, generation=1, member_id="m"))
     assert connection.outstanding == ()
     assert header_and_body(connection.send(2, HEARTBEAT))[0]["id"] == 1
-
-
-def test_a_client_id_that_is_too_long() -> None:
-    with pytest.raises(ConfigError, match="client_id"):
-        Connection(client_id="x" * 40_000, max_frame_bytes=1000)
 
 
 def test_the_old_header_for_old_versions() -> None:

@@ -40,6 +40,7 @@ def test_what_has_recovered_before_it_was_raised_is_not_raised(owner: Script) ->
     recovered(owner)
     owner.fetched(0, 0, 3)
     assert owner.poll() == [(0, 0, 3)]
+    assert owner.poll() == [], "nor once nothing is left before it"
 
 
 def test_a_recovery_of_an_older_position_is_none_of_this_one(owner: Script) -> None:

@@ -25,6 +25,7 @@ _FILES = (
     "asyncio",
     "spark",
     "hostile",
+    "rules",
 )
 
 
