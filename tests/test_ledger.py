@@ -196,6 +196,18 @@ def test_watch_settles_on_success_only() -> None:
     assert ledger.oldest(P0) == bad
 
 
+def test_a_future_whose_result_has_not_run_has_failed() -> None:
+    async def handle() -> None: ...
+
+    ledger = OffsetLedger()
+    with ThreadPoolExecutor(1) as pool:
+        for each in ledger.track(records(0)):
+            ledger.watch(each, pool.submit(handle))
+    assert not ledger.committable()
+    with pytest.raises(TypeError, match="returned a coroutine, of which nothing has run"):
+        ledger.check()
+
+
 def test_watch_takes_futures_that_are_done_and_those_of_asyncio() -> None:
     ledger = OffsetLedger()
     first, second = ledger.track(records(0, 1))

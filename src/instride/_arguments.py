@@ -28,6 +28,7 @@ __all__ = [
     "named_partitions",
     "partition",
     "partitions",
+    "positive",
     "seconds",
     "seek_offset",
     "text",
@@ -162,11 +163,21 @@ def seconds(verb: str, value: Any, *, default: float | None = None, name: str = 
 
 def count(verb: str, name: str, value: Any) -> int:
     """How many at most; -1 is no bound."""
+    if _whole(value) == -1:
+        return -1
+    try:
+        return positive(verb, name, value)
+    except ValueError as error:
+        raise ValueError(f"{error}; -1 is no bound") from None
+
+
+def positive(verb: str, name: str, value: Any) -> int:
+    """How many, or how much: 1 at least."""
     found = _whole(value)
     if found is None:
         raise TypeError(f"{verb}: {name} must be a whole number, not {_shown(value)}")
-    if found < 1 and found != -1:
-        raise ValueError(f"{verb}: {name} must be 1 or more, or -1 for no bound; it is {found}")
+    if found < 1:
+        raise ValueError(f"{verb}: {name} must be 1 or more; it is {found}")
     return found
 
 

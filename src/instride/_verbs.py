@@ -568,7 +568,10 @@ class Member(Verbs):
 
     def _refuse_in_listener(self, verb: str) -> None:
         if self._driver.nested:
-            raise IllegalStateError(f"{verb} cannot be called from a rebalance listener")
+            raise IllegalStateError(
+                f"{verb} cannot be called inside another call of this consumer: not by a listener, a deserializer, an "
+                "interceptor or a signal handler"
+            )
 
     def _poll(
         self, timeout: float | None, *, immediate: bool, limit: int | None, read: Read | None = None

@@ -25,6 +25,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from instride import _arguments as arguments
 from instride._run import CANCELLED, FAILED, FINISHED, UNDER_WAY, Block, Run, stretches_of
+from instride._unrun import refuse_unrun
 from instride.commits import CommitEntry, CommitOutcome, CommitSnapshot
 from instride.consumer_records import Stretch
 from instride.errors import OffsetGapError
@@ -139,7 +140,9 @@ class OffsetLedger:
     def watch(self, record: TrackedRecord, future: WatchedFuture) -> None:
         """Settle a record by its future: finished on success, failed on an error, left open where it is cancelled.
 
-        To watch a record again that failed or was cancelled puts it under way again.
+        A future whose result is a coroutine or a generator has failed, since nothing of that has run: a pool was given
+        a function that is defined by async def, say. To watch a record again that failed or was cancelled puts it under
+        way again.
         """
         self._mark(record, UNDER_WAY)
         future.add_done_callback(partial(self._on_done, record))
@@ -147,7 +150,7 @@ class OffsetLedger:
     def _on_done(self, record: TrackedRecord, future: Any) -> None:
         if future.cancelled():
             self._mark(record, CANCELLED)
-        elif (error := future.exception()) is not None:
+        elif (error := future.exception() or _unrun(future.result())) is not None:
             self._mark(record, FAILED, error)
         else:
             self._mark(record, FINISHED)
@@ -284,3 +287,11 @@ def _blocks(batch: list[Any], stretches: Sequence[Stretch]) -> list[Block]:
 
 def _offset(record: Any) -> int:
     return int(record.start if isinstance(record, OffsetRange) else record.offset)
+
+
+def _unrun(result: object) -> TypeError | None:
+    try:
+        refuse_unrun(result)
+    except TypeError as error:
+        return error
+    return None

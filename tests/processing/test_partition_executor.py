@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -388,6 +388,28 @@ def test_nothing_is_started_after_a_suspension_before_the_next_poll(polled: Call
             handlers.wait_for(2)
             handlers.go(2)
             ended(work)
+
+
+async def never_awaited(_: object) -> None: ...
+
+
+def never_iterated(_: object) -> Iterator[None]:
+    yield
+
+
+async def never_begun(_: object) -> AsyncIterator[None]:
+    yield
+
+
+@pytest.mark.parametrize("handle", [never_awaited, never_iterated, never_begun], ids=lambda each: each.__name__)
+def test_a_record_whose_handler_ran_nothing_has_failed(handle: Callable[[Any], object]) -> None:
+    with executor(handle) as work:
+        work.submit(records(P0, 0, 1))
+        while not work.failures():
+            pass
+        assert not work.committable()
+        with pytest.raises(TypeError, match="of which nothing has run"):
+            work.check()
 
 
 @pytest.mark.rule("16")

@@ -18,8 +18,9 @@ from typing import Any, Final, Protocol
 from instride._processing.dead_letters import DeadLetter, dead_letter, text_of
 from instride._processing.engine import Batch, Engine, Job, Task, Verdict
 from instride._processing.failures import Step
-from instride._processing.outputs import OutputRecord, outputs_of, refuse_unrun
+from instride._processing.outputs import OutputRecord, outputs_of
 from instride._record_reader import RecordReader
+from instride._unrun import refuse_unrun
 from instride.errors import IllegalStateError
 from instride.errors._quoting import counted
 

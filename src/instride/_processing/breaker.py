@@ -41,8 +41,7 @@ class CircuitBreaker:
 
     def __post_init__(self) -> None:
         refuse_wrong_choice("CircuitBreaker", self.on)
-        if arguments.count("CircuitBreaker", "attempts", self.attempts) < 1:
-            raise ValueError("CircuitBreaker: attempts must be 1 or more")
+        arguments.positive("CircuitBreaker", "attempts", self.attempts)
         for name in ("pause", "pause_max"):
             arguments.seconds("CircuitBreaker", getattr(self, name), name=name)
         if not 0 < self.rate <= 1:

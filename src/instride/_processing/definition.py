@@ -238,8 +238,10 @@ def _on_deadline(verb: str, options: AnyOptions) -> OnDeadline:
 
 
 def _dead_letters(verb: str, topics: tuple[str, ...], options: AnyOptions) -> str | None:
-    found = options.get("dead_letters")
-    if found is not None and found in topics:
+    if options.get("dead_letters") is None:
+        return None
+    found = arguments.text(verb, "dead_letters", options["dead_letters"])
+    if found in topics:
         raise ConfigError(
             f"{verb}: dead_letters is one of its topics: {found}; a record that fails would come for ever. "
             "Name another topic, such as " + f"{found}.dlq"
@@ -248,8 +250,10 @@ def _dead_letters(verb: str, topics: tuple[str, ...], options: AnyOptions) -> st
 
 
 def _output(verb: str, topics: tuple[str, ...], options: AnyOptions) -> str | None:
-    found = options.get("output")
-    if found is not None and found in topics:
+    if options.get("output") is None:
+        return None
+    found = arguments.text(verb, "output", options["output"])
+    if found in topics:
         raise ConfigError(
             f"{verb}: output is one of its topics: {found}; what a handler returns would come to it again, for ever. "
             "Name another topic; an OutputRecord may still name this one, record by record"
@@ -387,9 +391,7 @@ def _middleware(verb: str, options: AnyOptions, *, is_async: bool) -> list[Middl
 
 
 def _positive(verb: str, options: AnyOptions, name: str, default: int, *, most: int | None = None) -> int:
-    found = arguments.count(verb, name, options.get(name, default))
-    if found < 1:
-        raise ValueError(f"{verb}: {name} must be 1 or more; it is {found}")
+    found = arguments.positive(verb, name, options.get(name, default))
     if most is not None and found > most:
         raise ValueError(f"{verb}: {name} must be {most} or less; it is {found}")
     return found

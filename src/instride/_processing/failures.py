@@ -93,8 +93,8 @@ class Retry:
     jitter: float = 0.2
 
     def __post_init__(self) -> None:
-        if self.attempts is not None and arguments.count("Retry", "attempts", self.attempts) < 1:
-            raise ValueError("Retry: attempts must be 1 or more; None is no limit")
+        if self.attempts is not None:
+            arguments.positive("Retry", "attempts", self.attempts)
         refuse_wrong_choice("Retry", self.on)
         for name in ("backoff", "backoff_max"):
             arguments.seconds("Retry", getattr(self, name), name=name)

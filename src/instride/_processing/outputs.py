@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any
 
-__all__ = ["OutputRecord", "Outputs", "outputs_of", "refuse_unrun"]
+__all__ = ["OutputRecord", "Outputs", "outputs_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,18 +29,6 @@ class OutputRecord:
 
 Outputs = OutputRecord | Sequence[OutputRecord] | None
 """What a handler with an output topic returns."""
-
-
-def refuse_unrun(returned: Any) -> None:
-    """Raises TypeError for a coroutine or a generator that a handler returned: nothing of its code has run."""
-    if isinstance(returned, CoroutineType | GeneratorType):
-        returned.close()
-    elif not isinstance(returned, AsyncGeneratorType):
-        return
-    raise TypeError(
-        f"the handler returned a {type(returned).__name__.replace('_', ' ')}, of which nothing has run: a handler is a "
-        "plain function, or one defined by async def, without yield"
-    )
 
 
 def outputs_of(returned: Any, topic: str) -> list[OutputRecord]:

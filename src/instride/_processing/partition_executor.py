@@ -23,6 +23,7 @@ from instride._core.lease import Standing
 from instride._net.clock import now
 from instride._processing.partition_queues import PartitionQueues, Task
 from instride._run import standing_of, stretches_of
+from instride._unrun import refuse_unrun
 from instride.commits import CommitSnapshot
 from instride.errors import IllegalStateError
 from instride.ledger import TrackedRecord
@@ -70,7 +71,8 @@ class PartitionExecutor(Generic[R]):
         size: Callable[[R], int] | None = None,
         drain_timeout: float = 30.0,
     ) -> None:
-        """handle: called with each record, in a thread; what it returns is ignored, what it raises is a failure.
+        """handle: a plain function, called with each record, in a thread; what it raises is a failure, and so is a
+        coroutine or a generator that it returns, since nothing of that has run. All else that it returns is ignored.
 
         max_workers: how many records are handled at a time, at most. max_records, max_bytes: how much may wait or be
         at work before `full` names partitions; one poll's records may come on top. size: the bytes of a record; by
@@ -82,11 +84,11 @@ class PartitionExecutor(Generic[R]):
         if not callable(handle):
             raise TypeError(f"{verb}: handle must be a function of one record, not {handle!r}")
         self._handle = handle
-        self._max_workers = _positive(verb, "max_workers", max_workers)
+        self._max_workers = arguments.positive(verb, "max_workers", max_workers)
         self._drain_timeout = arguments.seconds(verb, drain_timeout, name="drain_timeout")
         self._queues: PartitionQueues[R] = PartitionQueues(
-            max_records=_positive(verb, "max_records", max_records),
-            max_bytes=_positive(verb, "max_bytes", max_bytes),
+            max_records=arguments.positive(verb, "max_records", max_records),
+            max_bytes=arguments.positive(verb, "max_bytes", max_bytes),
             size=size or _payload_size,
             may_start=self._may_start,
         )
@@ -323,17 +325,10 @@ class PartitionExecutor(Generic[R]):
 
     def _error_of(self, record: R) -> BaseException | None:
         try:
-            self._handle(record)
+            refuse_unrun(self._handle(record))
         except BaseException as error:  # noqa: BLE001 - `check` raises it where the loop is
             return error
         return None
-
-
-def _positive(verb: str, name: str, value: Any) -> int:
-    found = arguments.count(verb, name, value)
-    if found < 1:
-        raise ValueError(f"{verb}: {name} must be 1 or more; it is {value}")
-    return found
 
 
 def _payload_size(record: Any) -> int:

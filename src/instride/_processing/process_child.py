@@ -25,8 +25,9 @@ from typing import Any, Final
 from instride._processing.attempts import enter_attempt
 from instride._processing.engine import Batch, Job, Task
 from instride._processing.lifespan import Lifespan, SyncLifespan
-from instride._processing.outputs import OutputRecord, outputs_of, refuse_unrun
+from instride._processing.outputs import OutputRecord, outputs_of
 from instride._record_reader import RecordReader
+from instride._unrun import refuse_unrun
 from instride._wire.decoder import ConsumerRecord
 from instride.errors import DeserializationError
 

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar, cast, g
 from uuid import UUID
 
 from instride._processing.attempts import current_job
-from instride._processing.outputs import refuse_unrun
+from instride._unrun import refuse_unrun
 from instride.errors import ConfigError, IllegalStateError, StorePositionError
 from instride.records import TopicPartition
 
