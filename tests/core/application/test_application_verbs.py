@@ -453,6 +453,7 @@ def test_after_unsubscribe_a_pattern_is_gone() -> None:
         (None, re.compile(b"t"), TypeError),
         (None, ["fl.*"], TypeError),
         (["^fl.*"], None, ValueError),
+        (["\ud800"], None, ValueError),
     ],
 )
 def test_a_wrong_pattern_changes_nothing(topics: Any, pattern: Any, error: type[Exception]) -> None:

@@ -67,6 +67,7 @@ def test_nothing_in_common_is_an_error() -> None:
         ([], "empty"),
         (["cooperative_sticky"], "none is called 'cooperative_sticky'; there are cooperative-sticky, range"),
         (["range", "range"], "'range' twice"),
+        ([Mine("\ud800", RebalanceProtocol.EAGER)], "name of one has a character"),
         ([Mine("range", RebalanceProtocol.EAGER), "range"], "'range' twice"),
     ],
 )
