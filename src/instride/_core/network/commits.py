@@ -21,6 +21,8 @@ Laws of sending (`Commits`)
    offset from elsewhere (a transactional producer's, say): the coordinator is asked first. It bars none (rule 18).
 10. A commit for which no call waits any more is not sent, but for one of a partition that completes its
     revoke: that is tried again until the deadline of the revoke, since the next owner would repeat what was finished.
+11. A request is of limited length, and the rest goes with the next: a coordinator writes a request as one batch of its
+    log, and refuses all of one that is larger than a batch may be (Kafka 4.3: with UNKNOWN_SERVER_ERROR).
 
 Laws of the results (`Waiters`, rule 15)
 W1. Each call ends once: when all of its partitions are settled, at its deadline at the latest.
@@ -231,6 +233,11 @@ _ELSEWHERE = "committed by another"
 _NOT_OWNED = "it is not this consumer's any more, or was sought elsewhere"
 _RETRY = _REDISCOVER | _GONE | {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
 
+# Law 11: half of what a batch may have at a broker's default settings (message.max.bytes).
+_MOST_BYTES = 512 << 10
+# Of an offset in the coordinator's log, besides its texts: numbers, versions, lengths, a topic's id, the record's own.
+_BYTES_OF_AN_OFFSET = 100
+
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Entry:
@@ -392,7 +399,7 @@ class Commits:
         return float("inf")
 
     def _send(self, now: float) -> None:
-        entries, self._queued = self._queued, {}
+        entries = self._take_what_fits()
         sent = _InFlightCommit(entries=entries, generation=self._membership.generation, syncs=self._membership.syncs)
         self._flight = sent
         request = api.OffsetCommit(
@@ -417,6 +424,20 @@ class Commits:
             lambda result, then: self._on_response(sent, result, then),
             now,
         )
+
+    def _take_what_fits(self) -> dict[TopicPartition, _Entry]:
+        """Law 11. What waits longest is first; one is sent however large it is."""
+        taken: dict[TopicPartition, _Entry] = {}
+        group = len((self._context.config.group_id or "").encode())
+        free = _MOST_BYTES
+        for tp, entry in self._queued.items():
+            free -= _BYTES_OF_AN_OFFSET + group + len(tp.topic.encode()) + len(entry.commit.metadata.encode())
+            if free < 0 and taken:
+                break
+            taken[tp] = entry
+        for tp in taken:
+            del self._queued[tp]
+        return taken
 
     def _may_still_go(self, sent: _InFlightCommit, now: float) -> bool:
         """The connection may have to be opened first: until then a rebalance may begin, the lease end, or something of

@@ -48,6 +48,9 @@ class SimulatedFuture:
     def exception(self) -> Exception | None:
         return self._error
 
+    def result(self) -> None:
+        """Its handler returns nothing."""
+
     def cancel(self) -> bool:
         if self.started or self._done:
             return False
