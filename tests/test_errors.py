@@ -10,6 +10,8 @@ import pytest
 from instride import errors
 from instride.errors import BROKER_ERRORS, BrokerResponseError, CommitFailedError, ErrorCode, KafkaError, error_for_code
 
+ROOT = Path(__file__).resolve().parent.parent
+
 
 def subclasses(kind: type[KafkaError]) -> set[type[KafkaError]]:
     found = set(kind.__subclasses__())
@@ -149,3 +151,21 @@ def test_errors_are_what_python_programs_expect() -> None:
     assert issubclass(errors.ConfigError, ValueError)
     assert issubclass(errors.KafkaTimeoutError, TimeoutError)
     assert issubclass(errors.IllegalStateError, RuntimeError)
+
+
+BARE = re.compile(r"""\b(?:error|error_code)["']?(?:=|: | == | != )(-?\d+)\b(?![.:])|\bcode == (-?\d+)\b""")
+
+
+def test_a_code_of_the_table_has_its_name_wherever_it_is_used() -> None:
+    files = [
+        file for folder in ("src", "tests", "tools", "benchmarks", "demo") for file in (ROOT / folder).rglob("*.py")
+    ]
+    bare = [
+        f"{file.relative_to(ROOT)}: {found.group()}"
+        for file in files
+        for found in BARE.finditer(file.read_text(encoding="utf-8"))
+        if (int(found.group(1) or found.group(2)) or None) in set(ErrorCode)
+        if file.name != "test_lying_responses.py"  # there the number is a width in bytes
+    ]
+    assert len(files) > 500
+    assert not bare, "\n".join(bare)
