@@ -10,6 +10,8 @@ import pytest
 from instride import errors
 from instride.errors import BROKER_ERRORS, BrokerResponseError, CommitFailedError, ErrorCode, KafkaError, error_for_code
 
+ROOT = Path(__file__).resolve().parent.parent
+
 
 def subclasses(kind: type[KafkaError]) -> set[type[KafkaError]]:
     found = set(kind.__subclasses__())
@@ -22,9 +24,9 @@ OWN = {kind for kind in subclasses(KafkaError) if kind.__module__.startswith(err
 def test_every_code_has_one_class() -> None:
     # What only refines an error of a code has that code as well.
     codes = [kind.code for kind in BrokerResponseError.__subclasses__() if kind is not CommitFailedError]
-    with_code = [code for code in codes if code != -1]
+    with_code = [code for code in codes if code != ErrorCode.UNKNOWN_SERVER_ERROR]
     assert len(with_code) == len(set(with_code))
-    assert set(with_code) == {code for code in BROKER_ERRORS if code != -1}
+    assert set(with_code) == {code for code in BROKER_ERRORS if code != ErrorCode.UNKNOWN_SERVER_ERROR}
     for code, kind in BROKER_ERRORS.items():
         assert kind.code == code
 
@@ -89,12 +91,40 @@ def test_nothing_is_both_retriable_and_fatal() -> None:
         assert not (kind.retriable and kind.fatal), kind.__name__
 
 
-@pytest.mark.parametrize("code", [3, 5, 6, 7, 14, 15, 16, 27, 56, 74, 75, 78, 88, 100])
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.UNSTABLE_OFFSET_COMMIT,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+    ],
+)
 def test_passing_troubles_are_retriable(code: int) -> None:
     assert error_for_code(code).retriable
 
 
-@pytest.mark.parametrize("code", [23, 24, 26, 30, 81, 82])
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+        ErrorCode.INVALID_GROUP_ID,
+        ErrorCode.INVALID_SESSION_TIMEOUT,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        ErrorCode.GROUP_MAX_SIZE_REACHED,
+        ErrorCode.FENCED_INSTANCE_ID,
+    ],
+)
 def test_a_group_that_cannot_be_joined_is_fatal(code: int) -> None:
     assert error_for_code(code).fatal
 
@@ -121,3 +151,21 @@ def test_errors_are_what_python_programs_expect() -> None:
     assert issubclass(errors.ConfigError, ValueError)
     assert issubclass(errors.KafkaTimeoutError, TimeoutError)
     assert issubclass(errors.IllegalStateError, RuntimeError)
+
+
+BARE = re.compile(r"""\b(?:error|error_code)["']?(?:=|: | == | != )(-?\d+)\b(?![.:])|\bcode == (-?\d+)\b""")
+
+
+def test_a_code_of_the_table_has_its_name_wherever_it_is_used() -> None:
+    files = [
+        file for folder in ("src", "tests", "tools", "benchmarks", "demo") for file in (ROOT / folder).rglob("*.py")
+    ]
+    bare = [
+        f"{file.relative_to(ROOT)}: {found.group()}"
+        for file in files
+        for found in BARE.finditer(file.read_text(encoding="utf-8"))
+        if (int(found.group(1) or found.group(2)) or None) in set(ErrorCode)
+        if file.name != "test_lying_responses.py"  # there the number is a width in bytes
+    ]
+    assert len(files) > 500
+    assert not bare, "\n".join(bare)

@@ -12,6 +12,7 @@ from crc32c import crc32c
 from attack.broker import Request
 from attack.bytes_of import array, assignment, batch, compact_array, compact_bytes, record, text
 from attack.virtual import Damaged, SilentBroker
+from instride.errors import ErrorCode
 
 LASTS = 10.0
 BOUND = 60.0
@@ -67,7 +68,14 @@ class FlappingAndRefusing(Flapping):
     """Besides, whoever is asked says that another one leads."""
 
     def fetch_entry(self, index: int, offset: int) -> bytes:
-        errors = (0, 6, 74, 75, 0, 76)
+        errors = (
+            0,
+            ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            ErrorCode.FENCED_LEADER_EPOCH,
+            ErrorCode.UNKNOWN_LEADER_EPOCH,
+            0,
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+        )
         error = errors[next(self.turn) % len(errors)] if self.lies else 0
         return self.fetched_entry(index, b"", error=error) if error else super().fetch_entry(index, offset)
 
@@ -154,7 +162,7 @@ class BackInTime(Liar):
             self.end = end
 
     def fetch_entry(self, index: int, offset: int) -> bytes:
-        error = 1 if self.lies and next(self.turn) % 4 == 0 else 0
+        error = ErrorCode.OFFSET_OUT_OF_RANGE if self.lies and next(self.turn) % 4 == 0 else 0
         return self.fetched_entry(index, b"", error=error) if error else super().fetch_entry(index, offset)
 
 
@@ -384,13 +392,17 @@ class Identified(Liar):
         topics, turn = [], next(self.turn)
         for topic in request["topics"]:
             wrong = topic["topic_id"].bytes != self.topic_id
-            error = (100, 103)[turn % 2] if wrong and (not self.lies or turn % 3) else 0
+            error = (
+                (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID)[turn % 2]
+                if wrong and (not self.lies or turn % 3)
+                else 0
+            )
             self.asking.most = 1 << 20
             entries = [self.identified(each["partition"], each["fetch_offset"], error) for each in topic["partitions"]]
             told = an_id(turn) if self.lies and turn % 7 == 0 else topic["topic_id"].bytes
             topics.append(told + compact_array(entries) + b"\0")
         self.fetched[0] += 1
-        error = 106 if self.lies and turn % 11 == 0 else 0
+        error = ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR if self.lies and turn % 11 == 0 else 0
         return struct.pack(">ihi", 0, error, 0) + compact_array(topics) + b"\0"
 
     def identified(self, index: int, offset: int, error: int) -> bytes:

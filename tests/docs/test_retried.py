@@ -20,7 +20,7 @@ from virtual_driver import COORDINATOR, FETCH, JOIN, METADATA, Build, World
 
 from instride import TopicPartition
 from instride._core.ownership import RebalanceProtocol
-from instride.errors import KafkaError
+from instride.errors import ErrorCode, KafkaError
 
 PAGE = Path(__file__).parents[2] / "docs" / "timeouts.md"
 TP = TopicPartition("t", 0)
@@ -265,7 +265,7 @@ def test_a_purposes_back_off_doubles_to_its_largest(build: Build, chance: float,
     assert "up to 20 % shorter or longer at random" in section().replace("\n", " ")
     world = build(retry_backoff=0.5, retry_backoff_max=4.0)
     world.chance = chance
-    world.broker.errors[COORDINATOR] = 15
+    world.broker.errors[COORDINATOR] = ErrorCode.COORDINATOR_NOT_AVAILABLE
     world.consumer.subscribe(["t"])
     polls(world, 40.0)
     wanted = [0.5 * share, 1.0 * share, 2.0 * share, 4.0 * share, 4.0 * share]

@@ -420,7 +420,7 @@ def test_a_partition_is_paused_with_half_as_much_as_there_is_room_for(bound: Any
     bench = Bench(order="none", **bound)
     bench.submit(keyed(P0, "aaa"))
     assert bench.engine.full() == []
-    assert bench.engine.room() == 4
+    assert bench.engine.capacity() == 4
     bench.submit(keyed(P0, "a", start=3))
     assert bench.engine.full() == [P0]
     assert bench.engine.full() == [], "each is named once"
@@ -428,7 +428,7 @@ def test_a_partition_is_paused_with_half_as_much_as_there_is_room_for(bound: Any
     assert bench.engine.full() == [], "there is room for six, and these are two"
     bench.submit(keyed(P1, "a", start=2))
     assert bench.engine.full() == [P1]
-    assert bench.engine.room() == 2
+    assert bench.engine.capacity() == 2
 
 
 @pytest.mark.parametrize("bound", BOUNDS)
@@ -457,14 +457,14 @@ def test_where_there_is_no_room_a_partition_without_a_queue_gets_a_record_at_a_t
     bench = Bench(order="none", **bound)
     bench.submit(keyed(P0, "a" * 20))
     assert bench.engine.full() == [P0]
-    assert bench.engine.room() == 1
+    assert bench.engine.capacity() == 1
     bench.submit(keyed(P1, "a"))
     assert bench.engine.full() == [P1]
     tasks = bench.takes()
     assert bench.engine.ready() == [P0, P1]
     for task in tasks[:14]:
         bench.end(task)
-    assert bench.engine.room() == 2
+    assert bench.engine.capacity() == 2
 
 
 def test_what_waits_for_a_commit_is_bounded_too() -> None:
@@ -488,7 +488,7 @@ def test_whatever_stands_still_the_bound_holds_and_the_others_go_on(stuck: int, 
     for _ in range(500):
         flowing = sorted(set(partitions) - paused)
         if flowing:
-            partition, count = chance.choice(flowing), min(200, bench.engine.room())
+            partition, count = chance.choice(flowing), min(200, bench.engine.capacity())
             bench.submit(keyed(partition, "a" * count, start=ends[partition]))
             ends[partition] += count
         assert bench.engine.records <= 1_000

@@ -22,6 +22,7 @@ from instride._core.network.fetcher import Fetcher
 from instride._core.network.group import Heartbeats
 from instride._core.ownership import Ownership
 from instride.commits import CommitSnapshot
+from instride.errors import ErrorCode
 from instride.ledger import OffsetLedger
 from instride.records import TopicPartition
 from instride.testing.simulation import check, plan_for, run
@@ -78,7 +79,7 @@ def _delayed_ones_are_not_listed_as_owned(patch: pytest.MonkeyPatch) -> None:
 
 
 def _illegal_generation_in_a_rebalance_is_final(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Commits, "_means_not_yet", lambda commits, code, flight: code == 27)
+    patch.setattr(Commits, "_means_not_yet", lambda commits, code, flight: code == ErrorCode.REBALANCE_IN_PROGRESS)
 
 
 def _stale_fetches_are_taken(patch: pytest.MonkeyPatch) -> None:

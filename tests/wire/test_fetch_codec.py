@@ -17,7 +17,7 @@ from response_builder import build
 
 from instride._wire.api import Fetch, FetchPartition, FetchResponse
 from instride._wire.fetch_codec import FETCH_VERSIONS, decode_fetch, encode_fetch
-from instride.errors import CorruptRecordError, ProtocolError
+from instride.errors import CorruptRecordError, ErrorCode, ProtocolError
 
 VERSIONS = range(FETCH_VERSIONS[0], FETCH_VERSIONS[1] + 1)
 IDS = {"flights": UUID(int=5), "airports": UUID(int=6)}
@@ -143,7 +143,7 @@ def test_a_response_has_what_the_broker_said(version: int) -> None:
                 "preferred_read_replica": 3,
                 "records": batch(plain(9, 10, 11)),
             },
-            ("flights", 1): {"error_code": 6},
+            ("flights", 1): {"error_code": ErrorCode.NOT_LEADER_OR_FOLLOWER},
             ("airports", 7): {"high_watermark": 1 << 40},
         },
         session_id=5,
@@ -192,7 +192,9 @@ def test_a_corrupt_partition_leaves_the_others() -> None:
 
 
 def test_records_beside_an_error_are_not_looked_at() -> None:
-    response = _answer(16, {("flights", 0): {"error_code": 6, "records": batch(plain(10))}})
+    response = _answer(
+        16, {("flights", 0): {"error_code": ErrorCode.NOT_LEADER_OR_FOLLOWER, "records": batch(plain(10))}}
+    )
     found = response.partitions["flights", 0]
     assert (found.error, found.chunk, found.next_offset) == (6, None, 10)
 
@@ -228,7 +230,9 @@ def test_a_session_s_response_leaves_out_what_has_nothing_new() -> None:
 
 @pytest.mark.parametrize("version", [v for v in VERSIONS if v >= 7])
 def test_an_error_of_the_whole_response(version: int) -> None:
-    assert _answer(version, {}, error_code=70) == FetchResponse(error=70)
+    assert _answer(version, {}, error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND) == FetchResponse(
+        error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    )
 
 
 def test_a_partition_that_is_listed_twice_is_a_protocol_error() -> None:
@@ -289,7 +293,7 @@ def test_aborted_transactions_cost_nothing_before_there_is_room(tags: bool) -> N
 
 
 def test_unknown_error_codes_pass() -> None:
-    body = bytearray(_body(16, {("flights", 0): {"error_code": 6}}))
+    body = bytearray(_body(16, {("flights", 0): {"error_code": ErrorCode.NOT_LEADER_OR_FOLLOWER}}))
     at = body.index(bytes(4) + b"\0\6", 16)
     body[at + 4 : at + 6] = (9999).to_bytes(2, "big")
     assert decode_fetch(memoryview(body), 16, REQUEST).partitions["flights", 0].error == 9999
@@ -297,7 +301,13 @@ def test_unknown_error_codes_pass() -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_cut_is_a_protocol_error(version: int) -> None:
-    body = _body(version, {("flights", 0): {"records": batch(plain(10))}, ("airports", 7): {"error_code": 3}})
+    body = _body(
+        version,
+        {
+            ("flights", 0): {"records": batch(plain(10))},
+            ("airports", 7): {"error_code": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION},
+        },
+    )
     for length in range(len(body)):
         with pytest.raises(ProtocolError):
             decode_fetch(memoryview(body)[:length], version, REQUEST)

@@ -19,6 +19,7 @@ from instride._wire.sasl.plain import Plain
 from instride._wire.sasl.scram import Scram, ScramCredentials
 from instride.errors import (
     AuthenticationError,
+    ErrorCode,
     IllegalSaslStateError,
     KafkaError,
     SaslAuthenticationFailedError,
@@ -101,9 +102,9 @@ def test_nothing_is_ready_before_the_broker_has_taken_the_credentials() -> None:
 def test_a_refusal_is_told_without_the_secret_that_the_broker_repeats() -> None:
     script = Script()
     script.agree()
-    script.authenticate(error=58, message=f"no user with\n{SECRET} here")
+    script.authenticate(error=ErrorCode.SASL_AUTHENTICATION_FAILED, message=f"no user with\n{SECRET} here")
     assert isinstance(script.failure, SaslAuthenticationFailedError)
-    assert script.failure.code == 58
+    assert script.failure.code == ErrorCode.SASL_AUTHENTICATION_FAILED
     assert "no user with?*** here" in str(script.failure)
     assert SECRET not in str(script.failure)
     assert not script.connection.ready
@@ -111,7 +112,7 @@ def test_a_refusal_is_told_without_the_secret_that_the_broker_repeats() -> None:
 
 def test_a_mechanism_that_is_not_taken() -> None:
     script = Script()
-    script.agree(error=33, mechanisms=("SCRAM-SHA-512", "GSSAPI"))
+    script.agree(error=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=("SCRAM-SHA-512", "GSSAPI"))
     assert isinstance(script.failure, UnsupportedSaslMechanismError)
     assert isinstance(script.failure, AuthenticationError)
     assert "SCRAM-SHA-512, GSSAPI" in str(script.failure)
@@ -119,7 +120,7 @@ def test_a_mechanism_that_is_not_taken() -> None:
 
 def test_a_listener_without_sasl() -> None:
     script = Script()
-    script.agree(error=34)
+    script.agree(error=ErrorCode.ILLEGAL_SASL_STATE)
     assert isinstance(script.failure, IllegalSaslStateError)
     assert "security_protocol" in str(script.failure)
 
@@ -168,7 +169,7 @@ def test_a_refusal_of_another_authentication_ends_the_connection() -> None:
     script.authenticate(lifetime_ms=10_000)
     script.connection.authenticate_again(Plain("user", "other"))
     script.agree()
-    script.authenticate(error=58, message="expired")
+    script.authenticate(error=ErrorCode.SASL_AUTHENTICATION_FAILED, message="expired")
     assert isinstance(script.failure, AuthenticationError)
 
 
@@ -185,7 +186,7 @@ def test_a_broker_that_hangs_up_names_what_may_be_wrong() -> None:
 
 def test_any_other_refusal_of_a_mechanism_is_told_by_its_code() -> None:
     script = Script()
-    script.agree(error=-1)
+    script.agree(error=ErrorCode.UNKNOWN_SERVER_ERROR)
     assert isinstance(script.failure, AuthenticationError)
     assert "SaslHandshake (PLAIN) with error code -1" in str(script.failure)
     assert script.sent() is None
@@ -211,7 +212,7 @@ def test_no_mechanisms_secret_is_in_a_refusal_that_repeats_it(make: Callable[[],
     mechanism = make()
     script = Script(mechanism)
     script.agree()
-    script.authenticate(error=58, message=f"who is {SECRET}?")
+    script.authenticate(error=ErrorCode.SASL_AUTHENTICATION_FAILED, message=f"who is {SECRET}?")
     assert f"refused {mechanism.name}: who is ***?" in str(script.failure)
 
 

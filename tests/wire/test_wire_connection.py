@@ -21,6 +21,7 @@ from instride._wire.connection import Connection, Received
 from instride.errors import (
     ClusterAuthorizationFailedError,
     ConfigError,
+    ErrorCode,
     FrameTooLargeError,
     NotKafkaError,
     ProtocolError,
@@ -116,7 +117,7 @@ def test_a_response_names_its_request() -> None:
     assert (body.group_id, body.generation_id, body.member_id) == ("g", 1, "m")
     assert list(connection.outstanding) == [77]
     assert connection.receive_data(heartbeat_response(1, 27)) == [
-        Received(request_id=77, response=api.HeartbeatResponse(error=27), nbytes=12)
+        Received(request_id=77, response=api.HeartbeatResponse(error=ErrorCode.REBALANCE_IN_PROGRESS), nbytes=12)
     ]
     assert list(connection.outstanding) == []
 
@@ -137,14 +138,17 @@ def test_a_response_split_at_every_byte() -> None:
         connection.send(1, HEARTBEAT)
         connection.send(2, HEARTBEAT)
         received = connection.receive_data(stream[:cut]) + connection.receive_data(stream[cut:])
-        assert [each.response for each in received] == [api.HeartbeatResponse(error=1), api.HeartbeatResponse(error=2)]
+        assert [each.response for each in received] == [
+            api.HeartbeatResponse(error=ErrorCode.OFFSET_OUT_OF_RANGE),
+            api.HeartbeatResponse(error=ErrorCode.CORRUPT_MESSAGE),
+        ]
 
 
 def test_unknown_tags_in_a_header_are_skipped() -> None:
     connection = connected()
     connection.send(5, HEARTBEAT)
     frame = framed(struct.pack(">i", 1) + b"\x01\x07\x02ab" + struct.pack(">ihb", 0, 25, 0))
-    assert connection.receive_data(frame)[0].response == api.HeartbeatResponse(error=25)
+    assert connection.receive_data(frame)[0].response == api.HeartbeatResponse(error=ErrorCode.UNKNOWN_MEMBER_ID)
 
 
 def test_api_versions_responds_with_the_old_header_always() -> None:

@@ -23,7 +23,7 @@ from instride._wire.consumer_protocol import (
     write_assignment,
     write_subscription,
 )
-from instride.errors import FrameTooLargeError, NotKafkaError
+from instride.errors import ErrorCode, FrameTooLargeError, NotKafkaError
 from instride.records import ConsumerRecord, TopicPartition
 from instride.testing import LocalKafka
 
@@ -138,7 +138,7 @@ def test_metadata(kafka: LocalKafka, client: Client, kafka_topic: Callable[..., 
             (broker,) = response.brokers
             assert f"{broker.host}:{broker.port}" == kafka.address()
             found = {each.name: each for each in response.topics}
-            assert found["no-such-topic"].error == 3
+            assert found["no-such-topic"].error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             assert [each.partition for each in found[topic].partitions] == [0, 1, 2]
             assert {each.leader for each in found[topic].partitions} == {broker.node_id}
             assert {each.replicas for each in found[topic].partitions} == {(broker.node_id,)}
@@ -167,7 +167,7 @@ def test_list_offsets(kafka: LocalKafka, client: Client, kafka_topic: Callable[.
             response = pinned.call(request, api.ListOffsetsResponse)
             assert response.offsets[topic, 0].error == response.offsets[topic, 1].error == 0
             assert response.offsets[topic, 0].offset == response.offsets[topic, 1].offset == 0
-            assert response.offsets[topic, 7].error == 3
+            assert response.offsets[topic, 7].error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def test_where_an_epoch_ends(kafka: LocalKafka, client: Client, kafka_topic: Callable[..., str]) -> None:
@@ -179,9 +179,12 @@ def test_where_an_epoch_ends(kafka: LocalKafka, client: Client, kafka_topic: Cal
             )
             response = pinned.call(request, api.OffsetForLeaderEpochResponse)
             assert response.ends[topic, 0] == api.EpochEnd(leader_epoch=0, end_offset=0)
-            assert response.ends[topic, 7].error == 3
+            assert response.ends[topic, 7].error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             fenced = api.OffsetForLeaderEpoch(epochs={(topic, 0): 9}, leader_epochs={(topic, 0): 9})
-            assert pinned.call(fenced, api.OffsetForLeaderEpochResponse).ends[topic, 0].error == 75
+            assert (
+                pinned.call(fenced, api.OffsetForLeaderEpochResponse).ends[topic, 0].error
+                == ErrorCode.UNKNOWN_LEADER_EPOCH
+            )
             newer = api.OffsetForLeaderEpoch(epochs={(topic, 0): 9}, leader_epochs={(topic, 0): 0})
             assert pinned.call(newer, api.OffsetForLeaderEpochResponse).ends[topic, 0] == api.EpochEnd()
 
@@ -281,8 +284,8 @@ def lead_alone(client: Client, join: Client, group: str, topic: str) -> None:
     assert client.call(beat, api.HeartbeatResponse).error == 0
     leave = api.LeaveGroup(group_id=group, member_id=joined.member_id, reason="done")
     assert client.call(leave, api.LeaveGroupResponse).error == 0
-    assert client.call(leave, api.LeaveGroupResponse).error == 25
-    assert client.call(beat, api.HeartbeatResponse).error == 25
+    assert client.call(leave, api.LeaveGroupResponse).error == ErrorCode.UNKNOWN_MEMBER_ID
+    assert client.call(beat, api.HeartbeatResponse).error == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def joined_group(join: Client, group: str, metadata: bytes) -> api.JoinGroupResponse:
@@ -295,7 +298,7 @@ def joined_group(join: Client, group: str, metadata: bytes) -> api.JoinGroupResp
         reason="r" * 300,
     )
     response = join.call(request, api.JoinGroupResponse)
-    if response.error == 79:  # MEMBER_ID_REQUIRED: the id that we must come back with is in the response
+    if response.error == ErrorCode.MEMBER_ID_REQUIRED:  # the id that we must come back with is in the response
         fields = {name: getattr(request, name) for name in request.__slots__}
         response = join.call(api.JoinGroup(**fields | {"member_id": response.member_id}), api.JoinGroupResponse)
     assert response.error == 0
@@ -313,7 +316,7 @@ def test_group_requests_in_every_version(kafka: LocalKafka, client: Client) -> N
         for version in shared(client, type(request)):
             with Client(kafka.bootstrap_servers, pin=version) as pinned:
                 response: Any = pinned.call(request, api.RESPONSES[type(request)])
-                assert response.error == 25, (request, version)
+                assert response.error == ErrorCode.UNKNOWN_MEMBER_ID, (request, version)
 
 
 def test_a_response_over_the_bound(kafka: LocalKafka, kafka_topic: Callable[..., str]) -> None:

@@ -14,7 +14,7 @@ from wire_examples import CODECS, EVERY_VERSION, IDS, REQUESTS, A
 from wire_strategies import body_of, plain, responses
 
 from instride._wire import api
-from instride.errors import ProtocolError
+from instride.errors import ErrorCode, ProtocolError
 
 
 def response_to(kind: type[api.Request], version: int, entity: Any) -> Any:
@@ -83,7 +83,7 @@ def test_api_versions_response() -> None:
 def test_metadata_response() -> None:
     partition = {
         "partition_index": 1,
-        "error_code": 5,
+        "error_code": ErrorCode.LEADER_NOT_AVAILABLE,
         "leader_id": 7,
         "leader_epoch": 3,
         "replica_nodes": (7, 8),
@@ -98,18 +98,26 @@ def test_metadata_response() -> None:
             brokers=[{"node_id": 7, "host": "h", "port": 9092, "rack": "r"}],
             cluster_id="c",
             controller_id=7,
-            topics=[{"name": "a", "error_code": 3, "topic_id": A, "is_internal": True, "partitions": [partition]}],
+            topics=[
+                {
+                    "name": "a",
+                    "error_code": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                    "topic_id": A,
+                    "is_internal": True,
+                    "partitions": [partition],
+                }
+            ],
         )
         response = response_to(api.Metadata, version, entity)
         topic = api.MetadataTopic(
             name="a",
-            error=3,
+            error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             topic_id=A if version >= 10 else api.NO_TOPIC_ID,
             is_internal=True,
             partitions=(
                 api.MetadataPartition(
                     partition=1,
-                    error=5,
+                    error=ErrorCode.LEADER_NOT_AVAILABLE,
                     leader=7,
                     leader_epoch=3 if version >= 7 else -1,
                     replicas=(7, 8),
@@ -127,17 +135,33 @@ def test_metadata_response() -> None:
 
 
 def test_metadata_response_without_a_name_is_left_out() -> None:
-    entity = response_entity(api.Metadata, 13, error_code=129, topics=[{"name": None, "error_code": 100}])
-    assert response_to(api.Metadata, 13, entity) == api.MetadataResponse(error=129)
+    entity = response_entity(
+        api.Metadata,
+        13,
+        error_code=ErrorCode.REBOOTSTRAP_REQUIRED,
+        topics=[{"name": None, "error_code": ErrorCode.UNKNOWN_TOPIC_ID}],
+    )
+    assert response_to(api.Metadata, 13, entity) == api.MetadataResponse(error=ErrorCode.REBOOTSTRAP_REQUIRED)
 
 
 def test_find_coordinator_response() -> None:
-    found = {"key": "g", "error_code": 15, "error_message": "text", "node_id": 7, "host": "h", "port": 1}
+    found = {
+        "key": "g",
+        "error_code": ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        "error_message": "text",
+        "node_id": 7,
+        "host": "h",
+        "port": 1,
+    }
     other = found | {"key": "other", "node_id": 8}
     for version in versions_of(api.FindCoordinator):
         entity = response_entity(api.FindCoordinator, version, coordinators=[other, found], **found)
         assert response_to(api.FindCoordinator, version, entity) == api.FindCoordinatorResponse(
-            error=15, error_message="text" if version >= 1 else None, node_id=7, host="h", port=1
+            error=ErrorCode.COORDINATOR_NOT_AVAILABLE,
+            error_message="text" if version >= 1 else None,
+            node_id=7,
+            host="h",
+            port=1,
         )
 
 
@@ -174,11 +198,13 @@ def test_join_group_response() -> None:
 
 def test_sync_group_and_heartbeat_responses() -> None:
     for version in versions_of(api.SyncGroup):
-        entity = response_entity(api.SyncGroup, version, error_code=27, assignment=b"123")
-        assert response_to(api.SyncGroup, version, entity) == api.SyncGroupResponse(error=27, assignment=b"123")
+        entity = response_entity(api.SyncGroup, version, error_code=ErrorCode.REBALANCE_IN_PROGRESS, assignment=b"123")
+        assert response_to(api.SyncGroup, version, entity) == api.SyncGroupResponse(
+            error=ErrorCode.REBALANCE_IN_PROGRESS, assignment=b"123"
+        )
     for version in versions_of(api.Heartbeat):
-        entity = response_entity(api.Heartbeat, version, error_code=25)
-        assert response_to(api.Heartbeat, version, entity) == api.HeartbeatResponse(error=25)
+        entity = response_entity(api.Heartbeat, version, error_code=ErrorCode.UNKNOWN_MEMBER_ID)
+        assert response_to(api.Heartbeat, version, entity) == api.HeartbeatResponse(error=ErrorCode.UNKNOWN_MEMBER_ID)
 
 
 @pytest.mark.parametrize(("top", "own", "expected"), [(0, 0, 0), (16, 0, 16), (0, 25, 25), (16, 25, 16)])
@@ -200,7 +226,7 @@ def test_describe_group_response() -> None:
         member |= {"member_metadata": b"1", "member_assignment": b"2", "group_instance_id": None}
         ours: dict[str, Any] = {"error_code": 0, "group_id": "g", "group_state": "Stable", "protocol_type": "consumer"}
         ours |= {"protocol_data": "range", "members": [member], "error_message": None}
-        other = {**ours, "group_id": "other", "error_code": 30}
+        other = {**ours, "group_id": "other", "error_code": ErrorCode.GROUP_AUTHORIZATION_FAILED}
         told = api.DescribeGroupResponse(protocol_type="consumer", protocol="range", clients=("theirs",))
         assert (
             response_to(api.DescribeGroup, version, response_entity(api.DescribeGroup, version, groups=[other, ours]))
@@ -217,9 +243,9 @@ def topics_of(*partitions: tuple[str, dict[str, Any]]) -> list[dict[str, Any]]:
 def test_offset_commit_response() -> None:
     topics = topics_of(
         ("a", {"partition_index": 0, "error_code": 0}),
-        ("b", {"partition_index": 1, "error_code": 22}),
-        ("b", {"partition_index": 99, "error_code": 3}),
-        ("unasked", {"partition_index": 0, "error_code": 3}),
+        ("b", {"partition_index": 1, "error_code": ErrorCode.ILLEGAL_GENERATION}),
+        ("b", {"partition_index": 99, "error_code": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}),
+        ("unasked", {"partition_index": 0, "error_code": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}),
     )
     for version in versions_of(api.OffsetCommit):
         response = response_to(api.OffsetCommit, version, response_entity(api.OffsetCommit, version, topics=topics))
@@ -230,18 +256,26 @@ def test_offset_commit_response() -> None:
 def test_offset_fetch_response() -> None:
     topics = topics_of(
         ("a", {"partition_index": 0, "committed_offset": 8, "committed_leader_epoch": 2, "metadata": "x"}),
-        ("b", {"partition_index": 1, "committed_offset": -1, "metadata": None, "error_code": 88}),
+        (
+            "b",
+            {
+                "partition_index": 1,
+                "committed_offset": -1,
+                "metadata": None,
+                "error_code": ErrorCode.UNSTABLE_OFFSET_COMMIT,
+            },
+        ),
         ("unasked", {"partition_index": 0, "committed_offset": 1, "metadata": ""}),
     )
     for version in versions_of(api.OffsetFetch):
-        group = {"group_id": "g", "topics": topics, "error_code": 14}
+        group = {"group_id": "g", "topics": topics, "error_code": ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
         entity = response_entity(api.OffsetFetch, version, groups=[{"group_id": "other"}, group], **group)
         assert response_to(api.OffsetFetch, version, entity) == api.OffsetFetchResponse(
-            error=14 if version >= 2 else 0,
+            error=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if version >= 2 else 0,
             offsets={
                 ("a", 0): api.CommittedOffset(offset=8, leader_epoch=2 if version >= 5 else -1, metadata="x"),
-                ("b", 1): api.CommittedOffset(error=88),
-                ("a", 3): api.CommittedOffset(error=-1),
+                ("b", 1): api.CommittedOffset(error=ErrorCode.UNSTABLE_OFFSET_COMMIT),
+                ("a", 3): api.CommittedOffset(error=ErrorCode.UNKNOWN_SERVER_ERROR),
             },
         )
 
@@ -255,7 +289,12 @@ def test_offset_fetch_response_for_another_group() -> None:
 def test_offset_for_leader_epoch_response() -> None:
     topics = (
         {"topic": "a", "partitions": [{"partition": 0, "leader_epoch": 3, "end_offset": 8, "error_code": 0}]},
-        {"topic": "b", "partitions": [{"partition": 1, "leader_epoch": -1, "end_offset": -1, "error_code": 74}]},
+        {
+            "topic": "b",
+            "partitions": [
+                {"partition": 1, "leader_epoch": -1, "end_offset": -1, "error_code": ErrorCode.FENCED_LEADER_EPOCH}
+            ],
+        },
         {"topic": "unasked", "partitions": [{"partition": 0, "leader_epoch": 1, "end_offset": 1}]},
     )
     for version in versions_of(api.OffsetForLeaderEpoch):
@@ -263,8 +302,8 @@ def test_offset_for_leader_epoch_response() -> None:
         assert response_to(api.OffsetForLeaderEpoch, version, entity) == api.OffsetForLeaderEpochResponse(
             ends={
                 ("a", 0): api.EpochEnd(leader_epoch=3, end_offset=8),
-                ("b", 1): api.EpochEnd(error=74),
-                ("a", 3): api.EpochEnd(error=-1),
+                ("b", 1): api.EpochEnd(error=ErrorCode.FENCED_LEADER_EPOCH),
+                ("a", 3): api.EpochEnd(error=ErrorCode.UNKNOWN_SERVER_ERROR),
             }
         )
 
@@ -272,15 +311,15 @@ def test_offset_for_leader_epoch_response() -> None:
 def test_list_offsets_response() -> None:
     topics = topics_of(
         ("a", {"partition_index": 0, "offset": 8, "timestamp": 9, "leader_epoch": 2}),
-        ("b", {"partition_index": 1, "offset": -1, "timestamp": -1, "error_code": 6}),
+        ("b", {"partition_index": 1, "offset": -1, "timestamp": -1, "error_code": ErrorCode.NOT_LEADER_OR_FOLLOWER}),
     )
     for version in versions_of(api.ListOffsets):
         entity = response_entity(api.ListOffsets, version, topics=topics)
         assert response_to(api.ListOffsets, version, entity) == api.ListOffsetsResponse(
             offsets={
                 ("a", 0): api.ListedOffset(offset=8, timestamp=9, leader_epoch=2 if version >= 4 else -1),
-                ("b", 1): api.ListedOffset(error=6),
-                ("a", 3): api.ListedOffset(error=-1),
+                ("b", 1): api.ListedOffset(error=ErrorCode.NOT_LEADER_OR_FOLLOWER),
+                ("a", 3): api.ListedOffset(error=ErrorCode.UNKNOWN_SERVER_ERROR),
             }
         )
 

@@ -27,6 +27,7 @@ from crc32c import crc32c
 from attack.broker import PER_BATCH, Broker, Request
 from attack.bytes_of import array, assignment, batch, record, text
 from attack.proxy import DAMAGES, passed
+from instride.errors import ErrorCode
 
 __all__ = ["CASES", "FOR_ALL", "Case"]
 
@@ -517,7 +518,7 @@ class Before(Broker):
 class OutOfRangeOnce(Broker):
     def fetch_entry(self, index: int, offset: int) -> bytes:
         if index == 0 and self.fetched[0] == 3:
-            return self.fetched_entry(0, b"", error=1)
+            return self.fetched_entry(0, b"", error=ErrorCode.OFFSET_OUT_OF_RANGE)
         return super().fetch_entry(index, offset)
 
 
@@ -536,7 +537,11 @@ class OutOfRangeOnceEarliest(OutOfRangeOnce):
 )
 class OutOfRange(Broker):
     def fetch_entry(self, index: int, offset: int) -> bytes:
-        return self.fetched_entry(0, b"", error=1) if index == 0 else super().fetch_entry(index, offset)
+        return (
+            self.fetched_entry(0, b"", error=ErrorCode.OFFSET_OUT_OF_RANGE)
+            if index == 0
+            else super().fetch_entry(index, offset)
+        )
 
 
 # -- a response's shape

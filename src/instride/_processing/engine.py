@@ -1251,7 +1251,7 @@ class Engine:
         """Whether `ready` would name something, as far as that is known cheaply."""
         return bool(self._drained)
 
-    def room(self) -> int:
+    def capacity(self) -> int:
         """How many records the next poll may bring."""
         free = self.plan.max_records - self.records
         if self.bytes:

@@ -96,7 +96,7 @@ class Rounds(RebalanceListener):
     guard: held around every call of the engine. clock: the seconds by which the engine is told the time. lease_clock:
     the consumer's, which counts a suspended machine too; else the same.
     has_store: whether a database says where partitions begin, and not the group.
-    most_records: of a poll, which asks for less where there is less room (law 13 of the engine).
+    most_records: of a poll, which asks for less where there is less capacity (law 13 of the engine).
     error: what ended it (law 3), once it has ended. polled_at: when the newest poll returned.
     """
 
@@ -129,7 +129,7 @@ class Rounds(RebalanceListener):
         self._fresh: set[TopicPartition] = set()
         self._next_commit = clock() + pace.commit_interval
         self._in_flight: Any = None
-        self._held = False
+        self._delays = False
         self._stops = False
         self._cancels = False
         self._is_called = False
@@ -211,7 +211,7 @@ class Rounds(RebalanceListener):
             given_up = self._engine.submit(records, lost, records.stretches(), self.polled_at)
             delayed = self._engine.hold(to_be_revoked)
             self._standing = records.standing
-        self._held = bool(delayed)
+        self._delays = bool(delayed)
         if delayed:
             yield Verb("delay_revoke", (delayed,), {"reason": self.waits_for})
             if self._pace.cancels_in_time:
@@ -231,14 +231,14 @@ class Rounds(RebalanceListener):
     def _poll_bounds(self) -> dict[str, Any]:
         timeout = self._poll_timeout()
         with self._guard:
-            room = self._engine.room()
-        return {"timeout": timeout, "max_records": room if room < self._most_records else None}
+            capacity = self._engine.capacity()
+        return {"timeout": timeout, "max_records": capacity if capacity < self._most_records else None}
 
     def _poll_timeout(self) -> float:
         now, pace = self._clock(), self._pace
         with self._guard:
             self._is_called = False
-            if self._held or self._drain_until is not None or self._engine.is_beginning():
+            if self._delays or self._drain_until is not None or self._engine.is_beginning():
                 return _HASTE
             self._engine.has_next(now)  # what is due is startable from here on, so that `next_due` is to come
             due = self._engine.next_due()

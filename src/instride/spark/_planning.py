@@ -140,7 +140,7 @@ class Planner:
         jobs: how many are running. cores: how many tasks Spark runs at a time. blocked: partitions that get no new
         job. Every range given out is in flight until `succeeded`, `failed`, `withdraw` or `reset`.
         """
-        if jobs >= self._limits.jobs or self._held >= self._enough(cores, now):
+        if jobs >= self._limits.jobs or self._busy_cores >= self._enough(cores, now):
             return ()
         idle = {tp: lane for tp, lane in self._lanes.items() if lane.running_job is None and tp not in blocked}
         chosen = next((lane for lane in idle.values() if self._may_retry(lane, now)), None)
@@ -161,14 +161,14 @@ class Planner:
         return lane.task.parts if lane is not None and lane.task is not None else 1
 
     @property
-    def _held(self) -> int:
+    def _busy_cores(self) -> int:
         """Cores, of those that run or wait for one."""
         return sum(task.parts for task in self._running)
 
     def _spare(self, packed: list[list[_Lane]], cores: int) -> int:
         """Law 7: cores for each large range besides its own."""
         large = sum(self._is_large(lanes) for lanes in packed)
-        free = cores - self._held - len(packed) - (large < len(self._lanes))
+        free = cores - self._busy_cores - len(packed) - (large < len(self._lanes))
         return max(0, free) // large if large else 0
 
     def _is_large(self, lanes: list[_Lane]) -> bool:

@@ -88,7 +88,7 @@ class World:
             if codes[each] == 0:
                 self.take(each[1], found.offset, found.metadata)
         self.script.response(api.OffsetCommit, api.OffsetCommitResponse(errors=codes))
-        if code == 27:
+        if code == ErrorCode.REBALANCE_IN_PROGRESS:
             while "JoinGroup" not in self.script.waits():
                 self.script.pass_time(0.5)  # the second one within moments waits for a back-off
             self.script.rebalance(2, *PARTITIONS)

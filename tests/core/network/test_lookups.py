@@ -80,7 +80,9 @@ def test_committed_offsets_come_with_their_metadata_and_none_for_none(script: Ne
 )
 def test_a_passing_error_is_asked_again(script: NetworkScript, code: int) -> None:
     ask_committed(script)
-    left_out: dict[tuple[str, int], api.CommittedOffset] = {tp(0): api.CommittedOffset(error=-1)}
+    left_out: dict[tuple[str, int], api.CommittedOffset] = {
+        tp(0): api.CommittedOffset(error=ErrorCode.UNKNOWN_SERVER_ERROR)
+    }
     script.response(api.OffsetFetch, api.OffsetFetchResponse(error=code, offsets=left_out))
     assert script.take(CallCompleted) == []
     script.pass_time(3.0)
@@ -163,7 +165,7 @@ def test_a_found_offset_comes_with_its_time_and_epoch(script: NetworkScript) -> 
 def test_a_topic_that_may_not_be_read_ends_the_lookup_at_once_and_no_later_one(
     script: NetworkScript,
 ) -> None:
-    script.topic_errors["t"] = 29
+    script.topic_errors["t"] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     ask_offsets(script, tp(0))
     assert isinstance(the_response(script).error, TopicAuthorizationFailedError)
     del script.topic_errors["t"]
@@ -240,7 +242,7 @@ def test_a_topic_that_may_not_be_described_is_an_error(script: NetworkScript, co
 
 
 def test_a_topic_whose_leaders_are_not_known_yet_is_asked_again(script: NetworkScript) -> None:
-    script.topic_errors["t"] = 5
+    script.topic_errors["t"] = ErrorCode.LEADER_NOT_AVAILABLE
     ask_topics(script, "t")
     assert script.take(CallCompleted) == []
     del script.topic_errors["t"]

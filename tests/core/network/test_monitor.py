@@ -257,7 +257,7 @@ def test_a_partition_at_its_end_stalls_while_each_fetch_of_it_is_refused(reading
     reading.fetched(0, 5, high_watermark=5)
     reading.consumed(5)
     for _ in range(14):
-        refused = {("t", 0): api.FetchedPartition(error=75)}
+        refused = {("t", 0): api.FetchedPartition(error=ErrorCode.UNKNOWN_LEADER_EPOCH)}
         reading.response(api.Fetch, api.FetchResponse(partitions=refused))
         reading.live_for(1)
     (stalled,) = reading.noticed(PartitionStalled)
@@ -270,7 +270,7 @@ def test_a_partition_at_its_end_stalls_while_its_broker_fails_every_fetch(readin
     reading.fetched(0, 5, high_watermark=5)
     reading.consumed(5)
     for _ in range(14):
-        reading.response(api.Fetch, api.FetchResponse(error=-1))
+        reading.response(api.Fetch, api.FetchResponse(error=ErrorCode.UNKNOWN_SERVER_ERROR))
         reading.live_for(1)
     (stalled,) = reading.noticed(PartitionStalled)
     assert (stalled.cause, stalled.offset) == (StallCause.FETCH_FAILS, 5)
@@ -281,7 +281,10 @@ def test_a_partition_whose_end_cannot_be_listed_stalls() -> None:
     script = RangesScript(stalled_after=10.0)
     script.member_of(1, 0)
     for _ in range(14):
-        script.response(api.ListOffsets, api.ListOffsetsResponse(offsets={("t", 0): api.ListedOffset(error=6)}))
+        script.response(
+            api.ListOffsets,
+            api.ListOffsetsResponse(offsets={("t", 0): api.ListedOffset(error=ErrorCode.NOT_LEADER_OR_FOLLOWER)}),
+        )
         script.live_for(1)
     (stalled,) = script.noticed(PartitionStalled)
     assert stalled.cause is StallCause.FETCH_FAILS

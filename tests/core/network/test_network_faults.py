@@ -184,7 +184,7 @@ def test_a_lease_that_holds_again_is_told_since_a_poll_may_be_waiting(script: Ne
 def test_out_of_range_is_for_the_application_to_seek(script: NetworkScript) -> None:
     """Only a seek number that rises lets later commits go back; only the application raises it."""
     script.member_of(1, 0)
-    fetch_error(script, 0, 1)
+    fetch_error(script, 0, ErrorCode.OFFSET_OUT_OF_RANGE)
     script.log_reaches(5, 9)
     (failed,) = script.take(PartitionFailed)
     assert failed.reset == -2

@@ -305,7 +305,7 @@ def test_an_epoch_that_its_leader_does_not_know_was_damaged_on_the_way() -> None
     known: list[int] = []
     while known[-1:] != [3]:
         known += [part.leader_epoch for _, part in script.fetch_parts() if part.partition == 0]
-        unknown = api.FetchedPartition(error=75)
+        unknown = api.FetchedPartition(error=ErrorCode.UNKNOWN_LEADER_EPOCH)
         quiet = api.FetchedPartition(next_offset=0, high_watermark=0)
         script.response(api.Fetch, api.FetchResponse(partitions={tp(0): unknown, tp(1): quiet}))
         script.pass_time(2.0)
@@ -320,7 +320,7 @@ def test_a_validation_that_names_such_an_epoch_is_made_with_the_right_one() -> N
     script.leader_epochs[0] = 3
     for _ in range(3):
         assert script.requested(api.OffsetForLeaderEpoch).leader_epochs == {tp(0): 1 << 20}
-        script.ended(-1, -1, error=75)
+        script.ended(-1, -1, error=ErrorCode.UNKNOWN_LEADER_EPOCH)
         script.pass_time(2.0)
     assert script.requested(api.OffsetForLeaderEpoch).leader_epochs == {tp(0): 3}
 

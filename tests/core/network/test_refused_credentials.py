@@ -9,7 +9,7 @@ from network_script import NetworkScript, tp
 from instride._core.events import Assign, CallCompleted, ErrorRaised, FetchCommitted, FetchOffsets, Polled
 from instride._core.network.actions import Action, OpenConnection
 from instride._wire import api
-from instride.errors import AuthenticationError
+from instride.errors import AuthenticationError, ErrorCode
 
 
 class Refusing(NetworkScript):
@@ -84,7 +84,7 @@ def test_what_was_refused_once_is_no_response_any_more_when_it_is_taken() -> Non
     script.do(Assign(partitions={tp(0): 1}))
     script.pass_time(5.0)
     script.good = True
-    script.coordinator_error = 15  # so that a question has to wait
+    script.coordinator_error = ErrorCode.COORDINATOR_NOT_AVAILABLE  # so that a question has to wait
     script.pass_time(5.0)
     script.do(FetchCommitted(call=1, deadline=script.now + 60.0, partitions=(tp(0),)))
     script.pass_time(1.0)

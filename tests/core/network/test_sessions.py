@@ -115,7 +115,7 @@ def test_a_lost_session_is_made_anew_at_once_and_nobody_hears_of_it(code: int) -
     script.reply(p0=3, p1=0)
     script.reply(error=code)
     request = script.request()
-    assert (request.session_id, request.session_epoch) == (0 if code == 70 else 7, 0)
+    assert (request.session_id, request.session_epoch) == (0 if code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND else 7, 0)
     assert sorted(numbers(request.partitions)) == [(0, 3), (1, 0)]
     assert script.take(PartitionFailed) == []
 

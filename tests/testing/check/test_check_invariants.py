@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from stories import OWNS, READS, STARTED, P, Q, Say, commits, done, poll, tell
 
+from instride.errors import ErrorCode
 from instride.records import TopicPartition
 from instride.testing._check.rules import RULES
 from instride.testing.check import BROKER, INVARIANTS, check
@@ -296,8 +297,18 @@ BROKEN: list[Broken] = [
     ),
     ("L4", "heartbeats go on", [*READS, ("A", "evicted", "no heartbeat within the session time-out")], {}),
     ("L4", "nothing dies", [*READS, ("A", "died", "network thread", "KeyError: 7")], {"kind": "faults"}),
-    ("L5", "a failed commit stops nothing", [*READS, *commits("A", 5, code=27), 4.0, poll("A", 5, 9)], {}),
-    ("L5", "a failed commit stops no turn", [*READS, *commits("A", 5, code=27), *beats(41)], CLIENTS),
+    (
+        "L5",
+        "a failed commit stops nothing",
+        [*READS, *commits("A", 5, code=ErrorCode.REBALANCE_IN_PROGRESS), 4.0, poll("A", 5, 9)],
+        {},
+    ),
+    (
+        "L5",
+        "a failed commit stops no turn",
+        [*READS, *commits("A", 5, code=ErrorCode.REBALANCE_IN_PROGRESS), *beats(41)],
+        CLIENTS,
+    ),
     ("R1", "buffers keep their caps", [*STARTED, sample(100, buffered=1001)], {}),
     ("R1", "buffers keep their caps", [*STARTED, load(buffered=1001)], {}),
     ("R1", "little is under way", [*STARTED, load(queued=301)], {}),

@@ -79,7 +79,7 @@ class Poller:
         self._stepped = False
         self._news = False
         # Partitions whose loss this poll took: none of their later events is taken by it (rule 5).
-        self._held_back: frozenset[TopicPartition] = frozenset()
+        self._deferred: frozenset[TopicPartition] = frozenset()
         # Law 10: what polls took of and is not told yet, and about how much.
         self._untold: dict[TopicPartition, OwnedPartition] = {}
         self._untold_bytes = 0
@@ -93,7 +93,7 @@ class Poller:
     def forget(self) -> None:
         """Everything was given up: nothing of it is continued or awaited."""
         self._stepped = self._news = False
-        self._held_back = frozenset()
+        self._deferred = frozenset()
         self._awaited = {}
         self._polled_at = float("-inf")
 
@@ -133,7 +133,7 @@ class Poller:
         return (
             state.inbox.is_quiet()
             and state.lists.are_quiet()
-            and not (self._stepped or state.gone or self._held_back or self._awaited or self._unreadable)
+            and not (self._stepped or state.gone or self._deferred or self._awaited or self._unreadable)
             and not (state.callbacks or state.owed)
             and not auto_commit_is_due(state, now)
         )
@@ -236,9 +236,9 @@ class Poller:
     def _telling_lost(self) -> list[Write]:
         """The list of lost itself is not in it, since the step begins that anew."""
         gone, listener = self._state.gone, self._state.listener
-        deferred = self._held_back if self._stepped else frozenset()
+        deferred = self._deferred if self._stepped else frozenset()
         writes: list[Write] = [
-            (setattr, self, "_held_back", deferred | gone),
+            (setattr, self, "_deferred", deferred | gone),
             (setattr, self._state, "gone", frozenset()),
             (setattr, self, "_news", self._news or bool(gone)),
         ]
@@ -265,7 +265,7 @@ class Poller:
                 took |= yield from self._take_losses()
             if inbox.completions and self._awaited_are_settled():
                 self._take_completion(inbox.completions[0])
-            elif not self._awaited and (found := inbox.next_change(self._held_back)) is not None:
+            elif not self._awaited and (found := inbox.next_change(self._deferred)) is not None:
                 self._take_change(*found, now, immediate=immediate)
             else:
                 return took and self._state.listener is not None

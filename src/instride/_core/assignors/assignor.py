@@ -33,6 +33,7 @@ __all__ = [
     "ClusterView",
     "MemberSubscription",
     "Racks",
+    "Stateless",
     "as_assignment",
     "checked",
     "in_order",
@@ -81,6 +82,18 @@ class MemberSubscription:
     generation: int = -1
     rack: str | None = None
     userdata: bytes | None = None
+
+
+class Stateless:
+    """What an assignor does that has no user data and remembers no assignment."""
+
+    def subscription_userdata(
+        self, topics: Collection[str], *, owned: Sequence[TopicPartition], generation: int
+    ) -> bytes | None:
+        return None
+
+    def on_assignment(self, assignment: Sequence[TopicPartition], generation: int) -> None:
+        pass
 
 
 class Assignor(Protocol):

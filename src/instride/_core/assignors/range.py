@@ -10,7 +10,7 @@ Laws
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Final
 
@@ -19,6 +19,7 @@ from instride._core.assignors.assignor import (
     ClusterView,
     MemberSubscription,
     Racks,
+    Stateless,
     as_assignment,
     in_order,
     subscribers,
@@ -29,17 +30,12 @@ from instride.records import TopicPartition
 __all__ = ["RangeAssignor"]
 
 
-class RangeAssignor:
+class RangeAssignor(Stateless):
     """Each topic in contiguous pieces, one for each of its subscribers."""
 
     name: Final = "range"
     version: Final = 0
     protocols: Final = frozenset({RebalanceProtocol.EAGER})
-
-    def subscription_userdata(
-        self, topics: Collection[str], *, owned: Sequence[TopicPartition], generation: int
-    ) -> bytes | None:
-        return None
 
     def assign(self, cluster: ClusterView, members: Iterable[MemberSubscription]) -> Assignment:
         group = in_order(members)
@@ -58,9 +54,6 @@ class RangeAssignor:
             for member_id, given in cut.given.items():
                 parts[member_id] += given
         return as_assignment(parts)
-
-    def on_assignment(self, assignment: Sequence[TopicPartition], generation: int) -> None:
-        pass
 
 
 class _Cut:

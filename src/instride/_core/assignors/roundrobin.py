@@ -5,13 +5,14 @@ Law: with identical subscriptions the members' counts differ by at most one.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final
 
 from instride._core.assignors.assignor import (
     Assignment,
     ClusterView,
     MemberSubscription,
+    Stateless,
     as_assignment,
     in_order,
     subscribers,
@@ -22,17 +23,12 @@ from instride.records import TopicPartition
 __all__ = ["RoundRobinAssignor"]
 
 
-class RoundRobinAssignor:
+class RoundRobinAssignor(Stateless):
     """All partitions of all topics, one after another, to their subscribers in turn."""
 
     name: Final = "roundrobin"
     version: Final = 0
     protocols: Final = frozenset({RebalanceProtocol.EAGER})
-
-    def subscription_userdata(
-        self, topics: Collection[str], *, owned: Sequence[TopicPartition], generation: int
-    ) -> bytes | None:
-        return None
 
     def assign(self, cluster: ClusterView, members: Iterable[MemberSubscription]) -> Assignment:
         group = in_order(members)
@@ -47,6 +43,3 @@ class RoundRobinAssignor:
                 parts[ids[turn % len(ids)]].append(partition)
                 turn += 1
         return as_assignment(parts)
-
-    def on_assignment(self, assignment: Sequence[TopicPartition], generation: int) -> None:
-        pass

@@ -192,6 +192,7 @@ class Positions:
         if found.error:
             if found.error == ErrorCode.UNKNOWN_TOPIC_ID:
                 self._cluster.doubt({assigned.partition.topic})
+            # UNSTABLE_OFFSET_COMMIT too: a transaction of a producer has this offset, and ends sooner or later.
             why = f"the committed offset of {assigned.partition}: {name_of_code(found.error)}"
             self._retry_or_fail(assigned, error_for_code(found.error, why), now)
         elif found.offset < 0:

@@ -8,6 +8,7 @@ Laws
 3. Ranges of one commit are independent: one that is in conflict, or whose files are missing, keeps back no other.
 4. Files that no commit names are left to the format's own vacuum. They are never deleted here: that a job seems to
    be in conflict is no proof that its files are not in the table.
+5. Whether rows fit the table's columns is decided where they are written (`writer`).
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from typing import Protocol
 
 from instride._core.network.actions import ConnectionKey
 from instride._wire.api import Request, Response
-from instride.testing._simulation.pipes import FramedPipe, Way, WholePipe
+from instride.testing._simulation.pipes import FramedPipe, Pipe, WholePipe
 from instride.testing._simulation.scheduler import Scheduler
 
 __all__ = ["Link", "LinkOwner", "Reply", "Serve"]
@@ -91,8 +91,8 @@ class Link:
         self._queue: deque[tuple[int, Request]] = deque()
         self._busy = False
         kind = FramedPipe if framed else WholePipe
-        self._out: Way = kind(scheduler, latency, self._blocked_until, self._passes_out, self._arrived)
-        self._back: Way = kind(scheduler, latency, self._blocked_until, self._passes_back, self._delivered)
+        self._out: Pipe = kind(scheduler, latency, self._blocked_until, self._passes_out, self._arrived)
+        self._back: Pipe = kind(scheduler, latency, self._blocked_until, self._passes_back, self._delivered)
         for way in (self._out, self._back):
             if isinstance(way, FramedPipe):
                 way.partly = self._partly

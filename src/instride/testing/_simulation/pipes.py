@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from instride._wire.frames import FrameBuffer
 from instride.testing._simulation.scheduler import Scheduler
 
-__all__ = ["FramedPipe", "Way", "WholePipe"]
+__all__ = ["FramedPipe", "Pipe", "WholePipe"]
 
 Arrived = Callable[[int, Any], None]
 _HEAD = struct.Struct(">ii")
@@ -26,7 +26,7 @@ _LARGE = 70_000
 """Bytes of a message now and then: more than the frame reader's own buffer has."""
 
 
-class Way(Protocol):
+class Pipe(Protocol):
     def send(self, number: int, message: Any) -> None: ...
 
 

@@ -117,7 +117,7 @@ class Plan:
     quiet_after: no fault, and no slow handler, after it. ends_at: the history's end, if it does not end by itself.
     latency: (least, most) of one way. handler: (shortest, longest, longest of a slow one, chance of that).
     failing: chance that a handler fails. batches: records come in batches of several sizes, some larger than a
-    consumer's buffer, which are decoded when there is room. framed: what connections carry are bytes, in frames that
+    consumer's buffer, which are decoded when there is capacity. framed: what connections carry are bytes in frames that
     may be cut anywhere. reset: what members do where nothing is committed. start_offsets: whether they commit where
     they began at a reset though they have committed nothing else.
     The time-outs are those of `ConsumerConfig`.

@@ -20,7 +20,7 @@ __all__ = ["HARSH", "with_harsh_brokers"]
 HARSH: Final = ("leaves", "commits", "errors", "many", "batches")
 """leaves: LeaveGroup is refused, or its response is lost. commits: for one to three minutes no commit is taken. errors:
 an error of a partition, a topic, the group or its joins passes, of each kind that may; a batch is corrupt for a while.
-many: 1,000 partitions. batches: records come in batches that are decoded when there is room for them."""
+many: 1,000 partitions. batches: records come in batches that are decoded when there is capacity for them."""
 
 _LOADING, _TIMED_OUT = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.REQUEST_TIMED_OUT
 _NOT_AVAILABLE, _NOT_COORDINATOR = ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR
