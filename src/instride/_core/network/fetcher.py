@@ -840,6 +840,7 @@ class Fetcher:
             offset=assigned.fetch_offset,
             topic_id=self._cluster.topic_id(assigned.partition.topic),
             leader_epoch=leader[1] if leader is not None else -1,
+            passed_epoch=assigned.leader_epoch,
             max_bytes=self._capacity.most_bytes,
         )
 
