@@ -632,7 +632,6 @@ def test_a_topic_whose_partitions_come_and_go_makes_no_leader_spin(script: Netwo
         began = script.now
         while "JoinGroup" not in script.waits():
             script.pass_time(0.05)
-        print(generation, script.now - began, script.now)
         joins += script.now < began + 0.5
     assert 1 <= joins <= 6, "the first one at once, the others after a back-off that grows"
 
