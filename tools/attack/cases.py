@@ -194,7 +194,7 @@ def least_records(count: int) -> bytes:
     "records of nothing",
     "1",
     "in 25 of 50 lagging partitions 1.2 M records without a byte in a batch of 1 MB; a slow reader",
-    flows=(1, 49),
+    flows=(0, 1, 49),
     assign=50,
     values=False,
     seconds=4.0,
@@ -208,10 +208,17 @@ class LeastRecords(Broker):
         least_records(self.count)
         super().__init__()
 
+    def fetch(self, request: Request) -> bytes:
+        """As Kafka does: only the first batch of a response may be larger than was requested."""
+        self.asking.first = True
+        return super().fetch(request)
+
     def records(self, index: int, offset: int) -> bytes:
+        first, self.asking.first = self.asking.first, False
         if index % 2:
             return lines(offset, "none", self.asking.most)
-        return struct.pack(">q", offset - offset % self.count) + least_records(self.count)[8:]
+        made = struct.pack(">q", offset - offset % self.count) + least_records(self.count)[8:]
+        return made if first or len(made) <= self.asking.most else b""
 
 
 @functools.cache
