@@ -119,6 +119,14 @@ def test_the_leader_epoch_behind_records_is_that_of_the_last_batch(behind: bytes
     assert (alone.chunk, alone.next_offset, alone.leader_epoch) == (None, 3, 4)
 
 
+def test_the_last_part_of_a_batch_lets_go_of_all_of_it() -> None:
+    """It keeps the memory of all parts."""
+    chunk, _, _ = decode(batch([Rec(offset=offset, value=bytes(1000)) for offset in range(10)]))
+    first, rest = chunk.split(9)
+    assert chunk.lets_go_of == chunk.nbytes > 10_000
+    assert (first.lets_go_of, rest.lets_go_of) == (first.nbytes, chunk.nbytes)
+
+
 def test_the_leader_epoch_between_two_pieces_is_that_of_the_batch_between_them() -> None:
     data = batch(plain(0, 1), leader_epoch=3) + marker(2, 9, commit=True, leader_epoch=4)
     records = RecordSet(memoryview(data + batch(plain(3, 4), leader_epoch=5)), topic="t", partition=0, fetch_offset=0)

@@ -85,6 +85,11 @@ class RecordSetChunk:
     def nbytes(self) -> int:
         return self.columns.nbytes(self.start, self.stop)
 
+    @property
+    def lets_go_of(self) -> int:
+        columns = self.columns
+        return columns.nbytes(columns.first, columns.rows) if self.stop == columns.rows else self.nbytes
+
     def __len__(self) -> int:
         return self.stop - self.start
 
