@@ -260,6 +260,16 @@ def test_a_batch_beyond_the_end_that_the_response_states_is_corrupt(committed: b
     assert "beyond the end of the log" in str(response.corrupt)
 
 
+def test_a_batch_of_an_epoch_that_its_leader_does_not_know_has_none() -> None:
+    """The checksum does not cover it, and the next commit would store it."""
+    body = _body(16, {("flights", 0): {"records": batch(plain(10), leader_epoch=3) + batch(plain(11), leader_epoch=7)}})
+    first, *others = REQUEST.partitions
+    requested = replace(REQUEST, partitions=(first._replace(passed_epoch=2), *others))
+    found = decoded(decode_fetch(memoryview(body), 16, requested)).partitions["flights", 0]
+    assert found.chunk is not None
+    assert [each.leader_epoch for each in found.chunk.records(epoch=1, seek_number=0)] == [3, -1]
+
+
 def test_a_batch_that_was_written_after_the_broker_looked_at_the_end_is_good() -> None:
     """A real broker may note its high watermark and read a little later. Such a batch follows without a gap."""
     body = _body(16, {("flights", 0): {"high_watermark": 11, "records": batch(plain(10)) + batch(plain(11))}})

@@ -119,6 +119,14 @@ def test_the_leader_epoch_behind_records_is_that_of_the_last_batch(behind: bytes
     assert (alone.chunk, alone.next_offset, alone.leader_epoch) == (None, 3, 4)
 
 
+def test_the_last_part_of_a_batch_lets_go_of_all_of_it() -> None:
+    """It keeps the memory of all parts."""
+    chunk, _, _ = decode(batch([Rec(offset=offset, value=bytes(1000)) for offset in range(10)]))
+    first, rest = chunk.split(9)
+    assert chunk.lets_go_of == chunk.nbytes > 10_000
+    assert (first.lets_go_of, rest.lets_go_of) == (first.nbytes, chunk.nbytes)
+
+
 def test_the_leader_epoch_between_two_pieces_is_that_of_the_batch_between_them() -> None:
     data = batch(plain(0, 1), leader_epoch=3) + marker(2, 9, commit=True, leader_epoch=4)
     records = RecordSet(memoryview(data + batch(plain(3, 4), leader_epoch=5)), topic="t", partition=0, fetch_offset=0)
@@ -130,6 +138,30 @@ def test_the_leader_epoch_between_two_pieces_is_that_of_the_batch_between_them()
     assert second is not None
     assert [(each.next_offset, each.leader_epoch) for each in (first, second)] == [(3, 4), (5, 5)]
     assert [each.chunk.leader_epoch for each in (first, second) if each.chunk is not None] == [4, 5]
+
+
+@pytest.mark.parametrize(
+    ("stated", "epochs", "believed"),
+    [
+        ((3, 4), (3, 4), (3, 4)),
+        ((4, 3), (3, 4), (4, -1)),  # it goes back
+        ((2, 3), (3, 4), (-1, 3)),  # it was past already
+        ((5, 4), (3, 4), (-1, 4)),  # the leader does not know it yet
+        ((1 << 30, -(1 << 31)), (-1, 4), (-1, -1)),
+        ((0, 2), (9, 4), (-1, -1)),  # committed by whoever may
+        ((9, 3), (-1, -1), (9, 3)),  # of a broker that tells no epochs
+    ],
+)
+def test_a_leader_epoch_that_cannot_be_is_none(
+    stated: tuple[int, int], epochs: tuple[int, int], believed: tuple[int, int]
+) -> None:
+    """The checksum does not cover it. With a wrong one a position would be taken for one that was cut off (KIP-320)."""
+    data = batch(plain(0), leader_epoch=stated[0]) + batch(plain(1), leader_epoch=stated[1])
+    for records in (data, batch(plain(0), codec="gzip", leader_epoch=stated[0]) + data[len(data) // 2 :]):
+        (piece,) = decode_record_set(memoryview(records), topic="t", partition=0, fetch_offset=0, epochs=epochs)
+        assert piece.chunk is not None
+        assert tuple(each.leader_epoch for each in records_of(piece.chunk)) == believed
+        assert piece.chunk.leader_epoch == believed[1]
 
 
 def test_only_an_abort_marker_of_its_producer_closes_an_aborted_transaction() -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import base64
 import contextlib
 import functools
+import hashlib
+import hmac
 import random
 import socket
 import ssl
@@ -182,6 +184,42 @@ for _codec in ("gzip", "zstd"):
         flows=(1, 2),
         errors=("CorruptRecordError",),
     )(type(f"ValueBomb_{_codec}", (ValueBomb,), {"codec": _codec}))
+
+
+@functools.cache
+def least_records(count: int) -> bytes:
+    return batch(0, b"".join(record(n, b"") for n in range(count)), count, "zstd")
+
+
+@case(
+    "records of nothing",
+    "1",
+    "in 25 of 50 lagging partitions 1.2 M records without a byte in a batch of 1 MB; a slow reader",
+    flows=(0, 1, 49),
+    assign=50,
+    values=False,
+    seconds=4.0,
+    most_seconds=90.0,
+    requests=2000,
+)
+class LeastRecords(Broker):
+    partitions, end, count = 50, 1_000_000_000, 1_200_000
+
+    def __init__(self) -> None:
+        least_records(self.count)
+        super().__init__()
+
+    def fetch(self, request: Request) -> bytes:
+        """As Kafka does: only the first batch of a response may be larger than was requested."""
+        self.asking.first = True
+        return super().fetch(request)
+
+    def records(self, index: int, offset: int) -> bytes:
+        first, self.asking.first = self.asking.first, False
+        if index % 2:
+            return lines(offset, "none", self.asking.most)
+        made = struct.pack(">q", offset - offset % self.count) + least_records(self.count)[8:]
+        return made if first or len(made) <= self.asking.most else b""
 
 
 @functools.cache
@@ -761,6 +799,28 @@ class Wandering(Broker):
 
 
 @case(
+    "partitions that come and go",
+    "7",
+    "we lead, each metadata has another number of partitions, and every other fetch asks for the metadata",
+    assign=0,
+    seconds=6.0,
+    values=False,
+    gapless=False,
+)
+class ComeAndGo(Broker):
+    def join(self, request: Request) -> bytes:
+        return self.leads(request)
+
+    def topic_entry(self, topic: str) -> bytes:
+        number = 3 + self.requested[3] % 3
+        return bytes(2) + text(topic) + b"\0" + array(self.partition_entry(topic, index) for index in range(number))
+
+    def fetch_entry(self, index: int, offset: int) -> bytes:
+        stale = self.requested[1] % 2
+        return self.fetched_entry(index, b"", error=6) if stale else super().fetch_entry(index, offset)
+
+
+@case(
     "no leaders",
     "7",
     "1,000 partitions without a leader, two with",
@@ -1211,6 +1271,48 @@ class StallsAnew(Stalls):
 
     def records(self, index: int, offset: int) -> bytes:
         return super().records(index, offset) if self.stalled else b""
+
+
+@case(
+    "authentication anew at once",
+    "9",
+    "each proof of SCRAM takes 1,000,000 iterations, and is good for a thousandth of a second",
+    settings=SCRAM,
+    flows=(0, 1, 2),
+    may_raise=TRANSPORT,
+    secrets=(SECRET,),
+    overwork=3.0,
+    seconds=6.0,
+    most_seconds=60.0,
+)
+class AnewAtOnce(Broker):
+    sasl = True
+
+    def __init__(self) -> None:
+        self.first = threading.local()
+        super().__init__()
+
+    def sasl_handshake(self, _: Request) -> bytes:
+        return struct.pack(">h", 0) + array([text("SCRAM-SHA-512")])
+
+    def sasl_authenticate(self, request: Request) -> bytes:
+        said, salt = bytes(request["auth_bytes"]), b"salt-of-the-user"
+        if b",p=" in said:
+            made = self.proof(said)
+        else:
+            bare = said.partition(b",,")[2]
+            made = b"r=%sbroker,s=%s,i=1000000" % (bare.partition(b"r=")[2], base64.b64encode(salt))
+            self.first.said = bare + b"," + made
+        return struct.pack(">hhi", 0, -1, len(made)) + made + struct.pack(">q", 1)
+
+    def proof(self, said: bytes) -> bytes:
+        whole = self.first.said + b"," + said.partition(b",p=")[0]
+        return b"v=" + base64.b64encode(hmac.digest(scram_key(b"salt-of-the-user"), whole, "sha512"))
+
+
+@functools.cache
+def scram_key(salt: bytes) -> bytes:
+    return hmac.digest(hashlib.pbkdf2_hmac("sha512", SECRET.encode(), salt, 1_000_000), b"Server Key", "sha512")
 
 
 @case(

@@ -357,6 +357,7 @@ class OffsetForLeaderEpochResponse:
 class FetchPartition(NamedTuple):
     """topic_id: from metadata; NO_TOPIC_ID makes the codec use a version that names topics.
 
+    leader_epoch: the leader's own. passed_epoch: that of the batch before `offset`; the broker is not told.
     A tuple: of each partition that moved one is made and compared, in every fetch.
     """
 
@@ -366,6 +367,7 @@ class FetchPartition(NamedTuple):
     topic_id: UUID = NO_TOPIC_ID
     leader_epoch: int = -1
     max_bytes: int = 1 << 20
+    passed_epoch: int = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

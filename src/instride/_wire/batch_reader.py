@@ -4,7 +4,7 @@
 Laws
 1. Nothing of a batch is believed before its checksum holds, but its length and format. (The checksum does not
    cover base offset, length and leader epoch; so offsets must rise from batch to batch, and lie between what was asked
-   for and the end of the log.)
+   for and the end of the log. An epoch that goes back, or is later than the leader's own, is taken for none.)
 2. A batch that is cut off ends the walk; one that is bad raises `BatchError`. Nothing is read outside the data.
 3. Small batches are many: those that are read like the one before them are gone over in one call (`run`). What it gives
    is what `next` gives one by one; before anything that wants a decision it stops.
@@ -180,11 +180,22 @@ class BatchReader:
     _least_offset: cython.longlong
     _fetch_offset: cython.longlong
     _end: cython.longlong
+    _least_epoch: cython.longlong
+    _most_epoch: cython.longlong
 
-    def __init__(self, data: object, fetch_offset: cython.longlong, end: cython.longlong):
+    def __init__(
+        self,
+        data: object,
+        fetch_offset: cython.longlong,
+        end: cython.longlong,
+        least_epoch: cython.longlong = -1,
+        most_epoch: cython.longlong = -1,
+    ):
         self._data = data
         self._fetch_offset = fetch_offset
         self._end = end
+        self._least_epoch = least_epoch
+        self._most_epoch = most_epoch
         self._view = data
         self._size = len(data)
         self._least_offset = 0
@@ -276,7 +287,7 @@ class BatchReader:
         batch.start = at + _RECORDS
         batch.end = at + size
         batch.base_offset = _integer(octets, at, 8)
-        batch.leader_epoch = _integer(octets, at + _LEADER_EPOCH, 4)
+        batch.leader_epoch = self._believed(_integer(octets, at + _LEADER_EPOCH, 4))
         batch.codec = flags & _CODEC
         batch.transactional = (flags & _TRANSACTIONAL) != 0
         batch.control = (flags & _CONTROL) != 0
@@ -286,6 +297,17 @@ class BatchReader:
         batch.count = _integer(octets, at + _COUNT, 4)
         batch.last_offset = _integer(octets, at + _LAST_DELTA, 4)  # `_check` adds the base, once that is safe
         return batch
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def _believed(self, epoch: cython.longlong) -> cython.longlong:
+        """Law 1. With a wrong one, a position would be taken for one that was cut off."""
+        if self._most_epoch < 0:
+            return epoch
+        if epoch < self._least_epoch or epoch > self._most_epoch:
+            return -1
+        self._least_epoch = epoch
+        return epoch
 
     @cython.cfunc
     def _check(self, batch: Batch) -> object:

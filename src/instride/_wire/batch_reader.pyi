@@ -49,10 +49,13 @@ class Batch:
 class BatchReader:
     """Walks once over the batches of `data`. at: where the next one begins.
 
-    fetch_offset: what was requested. end: of the log, or -1 where that is unknown.
+    fetch_offset: what was requested. end: of the log, or -1 where that is unknown. least_epoch: that of what is before
+    fetch_offset, or -1. most_epoch: the leader's own; -1: no epoch is compared with either.
     """
 
-    def __init__(self, data: memoryview, fetch_offset: int, end: int) -> None: ...
+    def __init__(
+        self, data: memoryview, fetch_offset: int, end: int, least_epoch: int = -1, most_epoch: int = -1
+    ) -> None: ...
     @property
     def at(self) -> int: ...
     def next(self, position: int) -> Batch | None: ...

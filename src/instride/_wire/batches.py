@@ -42,6 +42,7 @@ class BatchWalk:
     failure: what is wrong with the batch at next_offset, once `next` has given None.
     aborted: (producer id, first offset) of each aborted transaction, or None to read uncommitted data too.
     end: of the log as far as it may be read, or -1 where that is unknown.
+    epochs: the least and the most that a batch may have: see `BatchReader`.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class BatchWalk:
         fetch_offset: int,
         aborted: Sequence[tuple[int, int]] | None,
         end: int,
+        epochs: tuple[int, int] = (-1, -1),
     ) -> None:
         self.next_offset = fetch_offset
         self.leader_epoch = self._passed_epoch = -1
@@ -59,11 +61,12 @@ class BatchWalk:
         self._aborted = sorted(aborted or (), key=_first_offset, reverse=True)
         self._open: set[int] = set()
         self._end = end
+        self._epochs = epochs
         self._begin(data)
 
     def _begin(self, data: memoryview) -> None:
         self._data = data
-        self._reader = BatchReader(data, self._fetch_offset, self._end)
+        self._reader = BatchReader(data, self._fetch_offset, self._end, *self._epochs)
         # The batch that comes next was read already: only with its successor is it known to be good (law 4).
         self._ahead: Batch | None = None
         self._ahead_failure: str | None = None

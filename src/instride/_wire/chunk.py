@@ -45,6 +45,11 @@ class RecordChunk(Protocol):
         """Memory that this part of the chunk accounts for."""
         ...
 
+    @property
+    def lets_go_of(self) -> int:
+        """Memory that is free once this part is: of the last part that of the whole, which all parts share."""
+        ...
+
     def __len__(self) -> int: ...
 
     def split(self, count: int) -> tuple[RecordChunk, RecordChunk]:

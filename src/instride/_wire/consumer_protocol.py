@@ -8,7 +8,7 @@ Laws
    version 1 after the userdata), null arrays are empty, an empty rack is none.
 3. What is read is sorted and once each too, and negative partitions are dropped, so that no assignor meets any.
 4. Only bytes that are cut off inside of a field, or lie, or name more than `MOST_NAMED` topics and partitions, are a
-   ProtocolError.
+   ProtocolError. Of a subscription it is told which (`TooManyNamedError`): it may be honest.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ __all__ = [
     "Assignment",
     "SharedTopics",
     "Subscription",
+    "TooManyNamedError",
     "read_assignment",
     "read_subscription",
     "write_assignment",
@@ -48,6 +49,10 @@ _MOST_LISTS: Final = 16
 
 MOST_NAMED: Final = 200_000
 """Of topics and partitions together: each takes two hundred bytes here, for four that came."""
+
+
+class TooManyNamedError(ProtocolError):
+    """A subscription that names more than is read. It never leaves the leader that reads it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,8 +131,15 @@ def read_subscription(data: bytes | memoryview, shared: SharedTopics | None = No
     shared: of the members of one group.
     """
     reader = Reader(data, elements=MOST_NAMED)
+    try:
+        return _subscription(reader, shared or SharedTopics())
+    except ProtocolError as error:
+        raise TooManyNamedError(str(error)) if reader.elements < 0 else error from None
+
+
+def _subscription(reader: Reader, shared: SharedTopics) -> Subscription:
     version = _version(reader)
-    topics, known = (shared or SharedTopics()).read(reader)
+    topics, known = shared.read(reader)
     userdata = reader.nullable_bytes() if reader.remaining else None
     owned = _read_partitions(reader) if version >= _OWNED_FROM and reader.remaining else ()
     generation = reader.int32() if version >= _GENERATION_FROM and reader.remaining else _UNKNOWN_GENERATION

@@ -286,6 +286,7 @@ class _Reading:
                 aborted_count=head.aborted.count,
                 end=head.last_stable_offset if committed else head.high_watermark,
                 frame_bytes=memoryview(self._body.obj).nbytes,
+                epochs=(requested.passed_epoch, requested.leader_epoch),
                 max_decompressed_bytes=self._request.max_decompressed_bytes,
             )
         return FetchedPartition(

@@ -85,6 +85,11 @@ class RecordSetChunk:
     def nbytes(self) -> int:
         return self.columns.nbytes(self.start, self.stop)
 
+    @property
+    def lets_go_of(self) -> int:
+        columns = self.columns
+        return columns.nbytes(columns.first, columns.rows) if self.stop == columns.rows else self.nbytes
+
     def __len__(self) -> int:
         return self.stop - self.start
 
@@ -123,6 +128,7 @@ class RecordSet:
     aborted: (producer id, first offset) of the transactions to skip, looked at if `read_committed`; a function, since
         they may be many and are not to be there before there is room. aborted_count: how many.
     end: of the log, as far as it may be read; -1 where that is unknown.
+    epochs: the leader epoch of what is before fetch_offset, and the leader's own; -1 where that is unknown.
     max_decompressed_bytes: bound of one batch, decompressed and indexed.
     """
 
@@ -138,6 +144,7 @@ class RecordSet:
         aborted_count: int = 0,
         end: int = -1,
         frame_bytes: int = 0,
+        epochs: tuple[int, int] = (-1, -1),
         max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES,
     ) -> None:
         self._name = TopicPartition(topic, partition)
@@ -149,6 +156,7 @@ class RecordSet:
         self._aborted = aborted
         self._aborted_bytes = aborted_count * _ABORTED_BYTES if read_committed else 0
         self._end = end
+        self._epochs = epochs
         self._most_bytes = max_decompressed_bytes
         self._walk: BatchWalk | None = None
         self._pending: Batch | None = None
@@ -227,7 +235,7 @@ class RecordSet:
     def _begin(self) -> BatchWalk:
         if self._walk is None:
             aborted = self._aborted() if self._read_committed else None
-            self._walk = BatchWalk(self._data, self._fetch_offset, aborted, self._end)
+            self._walk = BatchWalk(self._data, self._fetch_offset, aborted, self._end, self._epochs)
             self._aborted = tuple
         return self._walk
 
@@ -368,6 +376,7 @@ def decode_record_set(
     read_committed: bool = False,
     aborted: Sequence[tuple[int, int]] = (),
     end: int = -1,
+    epochs: tuple[int, int] = (-1, -1),
     max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES,
     capacity: int = LARGEST_BASE,
 ) -> Iterator[Piece]:
@@ -380,6 +389,7 @@ def decode_record_set(
         read_committed=read_committed,
         aborted=lambda: aborted,
         end=end,
+        epochs=epochs,
         max_decompressed_bytes=max_decompressed_bytes,
     )
     while not records.done:

@@ -38,6 +38,7 @@ from instride.errors import (
     TransportError,
     UnsupportedVersionError,
 )
+from instride.records import TopicPartition
 from instride.telemetry import RebalanceEnded, RebalanceOutcome
 
 UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS, MEMBER_ID_REQUIRED = 25, 22, 27, 79
@@ -571,6 +572,17 @@ def test_what_a_fellow_that_is_not_heard_may_own_is_given_to_nobody(script: Netw
     assert sorted(itertools.chain(*dealt(script).values())) == ["t-0", "t-1", "t-2", "t-3"]
 
 
+@pytest.mark.parametrize("owned", [False, True])
+def test_a_fellow_that_alone_names_too_much_may_own_what_it_does_not_say(script: NetworkScript, owned: bool) -> None:
+    script.subscribe()
+    others = [TopicPartition("other", number) for number in range(200_001)]
+    named = [f"x{number}" for number in range(0 if owned else 200_001)]
+    much = write_subscription(Subscription(topics=("t", *named), owned=(tp(0), *others[: 200_001 * owned])))
+    leads(script, much, owns(3))
+    assert len([line for line in script.logs if "'m0' and 0 more get nothing; meanwhile" in line]) == 1
+    assert dealt(script) == {"me": [], "m0": [], "m1": ["t-3"]}
+
+
 def test_eager_members_own_nothing_when_they_join() -> None:
     script = NetworkScript(assignors=[RoundRobinAssignor()])
     script.subscribe()
@@ -606,6 +618,22 @@ def test_a_leader_joins_again_when_the_number_of_partitions_changes(script: Netw
     script.requested(api.JoinGroup)
     leads(script, generation=2)
     assert dealt(script)["me"] == [f"t-{p}" for p in range(6)]
+
+
+def test_a_topic_whose_partitions_come_and_go_makes_no_leader_spin(script: NetworkScript) -> None:
+    """Each join is a rebalance of the whole group."""
+    script.subscribe()
+    joins = 0
+    for generation in range(1, 31):
+        leads(script, generation=generation)
+        script.sync(0, 1, 2)
+        script.do(PartitionsAssigned(generation=generation))
+        grow(script, 4 + generation % 2)
+        began = script.now
+        while "JoinGroup" not in script.waits():
+            script.pass_time(0.05)
+        joins += script.now < began + 0.5
+    assert 1 <= joins <= 6, "the first one at once, the others after a back-off that grows"
 
 
 def test_a_change_between_the_deal_and_the_sync_is_seen_when_the_sync_ends(script: NetworkScript) -> None:

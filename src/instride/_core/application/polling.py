@@ -386,7 +386,7 @@ class Poller:
         config = self._state.config
         self._returned_large = False
         for each in deliveries:
-            if 2 * each.chunk.nbytes > config.fetch_buffer_bytes:
+            if 2 * each.chunk.lets_go_of > config.fetch_buffer_bytes:
                 self._returned_large = True
         due = emptied or config.prefetch != "bytes" or self._untold_bytes >= config.fetch_buffer_bytes // _SUMS
         if due and not self._returned_large:

@@ -840,6 +840,7 @@ class Fetcher:
             offset=assigned.fetch_offset,
             topic_id=self._cluster.topic_id(assigned.partition.topic),
             leader_epoch=leader[1] if leader is not None else -1,
+            passed_epoch=assigned.leader_epoch,
             max_bytes=self._capacity.most_bytes,
         )
 
@@ -1158,6 +1159,7 @@ class Fetcher:
         piece = undecoded.records.decode(target, free) if target > 0 else None
         if piece is None and alone and target > 0 and self._is_alone():
             self._forget_undecoded(assigned)
+            undecoded.records.detach()  # the others' part of its response is of no use any more
             piece = undecoded.records.decode(target, free, alone=True)
         if piece is None:
             if target > 0:

@@ -27,9 +27,11 @@ from instride._core.network.coordinator import Coordinator
 from instride._core.ownership import IllegalTransitionError, RebalanceProtocol
 from instride._wire import api
 from instride._wire.consumer_protocol import (
+    MOST_NAMED,
     Assignment,
     SharedTopics,
     Subscription,
+    TooManyNamedError,
     read_assignment,
     read_subscription,
     write_assignment,
@@ -429,7 +431,7 @@ class Group:
         code = self.meaning(code, now)
         if code == ErrorCode.REBALANCE_IN_PROGRESS:
             if self._membership.stable:
-                self._joining.commit_refused(now)
+                self._joining.asked(now)
                 self._membership.told_to_rejoin("a commit's response was REBALANCE_IN_PROGRESS")
         elif code == ErrorCode.UNKNOWN_MEMBER_ID:
             self.lost("UNKNOWN_MEMBER_ID on a commit", now, forget_id=True)
@@ -597,8 +599,8 @@ class Joining:
         self._left_out: list[TopicPartition] = []
         # How often in a row an assignment named topics that are not in the subscription with which we had joined.
         self._misfits = 0
-        self._commit_backoff = context.backoff()
-        self._commit_refused_at = float("-inf")
+        self._asked_backoff = context.backoff()
+        self._asked_at = float("-inf")
         self._succeeds_itself = False
         # Until when each Join without a member id that was given up may still arrive.
         self._late_until: list[float] = []
@@ -630,7 +632,7 @@ class Joining:
             return float("inf")
         if not self._wants_to_join() or not self._eager_revocation.done(now):
             return float("inf")
-        ready_at = max(self._backoff.ready_at, self._commit_backoff.ready_at, self._spaced(now))
+        ready_at = max(self._backoff.ready_at, self._asked_backoff.ready_at, self._spaced(now))
         if now < ready_at:
             return ready_at
         self._send_join(now)
@@ -750,7 +752,7 @@ class Joining:
             first, *others = self._leader_assignment.left_out
             which = f"member {first!r} and {len(others)} more get nothing"
             why = f"members of the group subscribe to over {_MOST_FOREIGN} topics that this leader does not know"
-            why += f", or together name over {_MOST_HEARD} topics and partitions"
+            why += f", or name over {MOST_NAMED} topics and partitions, or over {_MOST_HEARD} together"
             if self._leader_assignment.unheard:
                 which += "; meanwhile no member of a cooperative group is given what it does not own already"
             self._context.log(logging.WARNING, f"{why}: {which}")
@@ -904,8 +906,10 @@ class Joining:
     def _metadata_changed(self, now: float) -> None:
         """A leader is responsible for the group's partitions: when their number changes, it joins again."""
         if self._leader_assignment is not None and self._membership.stable and self._leader_assignment.outdated():
+            self.asked(now)
             self._membership.rejoin("the partitions of the group's topics changed")
         elif self._left_out and self._membership.stable and not self._cluster.lacks(self._left_out[0]):
+            self.asked(now)
             self._membership.rejoin("partitions that were assigned, and were not known, are there now")
 
     # -- what goes wrong
@@ -969,13 +973,13 @@ class Joining:
             self._backoff.failed(now)
         self._repeated.add(what)
 
-    def commit_refused(self, now: float) -> None:
-        """A commit asks for a join: at once, unless another one did moments ago."""
-        if now > self._commit_refused_at + self._config.heartbeat_interval:
-            self._commit_backoff.succeeded()
+    def asked(self, now: float) -> None:
+        """A commit or the metadata ask for a join: at once, unless another one was asked for moments ago."""
+        if now > max(self._asked_at, self._asked_backoff.ready_at) + self._config.heartbeat_interval:
+            self._asked_backoff.succeeded()
         else:
-            self._commit_backoff.failed(now)
-        self._commit_refused_at = now
+            self._asked_backoff.failed(now)
+        self._asked_at = now
 
     def _restart(self) -> None:
         """Law 1: at Join, with what was kept."""
@@ -1048,9 +1052,9 @@ class LeaderAssignment:
     1. It waits until the metadata of every subscribed topic of every member is known.
     2. What a member says of itself that cannot be read makes that member subscribe to nothing; it stops nobody else.
        So does a subscription with which the topics that are not known here would be over `_MOST_FOREIGN`, since the
-       leader requests and keeps the metadata of each; and one that comes when members have named over `_MOST_HEARD`
-       topics and partitions (`left_out`). Those who say least are heard first; a list of topics that several members
-       wrote alike counts once.
+       leader requests and keeps the metadata of each; one that names over `MOST_NAMED` topics and partitions by itself;
+       and one that comes when members have named over `_MOST_HEARD` (`left_out`). Those who say least are heard first;
+       a list of topics that several members wrote alike counts once.
     3. The counts of partitions that an assignment was made from are kept, so that a change of them is seen; where
        members say in which racks they run, the racks of the replicas too (KIP-881).
     4. While partitions are withheld until their owners have released them, each assignment carries a notice for members
@@ -1084,11 +1088,12 @@ class LeaderAssignment:
         heard, shared = 0, SharedTopics()
         for place in sorted(range(len(members)), key=lambda place: len(members[place].metadata)):
             is_own = members[place].member_id == own
-            if heard > _MOST_HEARD and not is_own:
+            decoded = _decoded(members[place], shared) if heard <= _MOST_HEARD or is_own else None
+            if decoded is None:
                 self.left_out.append(members[place].member_id)
                 self.unheard = True
                 continue
-            member, repeats = _decoded(members[place], shared)
+            member, repeats = decoded
             heard += len(member.owned) + (0 if repeats else len(member.topics))
             more = {topic for topic in member.topics if topic not in self._cluster.topics} - foreign
             if len(foreign) + len(more) <= _MOST_FOREIGN or is_own:
@@ -1150,10 +1155,12 @@ def _silent(member: api.GroupMember) -> MemberSubscription:
     return MemberSubscription(member_id=member.member_id, group_instance_id=member.group_instance_id, topics=())
 
 
-def _decoded(member: api.GroupMember, shared: SharedTopics) -> tuple[MemberSubscription, bool]:
-    """And whether its topics were read of another member already."""
+def _decoded(member: api.GroupMember, shared: SharedTopics) -> tuple[MemberSubscription, bool] | None:
+    """And whether its topics were read of another member already. None: it names too much."""
     try:
         subscription = read_subscription(member.metadata, shared)
+    except TooManyNamedError:
+        return None
     except ProtocolError:
         subscription = Subscription(topics=())
     decoded = MemberSubscription(

@@ -46,6 +46,10 @@ class RangeChunk:
     def last_offset(self) -> int:
         return self.next_offset - 1
 
+    @property
+    def lets_go_of(self) -> int:
+        return self.nbytes
+
     def __len__(self) -> int:
         return self.next_offset - self.first_offset
 

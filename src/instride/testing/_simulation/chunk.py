@@ -55,6 +55,10 @@ class SimulatedChunk:
     def nbytes(self) -> int:
         return len(self) * RECORD_BYTES
 
+    @property
+    def lets_go_of(self) -> int:
+        return self.nbytes
+
     def __len__(self) -> int:
         return len(self.offsets) or self.next_offset - self.first_offset
 
