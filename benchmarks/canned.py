@@ -34,6 +34,7 @@ from pathlib import Path
 
 from benchmarks.batches import Log, batch
 from benchmarks.canned_broker import TOPIC, canned_broker, certificates
+from benchmarks.clients import handled
 from benchmarks.load import FOREIGN_MOST, ForeignLoad
 from benchmarks.meter import Meter
 
@@ -193,17 +194,6 @@ def _records(records: object) -> int:
     return sum(1 for each in records if each.value is not None)  # type: ignore[attr-defined]
 
 
-def _handled(records: object) -> int:
-    """Five microseconds of work for each."""
-    count = 0
-    for _ in records:  # type: ignore[attr-defined]
-        until = time.perf_counter() + 5e-6
-        while time.perf_counter() < until:
-            pass
-        count += 1
-    return count
-
-
 def _spin() -> None:
     while True:
         sum(range(1000))
@@ -217,7 +207,7 @@ def _client(form: str, limit: int, rows: int, port: int, log: Log) -> dict[str, 
     if form == "start":
         return _start_up(port)
     if form == "alone":
-        return _read(iter(lambda: _handled(range(500)), None), rows)
+        return _read(iter(lambda: handled(range(500)), None), rows)
     if form.startswith("memory"):
         return _memory(port, log, rows, form)
     consumer = _consumer(port, limit, log)
@@ -228,7 +218,7 @@ def _client(form: str, limit: int, rows: int, port: int, log: Log) -> dict[str, 
         threading.Thread(target=_spin, daemon=True).start()
     if "often" in besides:
         sys.setswitchinterval(0.0005)  # a tenth of what it is by default
-    forms: dict[str, Callable[[object], int]] = {"arrow": _arrow, "records": _records, "handler": _handled}
+    forms: dict[str, Callable[[object], int]] = {"arrow": _arrow, "records": _records, "handler": handled}
     count: Callable[[object], int] = forms.get(form, len)  # type: ignore[arg-type]
     return _read(_polls(consumer, count), rows)
 

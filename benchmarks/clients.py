@@ -13,7 +13,8 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from benchmarks.meter import Meter
@@ -44,8 +45,21 @@ def _instride(task: Task, form: str, **settings: int) -> Iterator[int]:
         records = consumer.poll(timeout=1.0)
         if form == "arrow":
             yield sum(batch.num_rows for batch in records.to_arrow())
+        elif form == "handler":
+            yield handled(records)
         else:
             yield sum(1 for record in records if (record.key, record.value))
+
+
+def handled(records: Iterable[object]) -> int:
+    """Five microseconds of work for each."""
+    count = 0
+    for _ in records:
+        until = time.perf_counter() + 5e-6
+        while time.perf_counter() < until:
+            pass
+        count += 1
+    return count
 
 
 def _tuned(task: Task) -> dict[str, int]:
@@ -56,7 +70,7 @@ def _tuned(task: Task) -> dict[str, int]:
     }
 
 
-def _confluent(task: Task, *, tuned: bool, crc: bool = False) -> Iterator[int]:
+def _confluent(task: Task, *, tuned: bool, crc: bool = False, handler: bool = False) -> Iterator[int]:
     from confluent_kafka import Consumer, TopicPartition
 
     settings: dict[str, object] = {
@@ -75,6 +89,8 @@ def _confluent(task: Task, *, tuned: bool, crc: bool = False) -> Iterator[int]:
         }
     consumer = Consumer(settings)
     consumer.assign([TopicPartition(task.topic, number, 0) for number in range(task.partitions)])
+    while handler:
+        yield handled(consumer.consume(500, 1.0))
     while True:
         yield sum(1 for message in consumer.consume(10_000, 1.0) if (message.key(), message.value()))
 
@@ -138,6 +154,8 @@ CLIENTS: dict[str, Callable[[Task], Iterator[int]]] = {
     "confluent-kafka": lambda task: _confluent(task, tuned=True),
     "confluent-kafka, CRC too": lambda task: _confluent(task, tuned=True, crc=True),
     "confluent-kafka, at defaults": lambda task: _confluent(task, tuned=False),
+    "instride, handler of 5 us": lambda task: _instride(task, "handler", **{**_tuned(task), "max_poll_records": 500}),
+    "confluent-kafka, handler of 5 us": lambda task: _confluent(task, tuned=True, handler=True),
     "kafka-python": _kafka_python,
     "kafka-python, without CRC": lambda task: _kafka_python(task, crc=False),
 }

@@ -35,6 +35,8 @@ RAW = [name for name in CLIENTS if name.startswith("raw")]
 NAMES = [*CLIENTS, "aiokafka", "aiokafka, without CRC", "Java", "Java, without CRC", "franz-go"]
 # Each client checks as it does by default; `--crc` measures each that can do otherwise both ways.
 OTHERWISE = [name for name in NAMES if "CRC" in name]
+# Only where they are named: they measure the handler, and not the client.
+HANDLERS = [name for name in NAMES if "handler" in name]
 CASES = {
     "100 B": Log(rows=8192, random=True),
     "1 KB": Log(size=1000, rows=1000, random=True),
@@ -62,7 +64,7 @@ def main(arguments: list[str]) -> dict[str, object]:
     parser.add_argument("--quick", action="store_true", help="two minutes: less of everything")
     chosen = parser.parse_args(arguments)
     if chosen.clients is None:
-        chosen.clients = [name for name in NAMES if chosen.crc or name not in OTHERWISE]
+        chosen.clients = [name for name in NAMES if (chosen.crc or name not in OTHERWISE) and name not in HANDLERS]
     if chosen.quick:
         chosen.gigabytes, chosen.seconds, chosen.rounds = 1.0, 2.0, 1
     from instride.testing import LocalKafka

@@ -9,8 +9,8 @@ remedies but those that it names are taken away:
 - segments: what responses were received into is used again.
 
 The table has milliseconds of CPU for a million rows, and as a share of the time how long each thread waited and the
-broker had no fetch. The picture is of 40 ms of each case. Rates and shares mean nothing on a busy machine; the CPU
-grows by a tenth or two.
+broker had no fetch. The picture is of 40 ms of each case; what is white in it is the rest, decisions and polls.
+Rates and shares mean nothing on a busy machine; the CPU grows by a tenth or two, or by more on a very busy one.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ CASES: dict[str, tuple[str, ...]] = {
 }
 WORK = ("receive", "decode", "decide", "deliver", "poll")
 PICTURED = 0.04
-_COLOURS = {"wait": "#e4e4de", "receive": "#4f81bd", "decode": "#1f6f54", "deliver": "#c98b2b", "decide": "#a0a098"}
+_COLOURS = {"wait": "#e4e4de", "receive": "#4f81bd", "decode": "#1f6f54", "deliver": "#c98b2b"}
 
 # what was done, when it began and ended, CPU seconds of its thread
 Span = tuple[str, float, float, float]

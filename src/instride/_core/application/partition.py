@@ -243,10 +243,8 @@ class OwnedPartition:
         """How many of the buffer are behind it."""
         count = 0
         for chunk, next_offset, _, records, _ in self._buffer:
-            if chunk is not None:
-                if records > place.records:
-                    break
-            elif place.position is None or next_offset > place.position:
+            reached = place.position is not None and next_offset <= place.position
+            if not (reached if chunk is None else records <= place.records):
                 break
             count += 1
         return count
