@@ -45,6 +45,10 @@ def one_query(spark: Any, servers: str, topic: str, name: str, chosen: argparse.
         finally:
             query.stop()
         progress = [each for each in query.recentProgress if each["numInputRows"]]
+    if len(progress) <= WARM:
+        raise RuntimeError(
+            f"{name}: only {len(progress)} micro-batches in {chosen.seconds:g} s; give it more --seconds"
+        )
     return [each["durationMs"]["triggerExecution"] / 1000 for each in progress[WARM:]]
 
 
