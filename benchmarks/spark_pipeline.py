@@ -5,7 +5,8 @@
 The function hashes each value many times: nothing but computing. Without `split_ranges` one core works, with it all do;
 the figure is the ratio of the medians of all rounds but the first. The sink's figure is the time to open it, before
 compaction, after it, and after what was replaced has been deleted. Of headers: the CPU of decoding and of Arrow columns
-with one header a record, against none.
+with one header a record, against none. Of small ranges: the CPU in Python of one of 300 rows, as it was before workers
+spared the collector (PySpark runs a full collection after each task), as it is, and where ranges share a task.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +38,20 @@ def main(arguments: list[str]) -> dict[str, object]:
     if chosen.ranges:
         results["parquet"] = parquet(chosen.ranges)
     results["headers"] = headers()
+    results["small ranges"] = small_ranges(chosen.rounds, chosen.cores)
     return results
+
+
+def session(cores: int) -> Any:
+    from pyspark.sql import SparkSession
+
+    from instride.spark import recommended_conf
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    conf = {**recommended_conf(), "spark.ui.enabled": "false"}
+    spark = SparkSession.builder.master(f"local[{cores}]").config(map=conf).getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
 
 
 def hashed(batch: Any) -> Any:
@@ -49,17 +65,11 @@ def hashed(batch: Any) -> Any:
 
 
 def one_partition(rows: int, rounds: int, cores: int) -> dict[str, float]:
-    from pyspark.sql import SparkSession
-
     from benchmarks.batches import Log
     from benchmarks.filler import fill
-    from instride.spark import recommended_conf
     from instride.testing import LocalKafka
 
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    conf = {**recommended_conf(), "spark.ui.enabled": "false"}
-    spark = SparkSession.builder.master(f"local[{cores}]").config(map=conf).getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
+    spark = session(cores)
     seconds: dict[str, list[float]] = {"whole": [], "split": []}
     with LocalKafka() as kafka:
         kafka.create_topic("backlog", partitions=1, configs={"retention.ms": "-1"})
@@ -145,6 +155,73 @@ def headers() -> dict[str, float]:
     found = {name: taken / best["none"] for name, taken in best.items()}
     print("\none header a record, against none: " + ", ".join(f"{name} {ratio:.2f} x" for name, ratio in found.items()))
     return found
+
+
+ROWS_OF_A_RANGE = 300
+RANGES = 192
+
+
+def small_ranges(rounds: int, cores: int) -> dict[str, float]:
+    """Milliseconds of CPU in Python for a range, medians of all rounds but the first; the ways take turns."""
+    from benchmarks.batches import Log
+    from benchmarks.filler import fill
+    from benchmarks.spark_cost import measured
+    from instride.testing import LocalKafka
+
+    spark = session(cores)
+    ways = {
+        "a task each, nothing spared": SmallRanges(spared=False),
+        "a task each": SmallRanges(),
+        "32 share a task": SmallRanges(of_a_task=32),
+    }
+    spent: dict[str, list[float]] = {name: [] for name in ways}
+    with LocalKafka() as kafka:
+        kafka.create_topic("small", partitions=12, configs={"retention.ms": "-1"})
+        fill(
+            kafka.bootstrap_servers, "small", Log(size=100, rows=ROWS_OF_A_RANGE, random=True), ROWS_OF_A_RANGE * RANGES
+        )
+        for _ in range(rounds):
+            for name, way in ways.items():
+                work = partial(way.run, spark, kafka.bootstrap_servers)
+                spent[name].append(1000 * measured(spark, work).python / RANGES)
+    spark.stop()
+    found = {name: statistics.median(each[1:] or each) for name, each in spent.items()}
+    print(
+        f"\nCPU of a range of {ROWS_OF_A_RANGE} rows: " + ", ".join(f"{name} {ms:.1f} ms" for name, ms in found.items())
+    )
+    return found
+
+
+@dataclass(frozen=True)
+class SmallRanges:
+    """For mapInArrow: reads ranges with the pipeline's reader. spared: whether the worker spares the collector."""
+
+    spared: bool = True
+    of_a_task: int = 1
+    servers: str = ""
+
+    def run(self, spark: Any, servers: str) -> None:
+        tasks = RANGES // self.of_a_task
+        work = replace(self, servers=servers)
+        spark.range(0, tasks, 1, tasks).mapInArrow(work, "rows BIGINT").collect()
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        import gc
+
+        import pyarrow as pa
+
+        from instride.spark._range_reader import ReaderSettings, followed, reader_for
+        from instride.spark.sink import OutputRange
+
+        reader = reader_for(ReaderSettings(bootstrap_servers=self.servers))
+        gc.freeze() if self.spared else gc.unfreeze()
+        for task in (each for batch in batches for each in batch["id"].to_pylist()):
+            numbers = range(task * self.of_a_task, (task + 1) * self.of_a_task)
+            starts = [(each % 12, each // 12 * ROWS_OF_A_RANGE) for each in numbers]
+            ranges = [OutputRange(topic="small", partition=p, start=at, end=at + ROWS_OF_A_RANGE) for p, at in starts]
+            rows = sum(each.num_rows for wanted in followed(ranges) for each in reader.read(*wanted))
+            assert rows == ROWS_OF_A_RANGE * self.of_a_task
+            yield pa.record_batch({"rows": [rows]})
 
 
 def cpu(work: Callable[[], object]) -> float:

@@ -18,12 +18,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from instride.testing import Recorder
 from instride.testing.check import Event, decode
 
 SUFFIX: Final = ".history.jsonl"
+Promised = Literal["calm", "faults"]
 
 
 class Note(StrEnum):
@@ -174,6 +175,8 @@ class History:
             case Note.READY, _:
                 self.ready.add(event.who)
                 return f"{event.who} is ready"
+            case "crashed", _:
+                return self._crash(event)
             case "closed", _ if event.who in self.ready:
                 self.ready.discard(event.who)
                 return f"{event.who} has left"
@@ -182,6 +185,14 @@ class History:
     def _happened(self, event: Event) -> None:
         self.start = self.start or event.time
         self.end = max(self.end, event.time)
+
+    def _crash(self, event: Event) -> str:
+        """Its process was killed: what it owned has no owner, and what it worked on is at an end."""
+        self._happened(event)
+        for partition in self.owned_by(event.who):
+            self._change_one(event, None, partition)
+        self.running = {key: work for key, work in self.running.items() if work.app != event.who}
+        return f"{event.who} is gone"
 
     def _change(self, event: Event, state: State | None) -> str:
         self._happened(event)
@@ -253,6 +264,13 @@ class History:
         ]
         return max(waited_for, key=lambda each: (each.end, each.partition == handover.partition), default=None)
 
+    def busiest_second(self) -> int:
+        """How many records were finished in it; seconds are counted from the run's start."""
+        rows: Counter[int] = Counter()
+        for each in self.done:
+            rows[int(each.end - self.start)] += each.rows
+        return max(rows.values(), default=0)
+
     def longest_gap(self) -> Gap | None:
         """The longest time between two ends of work on a partition that was not moving."""
         gaps = (gap for partition in self.partitions for gap in self._gaps(partition))
@@ -273,10 +291,10 @@ def _partitions(event: Event) -> list[int]:
     return [each[1] if event.what == "delay" else each[0][1] for each in listed]
 
 
-def recorder(folder: Path, topic: str, who: str) -> Recorder:
-    """A process's own part of a run's history."""
+def recorder(folder: Path, topic: str, who: str, kind: Promised = "calm") -> Recorder:
+    """A process's own part of a run's history, which is of this kind (docs/histories.md)."""
     folder.mkdir(parents=True, exist_ok=True)
-    return Recorder(folder / f"{who}{SUFFIX}", source=f"the demo on {topic}", kind="calm", reset="earliest")
+    return Recorder(folder / f"{who}{SUFFIX}", source=f"the demo on {topic}", kind=kind, reset="earliest")
 
 
 def history_files(folder: Path) -> list[Path]:

@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from demo.flights import parse
-from demo.history import Note, recorder
+from demo.history import Note, Promised, recorder
 from instride.testing import Recorder
 
 LOOK_SECONDS: Final = 0.05
@@ -33,14 +33,17 @@ LOOK_SECONDS: Final = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """kind: of the consumers; its members are processes of the module demo.<kind>_member. folder: of all its files.
+    """kind: of the run. member: its members are processes of the module demo.<member>_member. folder: of all its files.
 
-    rows, seconds: how many flights are sent, in how much time. slow_row: the flight that takes slow_seconds to work on;
+    killed: whoever works on the slow flight is killed, and the flights are sent as fast as they can be. rows, seconds:
+    how many flights are sent, else in how much time. slow_row: the flight that takes slow_seconds to work on;
     the others take none. slow_offset: its own, in slow_partition, which the group moves to the second of two members.
     stay_seconds: how long B stays once it owns something.
     """
 
     kind: str
+    member: str
+    killed: bool
     bootstrap_servers: str
     folder: Path
     rows: int
@@ -54,6 +57,11 @@ class Plan:
     @property
     def topic(self) -> str:
         return f"flights-{self.kind}"
+
+    @property
+    def promised(self) -> Promised:
+        """What its history is judged by: a kind of docs/histories.md."""
+        return "faults" if self.killed else "calm"
 
     @property
     def histories(self) -> Path:
@@ -97,7 +105,7 @@ def main(member: Callable[[Plan, str, Recorder], AbstractContextManager[Member]]
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s %(message)s")
     app, plan = sys.argv[1], Plan.from_argument(sys.argv[2])
     stopped = threading.Event()
-    with recorder(plan.histories, plan.topic, app) as history, member(plan, app, history) as made:
+    with recorder(plan.histories, plan.topic, app, plan.promised) as history, member(plan, app, history) as made:
 
         def stop(*_: object) -> None:
             stopped.set()

@@ -7,7 +7,7 @@ from demo_stories import MOVED, began, change, delay, done, mark, note
 
 from demo.history import History, HistoryTail, Note, State, history_files, recorder
 from instride import TopicPartition
-from instride.testing.check import check, read_histories, without_owner
+from instride.testing.check import Event, check, read_histories, without_owner
 
 P = TopicPartition("flights", 0)
 
@@ -50,6 +50,24 @@ def test_a_delay_that_was_refused_changes_nothing() -> None:
         ]
     )
     assert states(run, 1)[-1] == ("A", State.TO_BE_REVOKED, 2, FOREVER)
+
+
+def test_what_a_killed_process_owned_and_worked_on_is_over_and_goes_to_the_next() -> None:
+    run = History(
+        [
+            change(0, "A", "assigned", 0, 1),
+            change(0, "B", "assigned", 2),
+            began(1, "A", 1),
+            began(1, "B", 2),
+            Event(3, "A", "crashed", ()),
+            done(4, "B", 2),
+            change(13, "B", "assigned", 0, 1),
+            done(14, "B", 1),
+        ]
+    )
+    assert states(run, 1) == [("A", State.OWNED, 0, 3), ("B", State.OWNED, 13, FOREVER)]
+    assert [(each.partition, each.released, each.resumed) for each in run.handovers] == [(0, 3, 13), (1, 3, 13)]
+    assert run.running == {}
 
 
 @pytest.mark.requirement("surface/timeline")

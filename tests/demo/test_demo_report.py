@@ -61,6 +61,7 @@ def test_the_figures_of_all_runs_stand_side_by_side() -> None:
     assert texts["missing"] == ["none", "1 (rows 7)"]
     assert texts["violations in its history"] == ["none", "1 (S1)"]
     assert texts["longest gap of a partition that was not moving"][0] == "3.0 s (partition 0, from 2.0 s)"
+    assert texts["flights written in the busiest second"][0] == "1,100"
     assert texts["hand-overs"][0] == "2"
     assert texts["longest delay of a hand-over"][0] == f"7.2 s, partition 3, by {WORK}"
     assert texts["longest time without an owner"] == ["0.50 s, partition 3, of 2", "none"]

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from demo.flights import DemoError, flights, partition_of, slow_flight
-from demo.history import History, history_files
+from demo.history import History, Note, history_files
 from instride.testing.check import Event, check, read_histories, without_owner
 
 QUICK = ("--rows", "24000", "--seconds", "8", "--slow", "12", "--stay", "2", "--only", "confluent")
@@ -152,6 +152,27 @@ def test_the_scenario_with_ours_has_every_flight_once_and_shows_its_gaps(tmp_pat
     assert check(events) == []
     assert {each.taken_by for each in without_owner(events)} >= {"B"}
     assert nothing_is_left(tmp_path)
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_whoever_is_killed_amid_its_job_leaves_every_flight_to_be_written_once(tmp_path: Path) -> None:
+    with demo(tmp_path, "--only", "killed") as process:
+        text, _ = process.communicate(timeout=500)
+        assert process.returncode == 0, text  # every flight exactly once, and no violation in its history
+    events = [each.event for each in read_histories(history_files(tmp_path / "out" / "killed"))]
+    (crash,) = (each for each in events if each.what == "crashed")
+    begun = [(each.who, each.detail[0]) for each in events if each.what == Note.WORK_BEGAN]
+    done = [(each.who, each.detail[0].partition) for each in events if each.what == "range done"]
+    # The job that it died in was begun by both, and ended by one.
+    assert {who for who, partition in begun if partition == 6} == {"A", "B"}
+    assert begun.count((crash.who, 6)) == done.count((crash.who, 6)) + 1
+    run = History(events)
+    assert {each.after for each in run.handovers if each.before == crash.who} == {"A", "B"} - {crash.who}
+    assert check(events) == []
+    assert soon_nothing_is_left(tmp_path)
 
 
 @pytest.mark.kafka

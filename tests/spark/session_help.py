@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-__all__ = ["local_session"]
+__all__ = ["beside_a_full_load", "local_session"]
+
+T = TypeVar("T")
+
+
+def beside_a_full_load(run: Callable[[], T]) -> T:
+    """Run a query, and again where the ten seconds that Spark gives a new Python process to call back were too few."""
+    while True:
+        try:
+            return run()
+        except StreamingQueryException as error:
+            if "failed to connect back" not in str(error):
+                raise
 
 
 @contextmanager

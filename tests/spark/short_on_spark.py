@@ -20,7 +20,7 @@ import pytest
 from pipeline_help import PATIENCE, QUICK, QUICK_JVM, Runner, each_once, fill, keep
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StructType
-from session_help import local_session
+from session_help import beside_a_full_load, local_session
 
 from instride.spark import recommended_conf, source
 from instride.spark._connect_jobs import over_connect
@@ -82,9 +82,9 @@ def test_a_stream_in_micro_batches(
         assert query.awaitTermination(int(PATIENCE))
         assert query.exception() is None
 
-    run()
+    beside_a_full_load(run)
     written += fill(kafka, topic, {0: 5}, start=20)
-    run()
+    beside_a_full_load(run)
     assert values(spark.read.parquet(str(tmp_path / "out"))) == sorted(written)
 
 

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 from pipeline_help import PATIENCE, QUICK_JVM, fill
-from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StringType, StructType
-from session_help import local_session
+from session_help import beside_a_full_load, local_session
 
 from instride import Consumer, OffsetAndMetadata, TopicPartition
 from instride.errors import ConfigError
@@ -227,13 +227,7 @@ class Stream:
 
     def run(self) -> list[dict[str, Any]]:
         """Everything that there is; the batches' progress."""
-        while True:
-            try:
-                return self._run()
-            except StreamingQueryException as error:
-                # Spark gives a new Python process ten seconds to call back: too few beside a full load.
-                if "failed to connect back" not in str(error):
-                    raise
+        return beside_a_full_load(self._run)
 
     def _run(self) -> list[dict[str, Any]]:
         writer = self._frame.writeStream.format("parquet").option("path", str(self._folder / "out"))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import pickle
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pyspark.sql.datasource import DataSourceReader, EqualTo, LessThan
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, ReadMinRows
@@ -382,6 +383,85 @@ def test_data_loss_is_an_error_or_what_is_left_is_read(
     with pytest.raises(OffsetsGoneError, match=message):
         latest(strict, first)
     assert spans(latest(lenient, first)) == left
+
+
+class ChangingBrokers(Brokers):
+    """Topics come with records, grow, are deleted, and come again with another id."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ids: dict[str, str] = {}
+        self._made = 0
+
+    def partitions(self, topics: Topics) -> Found:
+        return {each: self.ids[each.topic] for each in self.logs}
+
+    require = partitions
+
+    def write(self, topic: str, partition: int, count: int) -> None:
+        if topic not in self.ids:
+            self._made += 1
+            self.ids[topic] = f"id-{self._made}"
+        for each in range(partition + 1):
+            begin, end = self.logs.get(tp(each, topic), (0, 0))
+            self.logs[tp(each, topic)] = (begin, end + count * (each == partition))
+
+    def delete(self, topic: str) -> None:
+        self.ids.pop(topic, None)
+        self.logs = {each: log for each, log in self.logs.items() if each.topic != topic}
+
+    def records(self) -> set[tuple[str, int, int]]:
+        return {
+            (self.ids[each.topic], each.partition, offset)
+            for each, (_, end) in self.logs.items()
+            for offset in range(end)
+        }
+
+
+MOVES = st.tuples(st.sampled_from(["write", "write", "delete", "batch", "batch", "restart"]), st.integers(0, 2))
+
+
+@example(moves=[(("write", 0), 0, 5), (("batch", 0), 0, 1), (("delete", 0), 0, 1), (("write", 0), 0, 3)], most="")
+@given(st.lists(st.tuples(MOVES, st.integers(0, 3), st.integers(1, 9)), max_size=40), st.sampled_from(["", "1", "7"]))
+def test_whatever_topics_do_and_whoever_restarts_each_record_is_in_one_batch(
+    moves: list[tuple[tuple[str, int], int, int]], most: str
+) -> None:
+    brokers, options = ChangingBrokers(), {"failOnDataLoss": "false"} | ({"maxOffsetsPerTrigger": most} if most else {})
+    read: Counter[tuple[str, int, int]] = Counter()
+    written: set[tuple[str, int, int]] = set()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stream, "Cluster", lambda options: brokers)
+        patch.setattr("instride.spark._data_source.stream.time.sleep", lambda seconds: None)
+        made = reader(**options)
+        before, at = made.initialOffset(), made.initialOffset()
+
+        def planned() -> list[OutputRange]:
+            return [each for task in made.partitions(before, at) for each in cast(RangesPartition, task).ranges]
+
+        def batch() -> bool:
+            nonlocal before, at
+            before, at = at, latest(made, at)
+            ranges = planned()
+            read.update((each.topic_id, each.partition, n) for each in ranges for n in range(each.start, each.end))
+            return bool(ranges)
+
+        for (move, number), partition, count in moves:
+            match move:
+                case "write":
+                    brokers.write(f"t{number}", partition, count)
+                    written |= brokers.records()
+                case "delete":
+                    brokers.delete(f"t{number}")
+                case "batch":
+                    batch()
+                case "restart":
+                    last = planned()
+                    made = reader(**options)
+                    assert planned() == last
+        while batch():
+            pass
+    assert set(read.values()) <= {1}
+    assert brokers.records() <= set(read) <= written
 
 
 def test_the_group_hears_of_a_batch_when_it_is_committed_and_stops_no_query(brokers: Brokers) -> None:
