@@ -1,4 +1,4 @@
-"""Law 11 of commits: a coordinator writes a request as one batch of its log, and refuses all of one that is too large."""
+"""Law 11 of commits: a coordinator writes a request as one batch of its log, and refuses one that is too large."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ def script() -> NetworkScript:
 
 
 def commit_all(script: NetworkScript, metadata: str) -> None:
-    entries = {tp(n): CommitEntry(offset=n + 1, epoch=script.epoch(n), seek_number=0, metadata=metadata) for n in range(PARTITIONS)}
+    entries = {
+        tp(n): CommitEntry(offset=n + 1, epoch=script.epoch(n), seek_number=0, metadata=metadata)
+        for n in range(PARTITIONS)
+    }
     script.do(Commit(call=1, deadline=script.now + 60.0, entries=entries))
 
 
