@@ -130,17 +130,24 @@ def test_a_piece_keeps_all_its_memory_until_its_last_record_is_consumed() -> Non
     assert fetched(script)[-1] == (0, 11)
 
 
-def test_what_passes_alone_lets_go_of_the_rest_of_its_response_first(monkeypatch: pytest.MonkeyPatch) -> None:
+class DetachedWhenAlone(Batches):
+    """found: whether its response had been let go of, at each decoding of a batch that passes alone."""
+
+    def __init__(self, found: list[bool]) -> None:
+        super().__init__(0, [500 * KIB])
+        self._found = found
+
+    def decode(self, target: int, capacity: int, *, alone: bool = False) -> Any:
+        if alone:
+            self._found.append(self.detached)
+        return super().decode(target, capacity, alone=alone)
+
+
+def test_what_passes_alone_lets_go_of_the_rest_of_its_response_first() -> None:
     """The others' part of it, which was given up, would be there beside the batch."""
-    found, decode = [], Batches.decode
-
-    def noted(self: Batches, target: int, capacity: int, *, alone: bool = False) -> Any:
-        found.append((alone, self.detached))
-        return decode(self, target, capacity, alone=alone)
-
-    monkeypatch.setattr(Batches, "decode", noted)
-    response(member(0, 1, fetch_buffer_bytes=200 * KIB), p0=Batches(0, [500 * KIB]), p1=Batches(0, [500 * KIB]))
-    assert [detached for alone, detached in found if alone] == [True]
+    found: list[bool] = []
+    response(member(0, 1, fetch_buffer_bytes=200 * KIB), p0=DetachedWhenAlone(found), p1=DetachedWhenAlone(found))
+    assert found == [True]
 
 
 def test_one_batch_that_is_larger_than_all_passes_alone() -> None:
