@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
 import trustme
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._scram import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
@@ -29,6 +32,7 @@ __all__ = [
     "Certificates",
     "Listeners",
     "add_scram_user",
+    "connections_outlast",
     "make_listeners",
     "self_signed",
     "token",
@@ -155,6 +159,23 @@ def add_scram_user(kafka: LocalKafka, name: str, password: str) -> None:
         change = UserScramCredentialUpsertion(name, ScramCredentialInfo(kind, 8192), password.encode())
         for future in admin.alter_user_scram_credentials([change]).values():
             future.result(PATIENCE)
+
+
+def connections_outlast(seconds: float, turn: Callable[[], object], caplog: pytest.LogCaptureFixture) -> None:
+    """Takes turns for so long, in which no connection is closed.
+
+    Without re-authentication the broker closes each within a lifetime. On a busy machine it may get one too late, and
+    closes a connection as well: then the time begins anew.
+    """
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        caplog.clear()
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            turn()
+        if not re.search("is gone|failed|lost|broke|closed the connection", caplog.text):
+            return
+        assert time.monotonic() < deadline, caplog.text
 
 
 def token(lifetime: float = 3600.0, scope: str = "") -> str:

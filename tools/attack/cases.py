@@ -817,7 +817,11 @@ class ComeAndGo(Broker):
 
     def fetch_entry(self, index: int, offset: int) -> bytes:
         stale = self.requested[1] % 2
-        return self.fetched_entry(index, b"", error=6) if stale else super().fetch_entry(index, offset)
+        return (
+            self.fetched_entry(index, b"", error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            if stale
+            else super().fetch_entry(index, offset)
+        )
 
 
 @case(
