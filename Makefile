@@ -65,7 +65,7 @@ LOOP_TESTS := $(addprefix tests/spark/test_,pipeline_loop.py pipeline_loop_fault
 
 # Beyond the core, by fast tests: the ledger, what a blocking call waits by, a connection's bytes, the public class.
 BEYOND := */instride/ledger.py,*/_net/mailbox.py,*/_wire/connection.py,*/instride/consumer.py
-BEYOND_TESTS := $(addprefix tests/,test_ledger.py test_ledger_threads.py net/test_mailbox.py net/test_consumer_arguments.py wire/test_wire_connection.py wire/test_sasl_connection.py)
+BEYOND_TESTS := $(addprefix tests/,test_ledger.py test_ledger_threads.py net/test_mailbox.py net/test_waits.py net/test_net_thread.py net/test_driver.py net/test_consumer_arguments.py wire/test_wire_connection.py wire/test_sasl_connection.py)
 
 coverage: $(COMPILED)
 	@$(BIN)/python -m coverage run -m pytest --quiet -m "not hypothesis and not part" tests/core
