@@ -25,7 +25,7 @@ help:
 	@echo "make test    all tests: the fast ones, then those with a real Kafka, then those with a real Spark"
 	@echo "make stutter all tests, while their threads and processes are made late at random (STUTTER_SEED=7): finds flaky ones"
 	@echo "make conformance says which requirements the newest make test has shown, and which tests did not run here"
-	@echo "make coverage shows that the tests of the core run every line and branch of it (half a minute)"
+	@echo "make coverage shows that the tests of the core, of Spark's loop and of a few files beyond run every line and branch of them (a minute)"
 	@echo "make check   format, lint, strict types, import contracts, pages that are made are up to date"
 	@echo "make simulate plays ten thousand histories of a group, and judges each (SIMULATE_ARGS=\"--seed 5 --histories 9\")"
 	@echo "make explore plays every sequence of moves in small groups, for ten minutes (EXPLORE_ARGS=\"--depth 3\")"
@@ -63,11 +63,17 @@ conformance: $(COMPILED)
 LOOP := */spark/_run.py,*/spark/_planning.py,*/spark/_membership.py,*/spark/_committing.py,*/spark/_running_jobs.py,*/_data_source/group_*.py
 LOOP_TESTS := $(addprefix tests/spark/test_,pipeline_loop.py pipeline_loop_faults.py planning.py group_member.py group_stream.py group_table.py)
 
+# Beyond the core, by fast tests: the ledger, what a blocking call waits by, a connection's bytes, the public class.
+BEYOND := */instride/ledger.py,*/_net/mailbox.py,*/_wire/connection.py,*/instride/consumer.py
+BEYOND_TESTS := $(addprefix tests/,test_ledger.py test_ledger_threads.py net/test_mailbox.py net/test_waits.py net/test_net_thread.py net/test_driver.py net/test_consumer_arguments.py wire/test_wire_connection.py wire/test_sasl_connection.py)
+
 coverage: $(COMPILED)
 	@$(BIN)/python -m coverage run -m pytest --quiet -m "not hypothesis and not part" tests/core
 	@$(BIN)/python -m coverage report
 	@$(BIN)/python -m coverage run --source=src/instride/spark -m pytest --quiet -m "not hypothesis and not part" $(LOOP_TESTS)
 	@$(BIN)/python -m coverage report --include='$(LOOP)'
+	@$(BIN)/python -m coverage run --source=src/instride -m pytest --quiet -m "not hypothesis" $(BEYOND_TESTS)
+	@$(BIN)/python -m coverage report --include='$(BEYOND)'
 
 check: $(COMPILED)
 	$(BIN)/ruff format --check .
