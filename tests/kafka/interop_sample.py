@@ -10,26 +10,17 @@ Laws
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from random import Random
 from typing import Final
 
 from interop_matrix import ALL, KNOWN, Pair, all_pairs
 
-__all__ = ["SEED", "WHOLE", "commit", "sampled_bounces", "sampled_pairs"]
+from drawn_by_commit import commit
+
+__all__ = ["SEED", "WHOLE", "sampled_bounces", "sampled_pairs"]
 
 WHOLE: Final = os.environ.get("INTEROP") == "whole"
-
-
-def commit() -> str:
-    """Its hash; "0" where there is no git, or no repository."""
-    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
-    try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout.strip()
-    except (OSError, subprocess.SubprocessError):
-        return "0"
 
 
 SEED: Final = commit()

@@ -10,9 +10,10 @@ from typing import Any, cast
 import pytest
 from interop_history import History, Watched
 from interop_matrix import ALL, EVENTS, KNOWN, PEERS, Pair, all_pairs, run
-from interop_sample import SEED, WHOLE, commit, sampled_pairs
+from interop_sample import SEED, WHOLE, sampled_pairs
 from peer_help import GO, Peer
 
+from drawn_by_commit import commit
 from instride import TopicPartition
 from instride.testing import LocalKafka
 
