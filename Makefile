@@ -29,7 +29,7 @@ help:
 	@echo "make check   format, lint, strict types, import contracts, pages that are made are up to date"
 	@echo "make simulate plays ten thousand histories of a group, and judges each (SIMULATE_ARGS=\"--seed 5 --histories 9\")"
 	@echo "make explore plays every sequence of moves in small groups, for ten minutes (EXPLORE_ARGS=\"--depth 3\")"
-	@echo "make interrupts raises an exception at every line of every call, one at a time (ten minutes)"
+	@echo "make interrupts raises an exception at every line of every call, one at a time (three minutes)"
 	@echo "make docs    writes the pages that are made from the code and the tests"
 	@echo "make interop groups of ours and each other client: every assignor, each leading; join, leave, kill (15 minutes)"
 	@echo "make kerberos installs what the tests of GSSAPI need, on Debian and as root; else they are skipped"

@@ -126,6 +126,19 @@ def test_pages_are_given_back_where_nothing_else_stands() -> None:
     assert not small.releases
 
 
+@pytest.mark.parametrize("size", [100, 100_000, 9 << 20])
+def test_a_view_that_a_profiler_has_of_the_buffer_is_no_bar(size: int) -> None:
+    """As of the buffer that a frame is received into."""
+    sections, part, seen = Sections(50), b"x" * size, []
+    for _ in range(2):
+        seen.append(memoryview(sections._buffer))
+        sections.append(CODECS.index("zstd"), memoryview(compress("zstd", part)), 64 << 20)
+    seen.append(memoryview(sections._buffer))
+    whole = sections.finish()
+    assert whole[: 2 * size] == 2 * part
+    assert sections.kept <= len(whole)
+
+
 def test_no_memory_is_a_memory_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise OSError(12, "Cannot allocate memory")

@@ -74,6 +74,23 @@ def test_a_large_frame_is_received_in_place() -> None:
     assert frame.obj is received
 
 
+def test_a_view_that_a_profiler_has_of_the_buffer_is_no_bar() -> None:
+    """Who lists all objects of a process finds those of a thread at work. It killed the network thread."""
+    frames, body = FrameBuffer(max_frame_bytes=MAX), b"x" * 300_000
+    stream = struct.pack(">i", len(body)) + body
+    found: list[memoryview] = []
+    seen: list[memoryview] = []
+    while stream:
+        with frames.get_buffer() as buffer:
+            seen.append(buffer[:])
+            size = min(len(buffer), len(stream))
+            buffer[:size] = stream[:size]
+        stream = stream[size:]
+        found += frames.buffer_updated(size)
+    assert found == [body]
+    assert len(seen) > 2, "it grew"
+
+
 @pytest.mark.parametrize("arrived", [0, 3, 4, 100_000])
 def test_memory_follows_what_has_arrived_and_not_what_is_claimed(arrived: int) -> None:
     """Four bytes cost 127 MiB."""

@@ -18,6 +18,8 @@ from typing import Final
 
 import cramjam
 
+from instride._wire.segments import extended
+
 __all__ = ["CODECS", "CompressionError", "Sections", "TooLargeError", "releases_of"]
 
 # The three low bits of a batch's attributes.
@@ -99,14 +101,18 @@ class Sections:
         """The buffer, cut to what is used. Nothing can be added after it."""
         self.kept = self._used
         if isinstance(self._buffer, mmap.mmap):
-            with suppress(SystemError):  # where it cannot be cut, its last pages were never there
+            # Where it cannot be cut, or somebody has a view of it: its last pages were never there.
+            with suppress(SystemError, BufferError):
                 self._buffer.resize(max(1, self._used))
             return self._buffer
         spare = len(self._buffer) - self._used
         if spare * 4 > self._used:
             return bytes(memoryview(self._buffer)[: self._used])
-        self.kept = len(self._buffer)
-        del self._buffer[self._used :]
+        try:
+            del self._buffer[self._used :]
+        except BufferError:  # as in `extended`
+            return bytes(memoryview(self._buffer)[: self._used])
+        self.kept = self._used + spare
         return self._buffer
 
     @property
@@ -133,7 +139,7 @@ class Sections:
     def _grow(self, size: int) -> None:
         old = self._buffer
         if size <= _LARGE_BYTES and isinstance(old, bytearray):
-            old.extend(bytes(size - len(old)))
+            self._buffer = extended(old, size - len(old))
             return
         self._buffer = _pages(size)
         self._buffer.write(memoryview(old)[: self._used])

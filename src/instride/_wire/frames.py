@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Final
 
 from instride._wire.not_kafka import not_kafka
-from instride._wire.segments import Segments, segment_bytes
+from instride._wire.segments import Segments, extended, segment_bytes
 from instride.errors import FrameTooLargeError, KafkaError
 from instride.errors._quoting import counted
 
@@ -203,4 +203,4 @@ class FrameBuffer:
     def _grow(self, large: bytearray) -> None:
         if self._large_used == len(large):
             step = min(_LARGEST_STEP, max(_SCRATCH_BYTES, self._large_used))
-            large.extend(bytes(min(step, segment_bytes(self._large_length) - self._large_used)))
+            self._large = extended(large, min(step, segment_bytes(self._large_length) - self._large_used))

@@ -9,13 +9,25 @@ Laws
 
 from __future__ import annotations
 
-__all__ = ["Segments", "segment_bytes"]
+__all__ = ["Segments", "extended", "segment_bytes"]
 
 
 def segment_bytes(length: int) -> int:
     """How long a segment for so many bytes is: an eighth longer at most, so that one fits the next frame as well."""
     step = 1 << max(0, length.bit_length() - 4)
     return -(-length // step) * step
+
+
+def extended(buffer: bytearray, size: int) -> bytearray:
+    """The buffer with so many bytes more.
+
+    A copy of it where somebody else has a view of it: a profiler that lists all objects of the process, say.
+    """
+    try:
+        buffer.extend(bytes(size))
+    except BufferError:
+        return buffer + bytes(size)
+    return buffer
 
 
 class Segments:
