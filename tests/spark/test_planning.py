@@ -227,7 +227,7 @@ def test_a_range_is_bounded_in_records() -> None:
     plans = planner()
     plans.offer([span(0, 250)], 0.0)
     (first,) = plan(plans, 0.0, jobs=0, cores=2)
-    assert (first.start, first.end, first.leader_epoch) == (0, 100, -1)
+    assert (first.start, first.end, first.leader_epoch) == (0, 100, 7)
     plans.succeeded(first, records=100, nbytes=1)
     (second,) = plan(plans, 0.0, jobs=0, cores=2)
     plans.succeeded(second, records=100, nbytes=1)
