@@ -21,7 +21,7 @@ WITH_JAVA = JAVA_HOME="$$(tools/prerequisites --java-home)"
 .PHONY: help demo test stutter conformance coverage check docs simulate explore interrupts interop kerberos mutants kip983-mutants attack attack-kafka sink-attack spark-groups spark-cluster spark-versions fuzz bench format clean distclean
 
 help:
-	@echo "make demo    the main job: two Spark applications share a topic, and nobody stops (under 5 minutes)"
+	@echo "make demo    the main job: two Spark applications share a topic, and nobody stops (seven minutes)"
 	@echo "make test    all tests: the fast ones, then those with a real Kafka, then those with a real Spark"
 	@echo "make stutter all tests, while their threads and processes are made late at random (STUTTER_SEED=7): finds flaky ones"
 	@echo "make conformance says which requirements the newest make test has shown, and which tests did not run here"

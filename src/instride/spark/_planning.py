@@ -328,8 +328,8 @@ def _take(pending: deque[OffsetRange], most: int) -> OffsetRange:
         return replace(last, start=first.start)
     middle = first.start + most
     pending.appendleft(replace(last, start=middle))
-    # The epoch of the range's own end: nothing says which leader wrote the record in the middle, and a newer one will do.
-    # Where the log has what that leader wrote, it has all that was before it (KIP-320).
+    # The epoch of the range's own end: nothing says which leader wrote the record in the middle. A newer one will do:
+    # where the log has what that leader wrote, it has all that was before it (KIP-320).
     return replace(last, start=first.start, end=middle)
 
 
