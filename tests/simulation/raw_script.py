@@ -81,10 +81,19 @@ class _Step:
         return {"nobody": "", "stranger": "stranger"}.get(self.settings.get("as", ""), member.id)
 
 
-def play(script: str, place: Place) -> str:
-    """The script's text with what the place responded."""
-    stage = Stage(place)
-    return "\n".join(stage.line(line) for line in script.splitlines()) + "\n"
+def play(script: str, place: Place, times: list[float] | None = None) -> str:
+    """The script's text with what the place responded.
+
+    times: takes the place's time at the start and at the end of each line, in seconds.
+    """
+    stage, told, times = Stage(place), [], [] if times is None else times
+    times.append(place.now())
+    for line in script.splitlines():
+        try:
+            told.append(stage.line(line))
+        finally:
+            times.append(place.now())
+    return "\n".join(told) + "\n"
 
 
 class Stage:

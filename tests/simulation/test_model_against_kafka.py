@@ -9,12 +9,11 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from raw_places import PARTITIONS, KafkaPlace, ModelPlace, TooLateError
-from raw_plays import DELAYED, DELAYING, NAMES, KafkaPlays, play_at_the_model, script
+from raw_places import PARTITIONS, KafkaPlace, ModelPlace
+from raw_plays import DELAYED, DELAYING, INITIAL_DELAY, LATE, NAMES, KafkaPlays, play_at_the_model, play_in_time, script
 from raw_random import random_script
 from raw_script import play
 
-from instride._wire import api
 from instride.testing import LocalKafka
 
 SEEDS = range(int(os.environ.get("INSTRIDE_RANDOM_SCRIPTS", "24")))
@@ -119,13 +118,47 @@ def test_a_response_that_does_not_come_is_told_with_its_step() -> None:
         play(KEPT_WAITING, ModelPlace())
 
 
-@pytest.mark.kafka
-def test_a_wait_that_took_too_long_makes_the_play_worthless(kafka: LocalKafka, monkeypatch: pytest.MonkeyPatch) -> None:
-    place = KafkaPlace(kafka.bootstrap_servers, "topic", "group-too-late")
-    monkeypatch.setattr("raw_places._LATE", -1.0)
-    try:
-        with pytest.raises(TooLateError):
-            place.wait(0.01)
-        assert place.take("", "rest", place.send("", "rest", api.Metadata(topics=())), patience=20.0) is not None
-    finally:
-        place.close()
+@pytest.mark.parametrize("name", NAMES)
+def test_a_script_says_the_same_when_a_line_is_late(name: str) -> None:
+    """So a play that differs and was in time shows another broker, not a busy machine."""
+    lines = script(name).splitlines()
+    for number in range(1, len(lines)):
+        late = "\n".join((*lines[:number], f"wait {2 * LATE}", *lines[number:]))
+        delay = INITIAL_DELAY if name in DELAYED else 0.0
+        told = play(late, ModelPlace(initial_delay=delay)).splitlines()
+        assert told[:number] + told[number + 1 :] == lines
+
+
+class LatePlace(ModelPlace):
+    """A busy machine: the first wait takes so many seconds more."""
+
+    def __init__(self, late: float) -> None:
+        super().__init__()
+        self._late = late
+
+    def wait(self, seconds: float) -> None:
+        super().wait(seconds + self._late)
+        self._late = 0.0
+
+
+@pytest.mark.parametrize("late", [3.0, 60.0])
+def test_a_play_that_differs_since_it_was_late_is_played_again(late: float) -> None:
+    places = iter([LatePlace(late), LatePlace(late), LatePlace(0.0)])
+    assert play(script("expiry-session"), LatePlace(late)) != script("expiry-session")
+    assert play_in_time("expiry-session", lambda: next(places)) == script("expiry-session")
+    assert list(places) == []
+
+
+def test_a_play_that_differs_in_time_counts_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    from instride.testing._simulation.coordinator_model import GroupModel
+
+    expected = script("commit-states")
+    monkeypatch.setattr("raw_plays.play_at_the_model", lambda name, times: times.extend([0.0] * 99))
+    monkeypatch.setattr(GroupModel, "_commit_error", lambda self, request: 0)
+    places = iter([ModelPlace()])
+    assert play_in_time("commit-states", lambda: next(places)) != expected
+
+
+def test_a_play_that_is_late_each_time_is_told_in_the_end() -> None:
+    places = iter([LatePlace(60.0), LatePlace(60.0)])
+    assert play_in_time("expiry-session", lambda: next(places), tries=2) != script("expiry-session")
