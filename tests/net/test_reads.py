@@ -74,8 +74,17 @@ class Line:
         assert self.receive(b"x", 1) == [b"x"]  # the first frame is short
 
     def send(self, data: bytes) -> None:
-        """All of it has come when this returns."""
+        """All of it has come when this returns: the pump would wait for a part that comes later."""
+        there = self.unread() + len(data)
         self.peer.sendall(data)
+        while self.unread() < there:
+            pass
+
+    def unread(self) -> int:
+        """Bytes that have come and were not received."""
+        count = array("i", [0])
+        fcntl.ioctl(self.socket, termios.FIONREAD, count)
+        return count[0]
 
     def turn(self) -> None:
         self.transport.offer()
@@ -158,9 +167,6 @@ def test_a_response_that_comes_slowly_has_not_stopped(line: Line) -> None:
     thread._announced.add(KEY)
     line.begin()
     line.send(b"z" * 10)  # the system does not wake us for so little
-    waiting = array("i", [0])
-    while waiting[0] != 10:
-        fcntl.ioctl(line.socket, termios.FIONREAD, waiting)
     line.transport.stalls_at = 0.0
     thread._end_stalled()
     assert line.transport.failure is None
