@@ -95,3 +95,21 @@ def test_what_one_side_does_not_take_is_a_refusal(reason: str) -> None:
     error = ssl.SSLError(1, reason)
     error.reason = reason
     assert isinstance(told(ssl.create_default_context(), error), TlsError)
+
+
+@pytest.mark.parametrize(
+    ("code", "advice"),
+    [
+        (62, "It must name what bootstrap_servers and the broker's advertised.listeners name."),
+        (10, "Renew it on the broker, or set this machine's clock."),
+        (20, "Give the authority that signed it as ssl_ca_file."),
+        (26, ""),  # for another purpose: no setting of ours mends it
+    ],
+)
+def test_a_certificate_that_is_refused_says_why_and_what_to_do(code: int, advice: str) -> None:
+    error = ssl.SSLCertVerificationError(1, "certificate verify failed")
+    error.verify_code, error.verify_message = code, "for this reason"
+    found = told(ssl.create_default_context(), error)
+    assert isinstance(found, TlsError)
+    said = f"the certificate of broker.test:9093 is refused: for this reason. {advice}"
+    assert str(found) == said.rstrip()

@@ -283,3 +283,97 @@ def test_all_that_has_come_is_looked_at_once(serve: Serve, certificates: Certifi
     transport.readable()
     assert sink.updates[0] >= 5 << 14
     transport.close()
+
+
+def test_a_peer_that_hangs_up_once_tls_is_agreed(certificates: Certificates) -> None:
+    """As what wants a certificate may, before anything is known of it."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    certificates.authority.issue_cert("broker.test").configure_cert(context)
+
+    class HangsUp(Server):
+        def _serve(self) -> None:
+            peer, _ = self._listener.accept()
+            peer.settimeout(PATIENCE)
+            with context.wrap_socket(peer, server_side=True) as secured:
+                secured.recv(65536)
+
+    server = HangsUp(context)
+    transport = connect(server, "broker.test", certificates)
+    drive(transport, lambda: False)
+    server.end()
+    assert isinstance(transport.failure, TransportError)
+    assert "closed the connection during TLS (end of stream)" in str(transport.failure)
+
+
+def test_a_peer_that_wants_a_certificate_says_so_after_the_handshake(certificates: Certificates) -> None:
+    """TLS 1.3: ours is done by then, and what we send first is answered with the refusal."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.verify_mode = ssl.CERT_REQUIRED
+    certificates.authority.configure_trust(context)
+    certificates.authority.issue_cert("broker.test").configure_cert(context)
+    over = threading.Event()
+
+    class Refuses(Server):
+        def _serve(self) -> None:
+            peer, _ = self._listener.accept()
+            peer.settimeout(PATIENCE)
+            with context.wrap_socket(peer, server_side=True, do_handshake_on_connect=False) as secured:
+                with pytest.raises(ssl.SSLError):
+                    secured.do_handshake()
+                over.wait(PATIENCE)  # so that the refusal arrives, and not the end
+
+    server = Refuses(context)
+    transport = connect(server, "broker.test", certificates)
+    drive(transport, lambda: False)
+    over.set()
+    server.end()
+    assert isinstance(transport.failure, TlsError)
+    assert "ssl_cert_file" in str(transport.failure)
+
+
+def test_a_handshake_goes_on_when_there_is_room_to_write(
+    serve: Serve, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the system took not all of it: what comes in meanwhile is not waited for."""
+    shake, calls, interests = ssl.SSLSocket.do_handshake, [], []
+
+    def crowded(self: ssl.SSLSocket, block: bool = False) -> None:
+        if self.server_side:
+            return shake(self, block)
+        calls.append(self)
+        if len(calls) == 2:
+            raise ssl.SSLWantWriteError
+        return shake(self, block)
+
+    monkeypatch.setattr(ssl.SSLSocket, "do_handshake", crowded)
+    server = serve("broker.test")
+    connection = Connection(client_id="c", max_frame_bytes=1 << 20)
+    context = tls_context(
+        ConsumerConfig(bootstrap_servers="x:1", security_protocol="SSL", ssl_ca_file=certificates.file("ca.pem"))
+    )
+    assert context is not None
+    tls = Tls(context=context, host="broker.test", where="broker.test:1")
+    transport = Transport([server.address], "broker.test:1", connection, tls=tls)
+
+    def done() -> bool:
+        interests.append((len(calls), transport.interest))
+        return bool(server.got)
+
+    drive(transport, done)
+    assert transport.failure is None
+    assert (1, selectors.EVENT_READ) in interests
+    assert (2, selectors.EVENT_WRITE) in interests
+    transport.close()
+
+
+def test_a_name_that_tls_cannot_take_fails_the_connection() -> None:
+    """And its socket is not left open: that would be a warning, which is an error here."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        tls = Tls(context=ssl.create_default_context(), host=".broker", where=".broker:1")
+        connection = Connection(client_id="c", max_frame_bytes=1 << 20)
+        transport = Transport([(socket.AF_INET, listener.getsockname())], ".broker:1", connection, tls=tls)
+        drive(transport, lambda: False)
+    assert isinstance(transport.failure, TransportError)
+    assert ".broker:1 has a name that no certificate can have" in str(transport.failure)
+    assert transport.socket is None

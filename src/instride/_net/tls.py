@@ -92,12 +92,15 @@ class Tls:
     def wrap(self, connected: socket.socket) -> ssl.SSLSocket:
         """The socket with TLS on it, the handshake still to be made. Raises OSError or ValueError."""
         name = self.host.removesuffix(".").partition("%")[0]
+        name.encode("idna")  # where that fails `wrap_socket` has taken the socket, and leaves it open
         return self.context.wrap_socket(connected, do_handshake_on_connect=False, server_hostname=name)
 
     def failure(self, error: Exception) -> KafkaError:
         """What an error before the connection was of use means."""
         if isinstance(error, ssl.SSLCertVerificationError):
             return TlsError(self._untrusted(error))
+        if isinstance(error, ValueError):
+            return TransportError(f"{self.where} has a name that no certificate can have: {error}")
         if not isinstance(error, ssl.SSLError) or isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):
             return self.closed(error)
         if error.reason in _NO_TLS:
