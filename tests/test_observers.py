@@ -5,13 +5,17 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Iterator, Sequence
+from contextlib import closing, suppress
 from typing import Any
 
 import pytest
 
+from attack.broker import Broker
 from instride import Consumer, RangeConsumer, RebalanceListener, TopicPartition
 from instride._core.events import Assigned, BackgroundEvent, Lost, RevocationRequested
-from instride.errors import IllegalStateError, KafkaTimeoutError
+from instride._core.network.actions import Action, CloseConnection, OpenConnection
+from instride._core.network.machine import NetworkMachine
+from instride.errors import IllegalStateError, KafkaError, KafkaTimeoutError, WakeupError
 from instride.observers import Observer, Polled
 from instride.telemetry import OwnershipChanged
 
@@ -20,11 +24,12 @@ HOOKS = [name for name in vars(Observer) if name.startswith("on_")]
 
 
 class Hearing(Observer):
-    """Notes the names of what it hears, and the last arguments of each."""
+    """Notes the names of what it hears, and the arguments of each: the last ones, and all."""
 
     def __init__(self) -> None:
         self.heard: list[str] = []
         self.last: dict[str, tuple[Any, ...]] = {}
+        self.each: dict[str, list[tuple[Any, ...]]] = {}
 
     def __getattribute__(self, name: str) -> Any:
         if not name.startswith("on_"):
@@ -33,6 +38,7 @@ class Hearing(Observer):
         def hear(*arguments: Any, **named: Any) -> None:
             self.heard.append(name)
             self.last[name] = (*arguments, *named.values())
+            self.each.setdefault(name, []).append(self.last[name])
 
         return hear
 
@@ -118,6 +124,63 @@ def test_what_the_network_thread_does_is_heard(observed: tuple[Consumer, Hearing
     assert "on_application_event" in hearing.heard
     assert "on_connection_closed" in hearing.heard
     assert hearing.named("on_close") == ["on_close"]
+
+
+def test_requests_their_responses_and_their_connections_are_heard() -> None:
+    with closing(Broker()) as broker:
+        consumer, hearing = Consumer(bootstrap_servers=f"127.0.0.1:{broker.port}"), Hearing()
+        consumer.observe(hearing)
+        consumer.list_topics(timeout=60)
+        consumer.close()
+    heard = hearing.named("on_connection_closed", "on_request", "on_response", "on_background_event")
+    assert heard[0] == "on_connection_closed", "it is about to be opened"
+    assert heard.index("on_request") < heard.index("on_response") < heard.index("on_background_event")
+    sent = {number: request for _, number, request, _ in hearing.each["on_request"]}
+    responses = hearing.each["on_response"]
+    assert responses
+    for number, response, _ in responses:
+        assert type(response).__name__ == f"{type(sent[number]).__name__}Response"
+
+
+def test_a_connection_that_its_peer_ends_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    acted: list[Action] = []
+    tick = NetworkMachine.tick
+
+    def noted(self: NetworkMachine, now: float) -> list[Action]:
+        actions = tick(self, now)
+        acted.extend(actions)
+        return actions
+
+    monkeypatch.setattr(NetworkMachine, "tick", noted)
+
+    class HangsUp(Broker):
+        def response(self, frame: bytes) -> bytes:
+            raise OSError
+
+    with closing(HangsUp()) as broker:
+        consumer, hearing = (
+            Consumer(bootstrap_servers=f"127.0.0.1:{broker.port}", reconnect_backoff_max=60.0),
+            Hearing(),
+        )
+        consumer.observe(hearing)
+        ended = 0
+        while ended <= 0:  # for ever, if only what the machine wants is heard
+            with suppress(KafkaError):
+                consumer.list_topics(timeout=0.01)
+            told = hearing.heard.count("on_connection_closed")
+            ended = told - sum(isinstance(each, OpenConnection | CloseConnection) for each in acted)
+        consumer.close(timeout=0.1)
+    assert "on_request" not in hearing.heard
+
+
+def test_a_commit_that_is_woken_up_has_not_failed(observed: tuple[Consumer, Hearing]) -> None:
+    """What becomes of it is not known yet."""
+    consumer, hearing = observed
+    consumer.assign([TP])
+    consumer.wakeup()
+    with pytest.raises(WakeupError):
+        consumer.commit({TP: 1}, timeout=60)
+    assert hearing.named("on_commit", "on_commit_failed") == ["on_commit"]
 
 
 def test_a_commit_that_fails_is_heard(observed: tuple[Consumer, Hearing]) -> None:

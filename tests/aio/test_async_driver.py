@@ -191,6 +191,21 @@ def test_a_close_wakes_who_polls_and_who_commits(loop: VirtualLoop) -> None:
     loop.play(story())
 
 
+def test_while_it_is_being_closed_no_poll_begins(loop: VirtualLoop) -> None:
+    async def story() -> None:
+        scene = reading()
+        scene.network.silent |= {Close}
+        close = asyncio.create_task(scene.consumer.close())
+        await asyncio.sleep(1)
+        for verb in (scene.consumer.poll, scene.consumer.unsubscribe):
+            with pytest.raises(ConsumerClosedError, match="is being closed"):
+                await verb()
+        scene.network._respond(scene.network.of(Close)[0])
+        await close
+
+    loop.play(story())
+
+
 def test_a_close_begins_when_the_listener_of_a_poll_has_ended(loop: VirtualLoop) -> None:
     heard = []
 

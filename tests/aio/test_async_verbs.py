@@ -17,6 +17,7 @@ from instride._core.events import (
     CallCompleted,
     Close,
     Commit,
+    CompleteRevoke,
     FetchCommitted,
     FetchMetadata,
     FetchOffsets,
@@ -37,6 +38,7 @@ from instride.errors import (
     NetworkThreadDiedError,
     WakeupError,
 )
+from instride.observers import Observer
 from instride.records import OffsetAndMetadata, OffsetAndTimestamp, PartitionInfo
 
 
@@ -128,6 +130,27 @@ def test_records_one_by_one(loop: VirtualLoop) -> None:
             if len(got) == 5:
                 break
         assert got == [0, 1, 2, 3, 4]
+
+    loop.play(story())
+
+
+def test_a_poll_that_returns_nothing_ends_no_loop_over_records(loop: VirtualLoop) -> None:
+    """As at a newly requested revoke: who loops gets the next record."""
+
+    async def story() -> None:
+        scene = Scene()
+        scene.consumer.subscribe(["t"])
+        scene.assigned(0, 1)
+        await scene.consumer.poll(timeout=0)
+        following = asyncio.create_task(anext(scene.consumer))
+        await asyncio.sleep(1)
+        scene.up(RevocationRequested(partitions=epochs(0), deadline=2000.0))
+        await asyncio.sleep(1)
+        assert scene.consumer.assignment() == {tp(1)}, "one poll has returned, and the next has revoked"
+        assert not following.done()
+        scene.fetched(1, 0, 5)
+        record = await following
+        assert (record.partition, record.offset) == (1, 0)
 
     loop.play(story())
 
@@ -610,6 +633,32 @@ def test_an_unsubscribe_that_is_cancelled_leaves_the_group(loop: VirtualLoop) ->
         await asyncio.sleep(1)
         assert len(scene.network.of(Unsubscribe)) == 1
         scene.consumer.subscribe(["t"])
+
+    loop.play(story())
+
+
+def test_an_unsubscribe_that_takes_its_whole_timeout_is_told_to_observers(loop: VirtualLoop) -> None:
+    class Heard(Observer):
+        timed_out: tuple[str, ...] = ()
+        done: tuple[bool, ...] = ()
+
+        def on_timed_out(self, verb: str) -> None:
+            self.timed_out += (verb,)
+
+        def on_unsubscribe(self, *, done: bool) -> None:
+            self.done += (done,)
+
+    async def story() -> None:
+        for silent in (set(), {CompleteRevoke, PartitionsRevoked}):
+            scene, heard = Scene(), Heard()
+            scene.consumer.observe(heard)
+            scene.consumer.subscribe(["t"])
+            scene.assigned(0)
+            await scene.consumer.poll(timeout=0)
+            scene.network.silent |= silent
+            await scene.consumer.unsubscribe(timeout=3.0)
+            assert heard.timed_out == (("unsubscribe",) if silent else ())
+            assert heard.done == (False, True)
 
     loop.play(story())
 

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import socket
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from types import FrameType
 from typing import Any
 
 import pytest
 
-from instride import Consumer, TopicPartition
+from attack.broker import Broker
+from instride import Consumer, RebalanceListener, TopicPartition
 from instride._core.application.calls import Call, Wait
+from instride._core.events import Assigned, ChangeSettings
+from instride._core.network.machine import NetworkMachine
 from instride._net.clock import now
 from instride._net.driver import Driver
 from instride._net.resolver import SocketAddress
@@ -171,6 +176,27 @@ def test_an_interrupt_on_the_way_in_leaves_nobody_inside(
     assert driver.closed
 
 
+def test_what_a_plain_method_of_a_listener_returns_is_not_awaited() -> None:
+    """Whether it is asynchronous cannot be seen before: the poll raises."""
+
+    class Later:
+        def __await__(self) -> Iterator[None]:
+            raise AssertionError("nobody awaits it")
+
+    class Disguised(RebalanceListener):
+        def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> Any:
+            return Later()
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        consumer = Consumer(bootstrap_servers=f"127.0.0.1:{server.getsockname()[1]}", group_id="g")
+        consumer.subscribe(["t"], listener=Disguised())
+        driver_of(consumer)._mailbox.deliver([Assigned(generation=1, partitions={TP: 1})])
+        with pytest.raises(TypeError, match="only AsyncConsumer can await it"):
+            consumer.poll(timeout=0)
+        assert consumer.assignment() == {TP}
+        consumer.close(timeout=0.1)
+
+
 def test_a_close_within_a_close_does_nothing_more(consumer: Consumer) -> None:
     application = driver_of(consumer).application
     close = application.close
@@ -211,6 +237,17 @@ def test_an_open_consumer_is_refused_in_a_child_and_stays_good_in_the_parent(con
         os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert consumer.assignment() == {TP}
+
+
+def test_an_open_consumer_is_refused_by_every_verb_of_another_process(
+    consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "getpid", lambda: 0)
+        for verb in (consumer.assignment, consumer.poll, lambda: consumer.commit({TP: 1}), lambda: consumer.pause(TP)):
+            with pytest.raises(ForkedConsumerError, match="before the process forked"):
+                verb()
+    assert consumer.paused() == frozenset()
 
 
 def test_a_call_that_is_interrupted_in_its_wait_is_ended(consumer: Consumer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -286,6 +323,58 @@ def test_a_blocking_call_in_a_futures_callback_is_refused_at_once(verb: Callable
     consumer.close(timeout=0.1)
 
 
+def test_a_close_that_is_interrupted_when_the_thread_has_ended_is_done(
+    consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver, at_exit = driver_of(consumer), list[object]()
+
+    def interrupted(timeout: float) -> bool:
+        assert driver._thread.join(30)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(atexit, "register", lambda *arguments: at_exit.append(arguments))
+        patch.setattr(driver, "join", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            consumer.close(timeout=0.1)
+    assert not at_exit, "nobody has to wait for it"
+    assert not driver._thread.events, "nor is it told anything"
+    with pytest.raises(ConsumerClosedError):
+        consumer.assignment()
+
+
+@pytest.mark.rule("13")
+def test_the_membership_that_an_interrupted_unsubscribe_left_ends_with_the_program(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What Python calls when it exits is called here."""
+    at_exit: list[tuple[Any, ...]] = []
+
+    def interrupted(call: Call[bool]) -> bool:
+        raise KeyboardInterrupt
+
+    with closing(Broker()) as broker:
+        consumer = Consumer(bootstrap_servers=f"127.0.0.1:{broker.port}", group_id="g")
+        driver = driver_of(consumer)
+        consumer.subscribe(["t"])
+        while not consumer.assignment():
+            consumer.poll(timeout=0.1)
+        with monkeypatch.context() as patch:
+            patch.setattr(atexit, "register", lambda *arguments: at_exit.append(arguments))
+            patch.setattr(driver, "run", interrupted)
+            for _ in range(2):
+                with pytest.raises(KeyboardInterrupt):
+                    consumer.unsubscribe(timeout=60)
+        ((end, timeout),) = at_exit
+        assert driver.alive
+        end(timeout)
+        assert driver.join(0), "it was waited for"
+        assert broker.requested[13] == 1
+        consumer.close()
+        end(timeout)
+        assert not driver._thread.events, "of one that is closed there is nothing to end"
+
+
 def test_a_thread_that_cannot_start_leaves_the_consumer_unopened(monkeypatch: pytest.MonkeyPatch) -> None:
     consumer = Consumer(bootstrap_servers="127.0.0.1:1", group_id="g")
 
@@ -296,6 +385,25 @@ def test_a_thread_that_cannot_start_leaves_the_consumer_unopened(monkeypatch: py
     with pytest.raises(RuntimeError):
         consumer.subscribe(["t"])
     consumer.close()
+
+
+def test_settings_that_change_while_it_runs_are_told_to_the_network_thread(
+    consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once, in their turn: its machine belongs to it."""
+    told: list[tuple[int, str]] = []
+    handle = NetworkMachine.handle
+
+    def noted(self: NetworkMachine, event: Any, at: float) -> None:
+        if isinstance(event, ChangeSettings):
+            told.append((event.config.fetch_min_bytes, threading.current_thread().name))
+        handle(self, event, at)
+
+    monkeypatch.setattr(NetworkMachine, "handle", noted)
+    consumer.change_settings(fetch_min_bytes=3)
+    consumer.close(timeout=0.1)
+    assert driver_of(consumer).join(30)
+    assert told == [(3, driver_of(consumer)._thread._thread.name)]
 
 
 def test_settings_may_change_before_anything_was_started_and_start_nothing() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import gc
 import os
 import random
@@ -206,6 +207,26 @@ def test_an_end_that_is_not_announced(ends: Ends, sent: bytes) -> None:
     ends.peer.sendall(sent) if sent else None
     ends.peer.close()
     assert f"ended {'in the middle of a response' if sent else 'between two'}" in str(ends.failed())
+
+
+def test_a_request_to_a_peer_that_is_gone(ends: Ends) -> None:
+    ends.peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    ends.peer.close()
+    unlocked = ends.transport.line is not None
+    ends.transport._out.append(memoryview(b"request"))
+    ends.transport.writable()
+    failure = ends.transport.failure
+    assert isinstance(failure, TransportError)
+    assert "sending to 127.0.0.1:1 failed" in str(failure)
+    if unlocked:  # Python says "EOF occurred" of it
+        assert any(os.strerror(code) in str(failure) for code in (errno.EPIPE, errno.ECONNRESET))
+
+
+def test_an_error_of_the_system_is_told_as_that_and_an_end_as_none() -> None:
+    syscall = 5
+    found = openssl.trouble((syscall, 0, errno.ECONNRESET))
+    assert isinstance(found, ConnectionResetError)
+    assert openssl.trouble((syscall, 0, 0)) is None
 
 
 def test_what_is_no_record_ends_the_connection(ends: Ends) -> None:

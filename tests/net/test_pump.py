@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
 import random
 import select
 import socket
@@ -13,10 +15,11 @@ from types import ModuleType
 
 import pytest
 
-from instride._net import compiled_pump, plain_pump
+from instride._net import compiled_pump, plain_pump, pump
 
 READ, WRITE = 1, 2
 FORMS = [compiled_pump, plain_pump]
+NAMES = ("Line", "Pump", "Waker", "receive", "send")
 
 
 class Ends:
@@ -109,6 +112,49 @@ def test_an_end_and_a_reset_are_told_of(ends: Ends) -> None:
     ends.peer.close()
     assert ends.pump.select(60.0) == [("one", READ)]
     assert ends.line.take() == 0
+
+
+def test_an_end_behind_which_the_peer_still_reads_is_told_of(ends: Ends) -> None:
+    ends.offer()
+    ends.peer.shutdown(socket.SHUT_WR)
+    assert ends.pump.select(60.0) == [("one", READ)]
+    assert ends.line.take() == 0
+
+
+def test_what_another_has_received_is_waited_for_no_longer(ends: Ends) -> None:
+    """Two lines of one socket: the system says of both that there is something, and the first takes it."""
+    second, buffer = type(ends.line)(), memoryview(bytearray(20))
+    with socket.socket(fileno=os.dup(ends.socket.fileno())) as copy:
+        ends.pump.register("two", copy.fileno(), READ, second)
+        ends.offer()
+        second.offer(buffer, 0)
+        ends.peer.send(framed(b"x"))
+        assert ends.pump.select(60.0) == [("one", READ)]
+        assert (ends.line.take(), second.take()) == (5, 0)
+        ends.pump.unregister("two")
+
+
+def test_a_socket_that_nothing_can_be_read_of_is_told_of(ends: Ends) -> None:
+    """One that listens, say. Whoever reads it then meets the error."""
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()):
+        server.setblocking(False)
+        line = type(ends.line)()
+        line.offer(memoryview(bytearray(20)), 0)
+        ends.pump.register("server", server.fileno(), READ, line)
+        assert ends.pump.select(60.0) == [("server", READ)]
+        assert line.take() == 0
+        ends.pump.unregister("server")
+
+
+def test_the_plain_form_is_used_where_nothing_was_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = importlib.util.spec_from_file_location("chosen", pump.__file__)
+    assert spec is not None
+    assert spec.loader is not None
+    for compiled, form in ((False, plain_pump), (True, compiled_pump)):
+        monkeypatch.setattr(compiled_pump, "COMPILED", compiled)
+        chosen = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(chosen)
+        assert [getattr(chosen, name) for name in NAMES] == [getattr(form, name) for name in NAMES]
 
 
 def test_without_a_buffer_nothing_is_received(ends: Ends) -> None:

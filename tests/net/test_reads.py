@@ -57,10 +57,10 @@ class Frames(Connection):
 class Line:
     """Both ends of one connection. What is sent fits into the system's buffers, and is there at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, frames: Frames | None = None) -> None:
         with socket.create_server(("127.0.0.1", 0)) as server:
             server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
-            self.frames = Frames()
+            self.frames = Frames() if frames is None else frames
             self.transport = Transport([(socket.AF_INET, server.getsockname())], "b:1", self.frames)
             assert self.transport.socket is not None
             self.socket = self.transport.socket

@@ -193,6 +193,26 @@ def test_without_a_thread_it_is_an_error_that_may_pass(monkeypatch: pytest.Monke
     assert ask("localhost") != []
 
 
+def test_without_another_thread_those_that_run_do_it_all(slow: Slow, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers: queue.Queue[list[SocketAddress] | TransportError] = queue.Queue()
+    resolver, start = Resolver(), threading.Thread.start
+    started: list[threading.Thread] = []
+
+    def one_only(thread: threading.Thread) -> None:
+        if started:
+            raise RuntimeError("can't start new thread")
+        started.append(thread)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", one_only)
+    for number in range(3):
+        resolver.resolve(f"broker-{number}", 9092, answers.put)
+    assert answers.empty(), "nobody is told of an error"
+    slow.go.set()
+    assert [answers.get(timeout=60) for _ in range(3)] == [[(socket.AF_INET, ("10.0.0.1", 9092))]] * 3
+    assert slow.most == 1
+
+
 @pytest.mark.requirement("surface/dns")
 @pytest.mark.parametrize("port", [0, -1, 65536, 65536 + 9092])
 def test_a_port_that_is_none_is_an_error_and_not_anothers_port(port: int) -> None:

@@ -14,9 +14,10 @@ import pytest
 from security_help import PATIENCE
 
 from instride import Consumer, ConsumerConfig
+from instride._net import kerberos
 from instride._net.credentials import authenticator
 from instride._wire.sasl.gssapi import Gssapi
-from instride.errors import AuthenticationError, ConfigError
+from instride.errors import AuthenticationError, ConfigError, TransportError
 
 
 class GSSError(Exception):
@@ -24,12 +25,16 @@ class GSSError(Exception):
 
 
 class Library:
-    """gssapi, as far as it is used. asked: the names that tickets were requested, and on which threads."""
+    """gssapi, as far as it is used. requested: the names that tickets were requested for, and on which threads.
+
+    agreed: the flags of its contexts.
+    """
 
     def __init__(self) -> None:
         self.requested: list[tuple[str, str]] = []
         self.credentials: list[dict[str, Any]] = []
         self.first: Callable[[], bytes] = lambda: b"ticket"
+        self.agreed = 2
         self.exceptions = SimpleNamespace(GSSError=GSSError)
         self.RequirementFlag = SimpleNamespace(mutual_authentication=2, replay_detection=4, out_of_sequence_detection=8)
         self.NameType = SimpleNamespace(hostbased_service="host", kerberos_principal="principal")
@@ -49,9 +54,20 @@ class Library:
         def step(token: bytes | None = None) -> bytes:
             if token == b"bad":
                 raise GSSError("a replay")
+            context.complete = token is not None
             return self.first() if token is None else b""
 
-        return SimpleNamespace(step=step, complete=False, actual_flags=2)
+        def wrap(message: bytes, encrypt: bool) -> Any:
+            assert not encrypt
+            return SimpleNamespace(message=b"wrapped " + message)
+
+        def unwrap(message: bytes) -> Any:
+            if message == b"bad":
+                raise GSSError("a replay")
+            return SimpleNamespace(message=message.removeprefix(b"wrapped "))
+
+        context = SimpleNamespace(step=step, wrap=wrap, unwrap=unwrap, complete=False, actual_flags=self.agreed)
+        return context
 
 
 @pytest.fixture
@@ -145,6 +161,10 @@ def test_a_kdc_that_is_silent_is_given_up_and_asked_by_one_thread_only(library: 
     assert [str(each) for each in found] == [said] * 2
     assert len(library.requested) == 1
     release.set()
+    for each in threading.enumerate():
+        if each.name == "instride-kerberos":
+            each.join(PATIENCE)
+    assert len(library.requested) == 1, "nobody waits for the second"
 
 
 def test_a_bad_token_of_the_broker_is_refused(library: Library) -> None:
@@ -158,3 +178,75 @@ def test_without_the_package_it_is_refused_when_the_consumer_is_built(monkeypatc
     monkeypatch.setitem(sys.modules, "gssapi", None)
     with pytest.raises(ConfigError, match=r'pip install "instride\[gssapi\]"'):
         Consumer(bootstrap_servers="b:1", security_protocol="SASL_SSL", sasl_mechanism="GSSAPI")
+
+
+def test_an_exchange_ends_without_a_layer_for_whom_the_ticket_names(library: Library) -> None:
+    (found,) = prepared(config(), "b")
+    assert isinstance(found, Gssapi)
+    assert found.response(b"a token") == b""
+    assert found.response(b"wrapped \1\0\0\0") == b"wrapped \1\0\0\0"
+    assert found.response(b"") is None
+
+
+def test_a_broker_that_does_not_prove_itself_is_refused(library: Library) -> None:
+    library.agreed = 12
+    (found,) = prepared(config(), "b")
+    assert isinstance(found, Gssapi)
+    found.response(b"a token")
+    with pytest.raises(AuthenticationError, match="did not prove who it is"):
+        found.response(b"wrapped \1\0\0\0")
+
+
+def test_a_damaged_offer_of_the_broker_is_refused(library: Library) -> None:
+    (found,) = prepared(config(), "b")
+    assert isinstance(found, Gssapi)
+    found.response(b"a token")
+    with pytest.raises(AuthenticationError, match="a replay"):
+        found.response(b"bad")
+
+
+def test_without_a_thread_it_is_an_error_that_may_pass(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    woken, results = threading.Event(), list[Any]()
+    made = authenticator(config(), woken.set)
+    assert made is not None
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        made.prepare("b-1", results.append)
+    assert woken.is_set(), "the network thread looks at once"
+    made.poll()
+    assert [str(each) for each in results] == [
+        "cannot ask for a ticket for b-1: no thread can be started (can't start new thread)"
+    ]
+    assert isinstance(results[0], TransportError)
+    assert library.requested == []
+    woken.clear()
+    made.prepare("b-2", results.append)
+    while len(results) < 2:
+        assert woken.wait(PATIENCE)
+        woken.clear()
+        made.poll()
+    assert isinstance(results[1], Gssapi)
+
+
+def test_a_ticket_that_comes_after_it_was_given_up_goes_to_nobody(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at, release, woken, results = [1000.0], threading.Event(), threading.Event(), list[Any]()
+    monkeypatch.setattr(kerberos, "now", lambda: at[0])
+    library.first = lambda: b"late" if release.wait(PATIENCE) else b""
+    made = authenticator(config(), woken.set)
+    assert made is not None
+    made.prepare("b", results.append)
+    at[0] = made.deadline
+    made.poll()
+    assert [type(each) for each in results] == [AuthenticationError]
+    release.set()
+    while not made._arrived:  # type: ignore[union-attr]
+        assert woken.wait(PATIENCE)
+        woken.clear()
+    made.poll()
+    assert len(results) == 1
+    assert made.deadline == float("inf")

@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -20,6 +21,7 @@ import trustme
 from security_help import PATIENCE, Certificates, Listeners, token
 
 from instride import Consumer, OAuthClientCredentials, TopicPartition
+from instride._net import oauth
 from instride.errors import AuthenticationError, ConfigError, KafkaError, TlsError, TransportError
 
 SECRET = "canary-secret/+ %"
@@ -206,6 +208,20 @@ def test_a_response_that_drips_is_given_up_in_time(provider: Provider, certifica
     try:
         with pytest.raises(TransportError, match=r"within 0\.5 s"):
             grant(provider, certificates, timeout=0.5)()
+    finally:
+        provider.drips.set()
+
+
+def test_a_response_whose_bytes_always_come_in_time_is_given_up_too(
+    provider: Provider, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No single read takes too long: all together do."""
+    clock = SimpleNamespace(monotonic=lambda: 1e9 if provider.requested else 0.0)
+    monkeypatch.setattr(oauth, "time", clock)
+    provider.drips = threading.Event()
+    try:
+        with pytest.raises(TransportError, match="TimeoutError"):
+            grant(provider, certificates)()
     finally:
         provider.drips.set()
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from instride._wire.frames import FIRST_FRAME_BYTES, FrameBuffer
+from instride._wire.segments import Segments
 from instride.errors import FrameTooLargeError, NotKafkaError
 
 MAX = 400_000
@@ -112,6 +113,22 @@ def test_a_long_frame_is_judged_by_its_request() -> None:
         frames = FrameBuffer(max_frame_bytes=MAX, most_bytes=most.get)
         frames.receive_data(framed(b"first") + struct.pack(">ii", 150_000, number))
         assert (frames.failure is None) == (says is None)
+        assert says is None or says in str(frames.failure)
+
+
+def test_a_long_frame_that_comes_whole_is_judged_by_its_request_too() -> None:
+    """Where the last one was as long, and all of it is received at once."""
+    most = {7: 200_000, 8: 100_000}
+    for number, says in ((7, None), (8, "100000 are the most for what was asked"), (9, "for which no request waits")):
+        frames = FrameBuffer(max_frame_bytes=MAX, most_bytes=most.get, segments=Segments(1 << 20))
+        long = struct.pack(">i", 7) + b"x" * 149_996
+        assert received_in_place(frames, framed(b"first", long)) == [b"first", long]
+        stream = framed(struct.pack(">i", number) + b"y" * 149_996)
+        with frames.get_buffer(whole=True) as buffer:
+            assert len(buffer) >= len(stream)
+            buffer[: len(stream)] = stream
+        found = frames.buffer_updated(len(stream))
+        assert (len(found) == 1) == (frames.failure is None) == (says is None)
         assert says is None or says in str(frames.failure)
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, Self, TypeVar
 
 from instride._core.application.calls import Call, Wait
@@ -212,7 +213,7 @@ class AsyncDriver(Shell):
         except BaseException as error:  # noqa: BLE001
             return error
         finally:
-            if task in self._listening:  # else a close in another loop has cleared it
+            with suppress(ValueError):  # a close in another loop has cleared it
                 self._listening.remove(task)
         return None
 

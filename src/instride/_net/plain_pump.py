@@ -41,9 +41,6 @@ class Line:
     def received(self) -> int:
         return self.used
 
-    def send(self, data: memoryview) -> int:
-        raise NotImplementedError
-
     def take(self) -> int:
         used, self.used = self.used, 0
         self.buffer = None

@@ -23,6 +23,7 @@ from collections import deque
 from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from typing import assert_never
 
 from instride._core.events import ApplicationEvent, BackgroundEvent, CallCompleted, CallsCompleted, Consumed
 from instride._core.network.actions import (
@@ -294,6 +295,8 @@ class NetworkThread:
                     _logger.log(action.level, "%s: %s", self._config.client_id, one_line(action.message))
                 case Stop():
                     self._stopping = True
+                case _:
+                    assert_never(action)
         if delivered:
             self._mailbox.deliver(delivered)
 
@@ -386,8 +389,8 @@ class NetworkThread:
 
     def _transmit(self, action: Transmit) -> None:
         transport = self._transports.get(action.key)
-        if transport is None or transport.failure is not None:
-            return  # the machine is about to hear that it is closed
+        if transport is None:
+            return  # it has failed since the machine wanted this: the machine has heard of it
         try:
             transport.send(action.request_id, action.request)
         except KafkaError as error:
@@ -407,9 +410,7 @@ class NetworkThread:
     # -- sockets
 
     def _ready(self, key: ConnectionKey, mask: int) -> None:
-        transport = self._transports.get(key)
-        if transport is None:
-            return
+        transport = self._transports[key]
         if mask & selectors.EVENT_WRITE:
             transport.writable()
         if mask & selectors.EVENT_READ and transport.socket is not None:
@@ -421,9 +422,7 @@ class NetworkThread:
 
     def _after(self, key: ConnectionKey) -> None:
         """Tell the machine what became of a connection."""
-        transport = self._transports.get(key)
-        if transport is None:
-            return
+        transport = self._transports[key]
         if transport.failure is not None:
             failure = transport.failure
             self._tell_authenticator(key, failure)
@@ -450,9 +449,7 @@ class NetworkThread:
     def _offer(self) -> None:
         """Sockets change while addresses are tried, and interests while bytes wait."""
         for key, transport in self._transports.items():
-            if transport.socket is None:
-                self._unregister(key)
-                continue
+            assert transport.socket is not None, "without one it has failed, and was closed"
             transport.offer()
             wanted = (transport.socket.fileno(), transport.interest, transport.line)
             if self._registered.get(key) != wanted:
