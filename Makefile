@@ -25,7 +25,7 @@ help:
 	@echo "make test    all tests: the fast ones, then those with a real Kafka, then those with a real Spark"
 	@echo "make stutter all tests, while their threads and processes are made late at random (STUTTER_SEED=7): finds flaky ones"
 	@echo "make conformance says which requirements the newest make test has shown, and which tests did not run here"
-	@echo "make coverage shows that the tests of the core, of Spark's loop and of a few files beyond run every line and branch of them (three minutes)"
+	@echo "make coverage shows that the tests of the core, of Spark's loop and of the network side run every line and branch of them (three minutes)"
 	@echo "make check   format, lint, strict types, import contracts, pages that are made are up to date"
 	@echo "make simulate plays ten thousand histories of a group, and judges each (SIMULATE_ARGS=\"--seed 5 --histories 9\")"
 	@echo "make explore plays every sequence of moves in small groups, for ten minutes (EXPLORE_ARGS=\"--depth 3\")"
@@ -64,11 +64,13 @@ conformance: $(COMPILED)
 LOOP := */spark/_run.py,*/spark/_planning.py,*/spark/_membership.py,*/spark/_committing.py,*/spark/_running_jobs.py,*/_data_source/group_*.py
 LOOP_TESTS := $(addprefix tests/spark/test_,pipeline_loop.py pipeline_loop_faults.py planning.py group_member.py group_stream.py group_table.py)
 
-# Beyond the core, by fast tests: the ledger, what a blocking call waits by, a connection's bytes, the public class. And the
-# network side and the facades, whose other lines need a real broker, Kerberos or a signal.
-BEYOND := */instride/ledger.py,*/_net/mailbox.py,*/_wire/connection.py,*/instride/consumer.py
-AROUND := $(BEYOND),*/_net/*.py,*/_wire/frames.py,*/instride/_run.py,*/instride/_verbs.py,*/instride/aio.py
-BEYOND_TESTS := $(addprefix tests/,test_ledger.py test_ledger_threads.py test_arguments.py test_observers.py test_interceptors.py net aio security wire/test_wire_connection.py wire/test_wire_frames.py wire/test_sasl_connection.py)
+# Beyond the core, by fast tests without a broker: the ledger and a partition's records in it, the network side, a connection's
+# bytes and frames, the public classes. One file is left out: coverage does not see what Cython compiles. Of that pump the plain
+# form is measured, tests/net/test_pump.py holds both to the same, and test_openssl.py what it reads of TLS to Python's own reads.
+# In the place of Kerberos' library the tests have one of their own (tests/security/test_kerberos_authenticator.py).
+BEYOND := */instride/ledger.py,*/instride/_run.py,*/_net/*.py,*/_wire/connection.py,*/_wire/frames.py,*/instride/_verbs.py,*/instride/consumer.py,*/instride/aio.py
+COMPILED_ONLY := */_net/compiled_pump.py
+BEYOND_TESTS := $(addprefix tests/,test_ledger.py test_ledger_threads.py test_run.py test_arguments.py test_observers.py test_interceptors.py net aio security wire/test_wire_connection.py wire/test_wire_frames.py wire/test_sasl_connection.py)
 
 coverage: $(COMPILED)
 	@$(BIN)/python -m coverage run -m pytest --quiet -m "not hypothesis and not part" tests/core
@@ -76,8 +78,7 @@ coverage: $(COMPILED)
 	@$(BIN)/python -m coverage run --source=src/instride/spark -m pytest --quiet -m "not hypothesis and not part" $(LOOP_TESTS)
 	@$(BIN)/python -m coverage report --include='$(LOOP)'
 	@$(BIN)/python -m coverage run --source=src/instride -m pytest --quiet -m "not hypothesis and not kafka" $(BEYOND_TESTS)
-	@$(BIN)/python -m coverage report --include='$(BEYOND)'
-	@$(BIN)/python -m coverage report --include='$(AROUND)' --omit='*/compiled_pump.py' --fail-under=93
+	@$(BIN)/python -m coverage report --include='$(BEYOND)' --omit='$(COMPILED_ONLY)'
 
 check: $(COMPILED)
 	$(BIN)/ruff format --check .
