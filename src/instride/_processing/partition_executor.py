@@ -12,6 +12,7 @@ Laws
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -21,6 +22,7 @@ from typing import Any, Final, Generic, Self, TypeVar
 from instride import _arguments as arguments
 from instride._core.lease import Standing
 from instride._net.clock import now
+from instride._processing.forks import end_child
 from instride._processing.partition_queues import PartitionQueues, Task
 from instride._run import standing_of, stretches_of
 from instride._unrun import refuse_unrun
@@ -102,6 +104,7 @@ class PartitionExecutor(Generic[R]):
         self._handling = 0
         self._draining = False
         self._closed = False
+        self._pid = os.getpid()
 
     # -- the loop's verbs
 
@@ -325,8 +328,13 @@ class PartitionExecutor(Generic[R]):
 
     def _error_of(self, record: R) -> BaseException | None:
         try:
-            refuse_unrun(self._handle(record))
+            returned = self._handle(record)
+            if os.getpid() != self._pid:
+                end_child()
+            refuse_unrun(returned)
         except BaseException as error:  # noqa: BLE001 - `check` raises it where the loop is
+            if os.getpid() != self._pid:
+                end_child(error)
             return error
         return None
 

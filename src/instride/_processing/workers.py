@@ -12,6 +12,7 @@ Laws
 4. An attempt that returned outputs has ended when these are acknowledged.
 5. No thread waits for the lock while another of these threads has it: it leaves its result to that one, and rests. For
    a lock that is handed to a sleeper is a switch of threads for each record, as long as the work is short.
+6. In a process that a handler forked nothing of ours goes on: it ends where the handler does.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import os
 import threading
 import time
 from collections import deque
@@ -31,6 +33,7 @@ from typing import Any
 from instride._processing.attempts import Desk
 from instride._processing.dead_letters import DeadLetter, Produce, smaller
 from instride._processing.engine import Batch, Job, Task, Verdict
+from instride._processing.forks import end_child
 from instride._processing.lifespan import AsyncLifespan, Lifespan, SyncLifespan
 from instride._processing.outputs import OutputRecord
 from instride.errors import ConfigError, KafkaTimeoutError, RecordTooLargeError
@@ -141,6 +144,7 @@ class ThreadWorkers:
         self._resting: list[_Gate] = []
         self._is_waking = False
         self._closed = False
+        self._pid = os.getpid()
 
     def wake(self) -> None:
         with self._desk.lock:
@@ -351,10 +355,14 @@ class ThreadWorkers:
     def _error_of(self, task: Job) -> BaseException | None:
         try:
             returned = self._handle(self._desk.read(task))
+            if os.getpid() != self._pid:
+                end_child()
             outputs = self._desk.outputs(task, returned)
             if outputs:
                 produce_all(self._produce, outputs)
         except BaseException as error:  # noqa: BLE001 - the engine decides what becomes of it
+            if os.getpid() != self._pid:
+                end_child(error)
             return error
         return None
 
