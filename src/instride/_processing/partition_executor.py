@@ -77,9 +77,9 @@ class PartitionExecutor(Generic[R]):
         coroutine or a generator that it returns, since nothing of that has run. All else that it returns is ignored.
 
         max_workers: how many records are handled at a time, at most. max_records, max_bytes: how much may wait or be
-        at work before `full` names partitions; one poll's records may come on top. size: the bytes of a record; by
-        default those of its key and value where they are bytes, else 0. drain_timeout: seconds that leaving the
-        context waits, unless `drain` was called before. No thread is started here.
+        at work (see `full`); where nothing is left of that, each poll's records still come on top. size: the bytes of a
+        record; by default those of its key and value where they are bytes, else 0. drain_timeout: seconds that leaving
+        the context waits, unless `drain` was called before. No thread is started here.
         Raises TypeError or ValueError for a wrong argument.
         """
         verb = "PartitionExecutor"
@@ -150,15 +150,15 @@ class PartitionExecutor(Generic[R]):
             return delayed
 
     def full(self) -> list[TopicPartition]:
-        """Partitions to pause now, each named once: as long as there are too many records or bytes, those with a
-        queue; and those with a failed record.
+        """Partitions to pause now, each named once: those whose queue takes half of the space that is left, in records
+        or bytes, and those with a failed record.
         """
         with self._work:
             return self._queues.full()
 
     def ready(self) -> list[TopicPartition]:
-        """Partitions to resume now, each that `full` had named once: those whose queue is empty, or all when no more
-        than half of what is allowed is left.
+        """Partitions to resume now, each that `full` had named once: those whose queue is empty, or takes no more than
+        a quarter of the space that is left.
         """
         with self._work:
             return self._queues.ready()
