@@ -5,9 +5,10 @@
 10,000 keys in 12 partitions, order by key, one member. The rate is that of the middle 80 % of the records, so that
 joining and the last stragglers do not count; ideal is concurrency / 5 ms. "threads alone" and "asyncio alone" are the
 same handlers with nothing around them: what the operating system's and the event loop's clocks leave of the ideal,
-since asyncio rounds each sleep up to whole milliseconds. "confluent-kafka, thread pool" is a loop that submits what
-it consumes to a pool, waits when that is full, and commits when all is finished: in no order of keys. The own cost is
-measured without a broker: records go in, a handler that does nothing is called, commits get their responses.
+since asyncio rounds each sleep up to whole milliseconds; "our loop" is what a processor makes, which does not.
+"confluent-kafka, thread pool" is a loop that submits what it consumes to a pool, waits when that is full, and commits
+when all is finished: in no order of keys. The own cost is measured without a broker: records go in, a handler that does
+nothing is called, commits get their responses.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from typing import Any
 from instride import ConsumerRecord, OffsetAndMetadata, Processor, TopicPartition
 from instride._processing.attempts import Desk
 from instride._processing.engine import Engine, EnginePlan, Order
+from instride._processing.event_loop import be_punctual, new_event_loop
 from instride._processing.lifespan import AsyncLifespan, SyncLifespan
 from instride._processing.workers import LoopWorkers, ThreadWorkers
 from instride._record_reader import RecordReader
@@ -77,7 +79,11 @@ def rates(records: int, concurrency: int) -> dict[str, object]:
         producer.flush(60)
         ideal = concurrency / HANDLER
         print(f"\n{records} records, {concurrency} handlers of 5 ms: ideal {ideal:.0f} a second")
-        alone = {"threads alone": threads_alone(concurrency), "asyncio alone": asyncio.run(asyncio_alone(concurrency))}
+        alone = {
+            "threads alone": threads_alone(concurrency),
+            "asyncio alone": asyncio.run(asyncio_alone(concurrency)),
+            "asyncio alone, our loop": our_loop_alone(concurrency),
+        }
         for name, rate in alone.items():
             results[name] = {"records a second": rate, "of ideal": rate / ideal}
             print(f"{name:30} {rate:8.0f} a second, {100 * rate / ideal:5.1f} % of ideal")
@@ -123,6 +129,21 @@ async def asyncio_alone(concurrency: int) -> float:
 
     await asyncio.gather(*(sleep(number) for number in range(concurrency)))
     return sum(done) / ALONE
+
+
+def our_loop_alone(concurrency: int) -> float:
+    """On an event loop such as a processor makes, in a thread of its own."""
+
+    def run() -> float:
+        be_punctual()
+        loop = new_event_loop()
+        try:
+            return loop.run_until_complete(asyncio_alone(concurrency))
+        finally:
+            loop.close()
+
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(run).result()
 
 
 def in_threads(servers: str, group: str, concurrency: int, clocked: Clocked) -> None:

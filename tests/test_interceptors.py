@@ -69,6 +69,15 @@ def test_what_is_no_interceptor_is_refused_when_the_consumer_is_built() -> None:
         Consumer(bootstrap_servers="localhost:9092", interceptors=wrong)
 
 
+@pytest.mark.parametrize("name", ["on_consume", "on_commit", "close"])
+def test_an_interceptor_that_nobody_would_await_is_refused(name: str) -> None:
+    async def method(self: Any, *arguments: Any) -> None: ...
+
+    wrong = type("Theirs", (ConsumerInterceptor,), {name: method})()
+    with pytest.raises(ConfigError, match=f"Theirs.{name} is asynchronous"):
+        Consumer(bootstrap_servers="localhost:9092", interceptors=[wrong])
+
+
 def test_a_subclass_needs_no_method_of_its_own() -> None:
     Interceptors([ConsumerInterceptor()]).on_consume(some_records())
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 
+from instride._unrun import is_asynchronous
 from instride.consumer_records import ConsumerRecords
 from instride.errors import ConfigError
 from instride.interceptors import ConsumerInterceptor
@@ -26,12 +27,15 @@ class Interceptors:
     """Those of one consumer. Used by one thread at a time, as the consumer is."""
 
     def __init__(self, interceptors: Sequence[ConsumerInterceptor]) -> None:
-        """Raises ConfigError for what lacks one of the methods."""
+        """Raises ConfigError for what lacks one of the methods, or has an asynchronous one: none would await it."""
         self._interceptors = tuple(interceptors)
         for each in self._interceptors:
             missing = [method for method in _METHODS if not callable(getattr(each, method, None))]
             if missing:
                 raise ConfigError(f"interceptors: {type(each).__name__} has no method {missing[0]}")
+            for method in _METHODS:
+                if is_asynchronous(getattr(each, method)):
+                    raise ConfigError(f"interceptors: {type(each).__name__}.{method} is asynchronous; it must be plain")
 
     def __bool__(self) -> bool:
         return bool(self._interceptors)

@@ -14,6 +14,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from instride._unrun import is_asynchronous
 from instride._wire.decoder import replaced
 from instride.config import Deserializer
 from instride.deserializers import Part, SerializationContext
@@ -70,18 +71,13 @@ def _caller(setting: str, deserializer: Deserializer | None) -> Caller | None:
         return None
     if not callable(deserializer):
         raise ConfigError(f"{setting} must be callable, such as json.loads; it is {deserializer!r}")
-    if _is_async(deserializer):
+    if is_asynchronous(deserializer):
         raise ConfigError(f"{setting} is asynchronous; poll can only call one that returns its result")
     if _wants_context(deserializer):
         return lambda data, record, part: deserializer(
             data, SerializationContext(record.topic, part, list(record.headers))
         )
     return lambda data, _record, _part: deserializer(data)
-
-
-def _is_async(deserializer: Deserializer) -> bool:
-    called = getattr(type(deserializer), "__call__", None)  # noqa: B004 - whether that is a coroutine function
-    return inspect.iscoroutinefunction(deserializer) or inspect.iscoroutinefunction(called)
 
 
 def _wants_context(deserializer: Deserializer) -> bool:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
+from instride._unrun import is_asynchronous
 from instride.errors import ConfigError
 
-__all__ = ["parse_bootstrap_servers", "parse_duration", "reset_duration"]
+__all__ = ["check_telemetry", "parse_bootstrap_servers", "parse_duration", "reset_duration"]
 
 _RESETS: Final = ("earliest", "latest", "none")
 _BY_DURATION: Final = "by_duration:"
@@ -19,6 +20,14 @@ _DURATION: Final = re.compile(
     r"P(?:(?P<days>\d+)D)?(?P<time>T(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:[.,]\d{0,9})?)S)?)?",
     re.IGNORECASE | re.ASCII,
 )
+
+
+def check_telemetry(listener: Any) -> None:
+    """Raises ConfigError for what cannot be called with an event; for `async def` too, which nobody would await."""
+    if listener is not None and not callable(listener):
+        raise ConfigError("telemetry must be callable with one event, or None")
+    if listener is not None and is_asynchronous(listener):
+        raise ConfigError("telemetry is asynchronous; a plain function is called, inside the consumer's own calls")
 
 
 def parse_duration(text: str) -> float:

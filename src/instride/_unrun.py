@@ -1,11 +1,20 @@
-"""What a call of the user's code may return without having run any of it. Such a record must not count as finished."""
+"""What a call of the user's code may return without having run any of it: what was to happen would never have.
+Such a record must not count as finished."""
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any
 
-__all__ = ["refuse_unrun"]
+__all__ = ["is_asynchronous", "refuse_unrun"]
+
+
+def is_asynchronous(called: Callable[..., Any]) -> bool:
+    """Whether it is defined by async def, or is an object whose `__call__` is."""
+    of_objects = getattr(type(called), "__call__", None)  # noqa: B004 - whether that is a coroutine function
+    return inspect.iscoroutinefunction(called) or inspect.iscoroutinefunction(of_objects)
 
 
 def refuse_unrun(returned: Any) -> None:

@@ -18,7 +18,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal, Required, TypeAlias, TypedDict, get_args
 
 from instride._core.assignors.assignor import Assignor
-from instride._setting_values import parse_bootstrap_servers, reset_duration
+from instride._setting_values import check_telemetry, parse_bootstrap_servers, reset_duration
 from instride._texts import not_sendable
 from instride._wire.sasl.oauthbearer import OAuthToken
 from instride.errors import ConfigError
@@ -312,8 +312,7 @@ def _check_types(config: ConsumerConfig) -> None:
             raise ConfigError(f"{name} must be True or False")
     if config.commit_start_offsets is not None and not isinstance(config.commit_start_offsets, bool):
         raise ConfigError("commit_start_offsets must be True, False or None")
-    if config.telemetry is not None and not callable(config.telemetry):
-        raise ConfigError("telemetry must be callable with one event, or None")
+    check_telemetry(config.telemetry)
     reset_duration(config.auto_offset_reset)
     records = config.max_poll_records
     if not isinstance(records, int) or isinstance(records, bool) or (records < 1 and records != -1):

@@ -131,6 +131,17 @@ def test_a_consumer_tells_its_listener_which_may_use_it() -> None:
     consumer.close(timeout=0.1)
 
 
+def test_a_listener_that_nobody_would_await_is_refused() -> None:
+    class Listener:
+        async def __call__(self, event: TelemetryEvent) -> None: ...
+
+    async def listener(event: TelemetryEvent) -> None: ...
+
+    for each in (listener, Listener()):
+        with pytest.raises(KafkaError, match="telemetry is asynchronous"):
+            Consumer(bootstrap_servers="test:9092", telemetry=each)
+
+
 def test_a_listener_that_is_no_function_is_refused() -> None:
     with pytest.raises(KafkaError, match="telemetry must be callable"):
         Consumer(bootstrap_servers="test:9092", telemetry="me")  # type: ignore[arg-type]

@@ -508,6 +508,36 @@ def test_whatever_stands_still_the_bound_holds_and_the_others_go_on(stuck: int, 
     assert min(finished[each] for each in partitions[stuck:]) > 300
 
 
+@pytest.mark.parametrize("count", [1, 3, 12, 100])
+def test_at_the_bound_polls_are_few_and_large(count: int) -> None:
+    """Of a backlog in so many partitions. A poll brings one's records, and is woken when one may be resumed."""
+    partitions = [TopicPartition("t", number) for number in range(count)]
+    bench, paused, ends = Bench(order="none", max_records=10_000), set[TopicPartition](), Counter[TopicPartition]()
+    said, finished = Counter[str](), 0
+    while finished < 30_000:
+        flowing = [each for each in partitions if each not in paused]
+        if flowing:
+            partition = min(flowing, key=lambda each: ends[each])
+            asked = min(500, bench.engine.capacity())
+            bench.submit(keyed(partition, "-" * asked, start=ends[partition]))
+            ends[partition] += asked
+            said["polls"] += 1
+        full = bench.engine.full()
+        ready = bench.engine.ready()
+        said.update(pause=bool(full), resume=bool(ready), rounds=1)
+        paused = (paused | set(full)) - set(ready)
+        while (task := bench.engine.take(0.0)) is not None:
+            bench.end(task)
+            finished += 1
+            if bench.engine.wants_resuming() or (len(paused) < count and finished % 400 == 0):
+                break
+        assert said["rounds"] < 1_000
+    assert said["polls"] * 300 < finished
+    assert said["rounds"] * 250 < finished
+    assert said["pause"] * 500 < finished
+    assert said["resume"] * 500 < finished
+
+
 def test_a_batch_may_grow_to_its_size() -> None:
     bench = Bench(order="none", max_records=12, max_batch=10, max_wait=1e9)
     bench.submit(keyed(P0, "a" * 9))

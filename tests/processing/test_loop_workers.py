@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import select
 import socket
 import sys
+import threading
 from collections.abc import Callable
 from contextvars import ContextVar
+from pathlib import Path
 from typing import Any
 
 import pytest
 from engine_help import desk_of, keyed
 from processing_help import P0
 
-from instride import ConsumerRecord, OffsetAndMetadata, Retry, current_attempt
+from instride import ConsumerRecord, OffsetAndMetadata, Processor, Retry, current_attempt
 from instride._processing.engine import Engine, EnginePlan, Order
 from instride._processing.event_loop import new_event_loop
 from instride._processing.failures import Failures
@@ -69,6 +72,24 @@ def test_each_attempt_has_a_context_of_its_own_through_all_its_steps(loop: async
     bench = Bench(loop, handler, 3)
     bench.turn(lambda: bench.engine.tally.finished == 3)
     assert seen == [(-1, 0, 0, 1), (-1, 1, 1, 1), (-1, 2, 2, 1)]
+
+
+def test_an_attempt_leaves_nothing_for_the_garbage_collector(loop: asyncio.AbstractEventLoop) -> None:
+    """Each of its collections stops all threads, for as long as there are objects."""
+
+    async def handler(record: Record) -> None:
+        await asyncio.sleep(0)
+
+    bench = Bench(loop, handler, 200)
+    bench.turn(lambda: bench.engine.tally.finished == 10)
+    gc.collect()
+    gc.disable()
+    try:
+        bench.turn(lambda: bench.engine.tally.finished == 190, most=1_000)
+        assert gc.collect() < 90, "less than one object in two records"
+    finally:
+        gc.enable()
+    bench.turn(lambda: bench.engine.tally.finished == 200)
 
 
 def test_an_error_from_outside_reaches_the_handler_where_it_waits(loop: asyncio.AbstractEventLoop) -> None:
@@ -168,6 +189,25 @@ def test_timers_of_the_loop_are_exact_and_files_are_heard(monkeypatch: pytest.Mo
         here.close()
         there.close()
         loop.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it is Linux's")
+def test_timers_of_the_loops_own_thread_are_not_put_off() -> None:
+    async def slack() -> str:
+        return Path(f"/proc/{threading.get_native_id()}/timerslack_ns").read_text().strip()
+
+    found: list[str] = []
+
+    async def handler(record: Record) -> None:
+        found.append(await slack())
+
+    processor = Processor(handler, topics=["t"])
+    with processor.running(bootstrap_servers="127.0.0.1:1", group_id="g") as running:
+        assert running._loop is not None
+        found.append(asyncio.run_coroutine_threadsafe(slack(), running._loop).result(60))
+        running.cancel()
+    assert found == ["1"]
+    assert asyncio.run(slack()) != "1", "a loop of the user's is left as it is"
 
 
 def test_the_loop_of_a_users_policy_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:

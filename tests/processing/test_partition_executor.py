@@ -308,14 +308,16 @@ def test_another_exception_in_the_drain_cancels_and_is_raised() -> None:
 
 
 def test_bytes_are_those_of_keys_and_values() -> None:
-    with PartitionExecutor(Handlers(), max_bytes=10, max_workers=1, drain_timeout=0.0) as work:
+    handlers = Handlers()
+    with PartitionExecutor(handlers, max_bytes=20, max_workers=1, drain_timeout=0.0) as work:
         work.submit(
             [ConsumerRecord("t", 0, offset, key=b"four", value={"no": "bytes"}, epoch=1) for offset in range(2)]
         )
+        handlers.wait_for(1)
         assert work.full() == []
         work.submit(records(P0, 2, value=b"xx"))
         assert work.full() == [P0]
-        work._handle.go(3)  # type: ignore[attr-defined]
+        handlers.go(3)
 
 
 @pytest.mark.parametrize(

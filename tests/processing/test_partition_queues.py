@@ -256,22 +256,46 @@ def test_what_is_held_stays_held_when_all_is_stopped() -> None:
     assert found.take() is None
 
 
-@pytest.mark.parametrize(("limits", "value"), [({"max_records": 4}, None), ({"max_bytes": 40}, b"x" * 10)])
-def test_at_the_limit_partitions_with_a_queue_are_paused(limits: dict[str, int], value: bytes | None) -> None:
+@pytest.mark.parametrize(("limits", "value"), [({"max_records": 12}, None), ({"max_bytes": 120}, b"x" * 10)])
+def test_a_queue_of_half_of_the_space_that_is_left_is_paused(limits: dict[str, int], value: bytes | None) -> None:
     found = queues(**limits)
-    found.submit(records(P0, 0, 1, value=value))
+    found.submit(records(P0, 0, 1, 2, value=value))
     assert (found.full(), found.ready()) == ([], [])
-    found.submit(records(P1, 0, 1, value=value))
-    assert found.full() == [P0, P1]
-    assert found.full() == [], "each is named once"
-    tasks = take(found, 3)
-    assert found.ready() == [P0], "it has nothing queued; so it is not starved by another's queue"
-    found.submit(records(P0, 2, value=value))
+    found.submit(records(P0, 3, value=value))
     assert found.full() == [P0]
-    for task in tasks:
-        found.end(task)
-    assert found.ready() == [P0, P1], "half of the limit"
+    assert found.full() == [], "each is named once"
+    found.submit(records(P1, 0, 1, value=value))
+    assert found.full() == [], "there is space for six, and these are two"
+    found.submit(records(P1, 2, value=value))
+    assert found.full() == [P1]
+
+
+@pytest.mark.parametrize(("limits", "value"), [({"max_records": 12}, None), ({"max_bytes": 120}, b"x" * 10)])
+def test_a_queue_of_a_quarter_of_that_or_none_is_resumed(limits: dict[str, int], value: bytes | None) -> None:
+    found = queues(**limits)
+    found.submit(records(P0, 0, 1, 2, 3, value=value))
+    assert found.full() == [P0]
+    take(found, 1)
+    assert found.ready() == [], "three are queued, and there is space for eight"
+    take(found, 1)
+    assert found.ready() == [P0]
     assert found.ready() == []
+    found.submit(records(P0, *range(4, 20), value=value))
+    assert found.full() == [P0]
+    found.submit(records(P1, 0, value=value))
+    assert found.full() == [P1], "no space is left"
+    take(found, 3)
+    assert found.ready() == [P1], "it has nothing queued; so it is not starved by another's queue"
+
+
+def test_one_that_stands_still_leaves_space_for_the_others() -> None:
+    found = queues(max_records=100)
+    found.submit(records(P0, *range(30)))
+    assert found.full() == []
+    found.submit(records(P0, *range(30, 60)))
+    assert found.full() == [P0], "its workers are busy elsewhere, say"
+    found.submit(records(P1, *range(10)))
+    assert found.full() == []
 
 
 def test_what_is_resumed_by_others_is_named_again() -> None:
@@ -304,6 +328,8 @@ def test_what_is_lost_or_released_is_not_resumed() -> None:
     assert found.full() == [P0, P1, tp(2)]
     found.submit([], lost=[P0])
     found.hold([P1])
+    assert found.ready() == []
+    take(found, 1)
     assert found.ready() == [tp(2)]
 
 

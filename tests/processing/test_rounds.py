@@ -44,12 +44,17 @@ class Nobody:
 class Script:
     """Gives verbs their results; what is in `results` first, an error is raised."""
 
-    def __init__(self, *, pace: Pace | None = None, plan: EnginePlan | None = None, **results: list[Any]) -> None:
+    def __init__(
+        self, *, pace: Pace | None = None, plan: EnginePlan | None = None, has_store: bool = False, **results: list[Any]
+    ) -> None:
         self.results = results
+        self.verbs: list[Verb] = []
         self.committed: list[OffsetAndMetadata] = []
         self.said: list[str] = []
         self.engine = Engine(plan or EnginePlan(), lambda _: 1)
-        self.rounds = Rounds(self.engine, Nobody(), pace=pace or Pace(), guard=nullcontext(), clock=lambda: 0.0)
+        self.rounds = Rounds(
+            self.engine, Nobody(), pace=pace or Pace(), guard=nullcontext(), clock=lambda: 0.0, has_store=has_store
+        )
 
     def play(self, until: Callable[[], bool] = lambda: False) -> None:
         verbs = self.rounds.run(["t"])
@@ -63,6 +68,7 @@ class Script:
 
     def _result(self, verb: Verb) -> Any:
         self.said.append(verb.name)
+        self.verbs.append(verb)
         if verb.name == "commit":
             self.committed += verb.args[0].values()
         assert len(self.said) < 1_000
@@ -145,6 +151,41 @@ def test_where_partitions_begin_is_asked_again_until_it_is_known() -> None:
     script.rounds.on_partitions_assigned([P0])
     script.play(until=lambda: script.said.count("poll") == 5)
     assert script.said.count("committed") == 3
+
+
+def test_where_the_database_says_otherwise_it_seeks_and_resumes() -> None:
+    """What came from where the group says filled its share, so that it was paused."""
+    script = Script(
+        plan=EnginePlan(max_records=12),
+        has_store=True,
+        committed=[KafkaTimeoutError("not yet"), {P0: OffsetAndMetadata(offset=0)}],
+        topic_ids=[{}],
+        stored=[{P0: 5}],
+    )
+    script.rounds.on_partitions_assigned([P0])
+    script.engine.submit(keyed(P0, "a" * 8))
+    script.play(until=lambda: script.said.count("committed") == 2 and script.said[-1] == "poll")
+    told = [verb for verb in script.verbs if verb.name in ("pause", "seek", "resume")]
+    assert told == [Verb("pause", (P0,)), Verb("seek", (P0, 5)), Verb("resume", (P0,))]
+    assert script.engine.records == 0
+    script.engine.submit([record for record in keyed(P0, "a" * 8, epoch=2) if record.offset >= 5])
+    assert script.engine.queued == 3, "it is known where it begins"
+
+
+def test_a_paused_partition_whose_queue_was_taken_wakes_the_poll_once() -> None:
+    script = Script(plan=EnginePlan(order="none", max_records=12))
+    script.engine.submit(keyed(P0, "aaaa"))
+    script.engine.locate(P0, OffsetAndMetadata(offset=0))
+    script.play(until=lambda: script.said[-1:] == ["pause"])
+    assert script.verbs[-1] == Verb("pause", (P0,))
+    assert script.engine.take(0.0) is not None
+    assert not script.rounds.wants_attention(), "three are queued, and there is space for eight"
+    assert script.engine.take(0.0) is not None
+    assert script.rounds.wants_attention()
+    assert not script.rounds.wants_attention(), "it is on its way"
+    script.results["poll"] = [WakeupError("woken")]
+    script.play(until=lambda: script.said[-1:] == ["resume"])
+    assert script.verbs[-1] == Verb("resume", (P0,))
 
 
 def test_a_broker_that_takes_less_metadata_halves_the_bound_and_the_log_says_so(

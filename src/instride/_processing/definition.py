@@ -21,6 +21,7 @@ from instride._processing.rounds import Pace
 from instride._processing.store import DatabaseStore
 from instride._record_reader import RecordReader
 from instride._texts import MOST_BYTES
+from instride._unrun import is_asynchronous
 from instride.errors import ConfigError
 
 __all__ = [
@@ -155,7 +156,7 @@ def definition(
         raise TypeError(f"{verb} does not know {sorted(unknown)}; settings of the consumer are given to run or running")
     names = _topics(verb, topics)
     concurrency = _positive(verb, options, "concurrency", 32)
-    is_async = _is_async(handler)
+    is_async = is_asynchronous(handler)
     return Definition(
         name=getattr(handler, "__qualname__", type(handler).__name__),
         handler=in_arrow(handler, is_async=is_async) if _is_arrow(verb, options, reader) else handler,
@@ -207,11 +208,6 @@ def _refuse_wrong_parameters(verb: str, handler: Callable[..., Any]) -> None:
             f"{verb}: the handler is called with one argument, the record (or the batch), and takes {found}: {error}; "
             "define it as def handle(record), and bind what else it needs with functools.partial"
         ) from None
-
-
-def _is_async(handler: Callable[..., Any]) -> bool:
-    called = getattr(type(handler), "__call__", None)  # noqa: B004 - whether that is a coroutine function
-    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(called)
 
 
 def _topics(verb: str, topics: Any) -> tuple[str, ...]:
@@ -384,7 +380,7 @@ def _middleware(verb: str, options: AnyOptions, *, is_async: bool) -> list[Middl
     for each in listed:
         if not callable(each):
             raise TypeError(f"{verb}: middleware must be functions of a record and what comes next, not {each!r}")
-        if _is_async(each) != is_async:
+        if is_asynchronous(each) != is_async:
             kind = "a coroutine function" if is_async else "a plain function"
             raise ConfigError(f"{verb}: middleware of {kind} must be {kind} too, not {each!r}")
     return listed

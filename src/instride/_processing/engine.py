@@ -116,15 +116,13 @@ class Task:
 
     writes_dead_letter: not its handler is due but its dead letter, or (is_skipped) that a database is told.
     letter_error: why that letter was not written, at the newest try. over: its result is ignored. late: its time is
-    out, so that its attempt fails when it ends. canceller: set by the executor, called when it is given up. since: when
-    it came; from its start on, when it was started. alone: it is in no batch with others. spared_at: the circuit
-    breaker's.
+    out, so that its attempt fails when it ends. since: when it came; from its start on, when it was started. alone: it
+    is in no batch with others. spared_at: the circuit breaker's.
     """
 
     __slots__ = (
         "alone",
         "attempts",
-        "canceller",
         "error",
         "is_skipped",
         "key",
@@ -156,7 +154,6 @@ class Task:
         self.late = False
         self.since = 0.0
         self.spared_at = -1
-        self.canceller: Callable[[], object] | None = None
 
     def copy(self) -> Task:
         """The same work, not given up."""
@@ -194,15 +191,6 @@ class Batch:
     @property
     def over(self) -> bool:
         return self.tasks[0].over
-
-    @property
-    def canceller(self) -> Callable[[], object] | None:
-        return self.tasks[0].canceller
-
-    @canceller.setter
-    def canceller(self, cancel: Callable[[], object]) -> None:
-        """The first one's alone: all of a batch are given up together."""
-        self.tasks[0].canceller = cancel
 
     @property
     def spared_at(self) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from instride._processing.engine import Engine, Task
-from instride.errors import ConfigError
+from instride._setting_values import check_telemetry
 from instride.records import TopicPartition
 from instride.telemetry import Blocker, Hold, PartitionFlows, PartitionStalled, TelemetryEvent, TelemetryListener
 
@@ -74,8 +74,7 @@ class Stalls:
     """
 
     def __init__(self, following: TelemetryListener | None) -> None:
-        if following is not None and not callable(following):
-            raise ConfigError("telemetry must be callable with one event, or None")
+        check_telemetry(following)
         self.partitions: dict[TopicPartition, PartitionStalled] = {}
         self._following = following
 

@@ -12,6 +12,7 @@ Laws
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -21,6 +22,7 @@ from typing import Any, Final, Generic, Self, TypeVar
 from instride import _arguments as arguments
 from instride._core.lease import Standing
 from instride._net.clock import now
+from instride._processing.forks import end_child
 from instride._processing.partition_queues import PartitionQueues, Task
 from instride._run import standing_of, stretches_of
 from instride._unrun import refuse_unrun
@@ -75,9 +77,9 @@ class PartitionExecutor(Generic[R]):
         coroutine or a generator that it returns, since nothing of that has run. All else that it returns is ignored.
 
         max_workers: how many records are handled at a time, at most. max_records, max_bytes: how much may wait or be
-        at work before `full` names partitions; one poll's records may come on top. size: the bytes of a record; by
-        default those of its key and value where they are bytes, else 0. drain_timeout: seconds that leaving the
-        context waits, unless `drain` was called before. No thread is started here.
+        at work (see `full`); where nothing is left of that, each poll's records still come on top. size: the bytes of a
+        record; by default those of its key and value where they are bytes, else 0. drain_timeout: seconds that leaving
+        the context waits, unless `drain` was called before. No thread is started here.
         Raises TypeError or ValueError for a wrong argument.
         """
         verb = "PartitionExecutor"
@@ -102,6 +104,7 @@ class PartitionExecutor(Generic[R]):
         self._handling = 0
         self._draining = False
         self._closed = False
+        self._pid = os.getpid()
 
     # -- the loop's verbs
 
@@ -147,15 +150,15 @@ class PartitionExecutor(Generic[R]):
             return delayed
 
     def full(self) -> list[TopicPartition]:
-        """Partitions to pause now, each named once: as long as there are too many records or bytes, those with a
-        queue; and those with a failed record.
+        """Partitions to pause now, each named once: those whose queue takes half of the space that is left, in records
+        or bytes, and those with a failed record.
         """
         with self._work:
             return self._queues.full()
 
     def ready(self) -> list[TopicPartition]:
-        """Partitions to resume now, each that `full` had named once: those whose queue is empty, or all when no more
-        than half of what is allowed is left.
+        """Partitions to resume now, each that `full` had named once: those whose queue is empty, or takes no more than
+        a quarter of the space that is left.
         """
         with self._work:
             return self._queues.ready()
@@ -325,8 +328,13 @@ class PartitionExecutor(Generic[R]):
 
     def _error_of(self, record: R) -> BaseException | None:
         try:
-            refuse_unrun(self._handle(record))
+            returned = self._handle(record)
+            if os.getpid() != self._pid:
+                end_child()
+            refuse_unrun(returned)
         except BaseException as error:  # noqa: BLE001 - `check` raises it where the loop is
+            if os.getpid() != self._pid:
+                end_child(error)
             return error
         return None
 

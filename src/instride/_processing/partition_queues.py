@@ -14,6 +14,8 @@ Laws (rule 16 of docs/rebalance.md)
    waits for a gap.
 7. A record is known by partition, epoch, seek number and offset. What ends under an older one, or of a lost partition,
    is ignored.
+8. A partition is paused when its queue takes half of the space that is left, and resumed when it takes a quarter, or is
+   empty. So one that stands still leaves space for the others. One with a failed record is paused until it is settled.
 """
 
 from __future__ import annotations
@@ -138,7 +140,7 @@ class PartitionQueues(Generic[R]):
         self._held: dict[tuple[str, int], PartitionQueue[R]] = {}
         self._failed: dict[tuple[str, int], PartitionQueue[R]] = {}
         self._errors: deque[tuple[Task[R], BaseException]] = deque()
-        # Back-pressure: with something queued and not paused; paused; paused, and perhaps with nothing queued.
+        # Law 8: with something queued and not paused; paused; paused, and perhaps to be resumed.
         self._open: dict[tuple[str, int], PartitionQueue[R]] = {}
         self._paused: dict[tuple[str, int], PartitionQueue[R]] = {}
         self._drained: dict[tuple[str, int], PartitionQueue[R]] = {}
@@ -223,7 +225,8 @@ class PartitionQueues(Generic[R]):
     def _changed(self, queue: PartitionQueue[R]) -> None:
         """Something of it may be started, paused or resumed that could not be before."""
         if queue.paused:
-            self._drained[queue.partition] = queue
+            if self._may_resume(queue):
+                self._drained[queue.partition] = queue
         elif queue.queued:
             self._open[queue.partition] = queue
         if queue.partition not in self._turns and queue.may_start():
@@ -240,7 +243,7 @@ class PartitionQueues(Generic[R]):
         task = queue.start()
         self.queued -= 1
         self.started += 1
-        if queue.paused and not queue.queued:
+        if queue.paused and self._may_resume(queue):
             self._drained[queue.partition] = queue
         return task
 
@@ -383,31 +386,44 @@ class PartitionQueues(Generic[R]):
         self.queued -= len(tasks)
         tasks.clear()
 
-    # -- back-pressure
+    # -- back-pressure (law 8)
 
     def full(self) -> list[TopicPartition]:
-        """To be paused now: those with a failed record; when all together are at the limit, those with a queue."""
+        """To be paused now."""
         found = [queue for queue in self._failed.values() if not (queue.paused or queue.held)]
-        if self.records >= self._max_records or self.bytes >= self._max_bytes:
-            found += [queue for queue in self._open.values() if queue.queued and not (queue.held or queue.failed)]
-            self._open.clear()
+        looked_at, self._open = self._open, {}
+        for partition, queue in looked_at.items():
+            if not queue.queued or queue.held or queue.failed:
+                continue
+            if self._has_its_share(queue):
+                found.append(queue)
+            else:
+                self._open[partition] = queue
         for queue in found:
             queue.paused = True
             self._paused[queue.partition] = queue
         return sorted(queue.partition for queue in found)
 
     def ready(self) -> list[TopicPartition]:
-        """To be resumed now: those without a queue; when all together are at half of the limit, all paused ones."""
-        if 2 * self.records <= self._max_records and 2 * self.bytes <= self._max_bytes:
-            found = list(self._paused.values())
-        else:
-            found = [queue for queue in self._drained.values() if not queue.queued]
-        self._drained.clear()
-        found = [queue for queue in found if not (queue.held or queue.failed)]
+        """To be resumed now."""
+        looked_at, self._drained = self._drained, {}
+        found = [each for each in looked_at.values() if not (each.held or each.failed) and self._may_resume(each)]
         for queue in found:
             self._unpause(queue)
             self._changed(queue)
         return sorted(queue.partition for queue in found)
+
+    def _has_its_share(self, queue: PartitionQueue[R]) -> bool:
+        free, free_bytes = self._max_records - self.records, self._max_bytes - self.bytes
+        if free <= 0 or free_bytes <= 0:
+            return True
+        return 2 * queue.queued >= free or 2 * queue.size * queue.queued >= free_bytes * queue.records
+
+    def _may_resume(self, queue: PartitionQueue[R]) -> bool:
+        free, free_bytes = self._max_records - self.records, self._max_bytes - self.bytes
+        if not queue.queued:
+            return True
+        return 4 * queue.queued <= free and 4 * queue.size * queue.queued <= free_bytes * queue.records
 
     def _unpause(self, queue: PartitionQueue[R]) -> None:
         queue.paused = False

@@ -29,7 +29,7 @@ from instride._processing.attempts import Desk
 from instride._processing.dead_letters import ConfluentProduce, Produce
 from instride._processing.definition import Definition
 from instride._processing.engine import Engine, Tally, Task
-from instride._processing.event_loop import new_event_loop
+from instride._processing.event_loop import be_punctual, new_event_loop
 from instride._processing.health import Health, Stalls, holdings, metrics, stuck_record, unwritten_letters
 from instride._processing.lifespan import AsyncLifespan, SyncLifespan
 from instride._processing.process_child import Spec
@@ -287,6 +287,7 @@ class RunningProcessor:
     def _run_loop(self) -> None:
         loop = self._loop
         assert loop is not None
+        be_punctual()
         asyncio.set_event_loop(loop)
         try:
             loop.run_forever()

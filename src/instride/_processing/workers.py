@@ -12,6 +12,7 @@ Laws
 4. An attempt that returned outputs has ended when these are acknowledged.
 5. No thread waits for the lock while another of these threads has it: it leaves its result to that one, and rests. For
    a lock that is handed to a sleeper is a switch of threads for each record, as long as the work is short.
+6. In a process that a handler forked nothing of ours goes on: it ends where the handler does.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import os
 import threading
 import time
 from collections import deque
@@ -26,12 +28,12 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from contextvars import Context
-from functools import partial
 from typing import Any
 
 from instride._processing.attempts import Desk
 from instride._processing.dead_letters import DeadLetter, Produce, smaller
-from instride._processing.engine import Job, Task, Verdict
+from instride._processing.engine import Batch, Job, Task, Verdict
+from instride._processing.forks import end_child
 from instride._processing.lifespan import AsyncLifespan, Lifespan, SyncLifespan
 from instride._processing.outputs import OutputRecord
 from instride.errors import ConfigError, KafkaTimeoutError, RecordTooLargeError
@@ -142,6 +144,7 @@ class ThreadWorkers:
         self._resting: list[_Gate] = []
         self._is_waking = False
         self._closed = False
+        self._pid = os.getpid()
 
     def wake(self) -> None:
         with self._desk.lock:
@@ -352,10 +355,14 @@ class ThreadWorkers:
     def _error_of(self, task: Job) -> BaseException | None:
         try:
             returned = self._handle(self._desk.read(task))
+            if os.getpid() != self._pid:
+                end_child()
             outputs = self._desk.outputs(task, returned)
             if outputs:
                 produce_all(self._produce, outputs)
         except BaseException as error:  # noqa: BLE001 - the engine decides what becomes of it
+            if os.getpid() != self._pid:
+                end_child(error)
             return error
         return None
 
@@ -393,9 +400,8 @@ class LoopWorkers:
             self._loop.call_soon_threadsafe(self._fill)
 
     def cancel(self, tasks: Sequence[Task]) -> None:
-        for task in tasks:
-            if task.canceller is not None and not self._loop.is_closed():
-                self._loop.call_soon_threadsafe(task.canceller)
+        if tasks and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._cancel, tasks)
 
     def close(self, patience: float = 0.0) -> None:
         """Nothing more is started. What was cancelled has so many seconds to end."""
@@ -423,16 +429,14 @@ class LoopWorkers:
         return None if self._closed else self._desk.next_task()
 
     def _start(self, job: Job) -> None:
-        self._note_start(job, self._loop.create_task(self._serve(job)))
+        self._attempts[job] = self._loop.create_task(self._serve(job))
 
-    def _note_start(self, job: Job, server: asyncio.Task[None]) -> None:
-        self._attempts[job] = server
-        job.canceller = partial(self._cancel, job)
-
-    def _cancel(self, job: Job) -> None:
-        """On the event loop. Its task may be at another's attempt by now."""
-        if (server := self._attempts.get(job)) is not None:
-            server.cancel()
+    def _cancel(self, tasks: Sequence[Task]) -> None:
+        """On the event loop. What has ended meanwhile is not there, its asyncio task may be at another's attempt."""
+        given_up = set(tasks)
+        for job, server in self._attempts.items():
+            if not given_up.isdisjoint(job.tasks if isinstance(job, Batch) else [job]):
+                server.cancel()
 
     async def _serve(self, job: Job | None) -> None:
         """One attempt after the other, as long as there is a next. In one coroutine, since each object more is felt:
@@ -462,7 +466,7 @@ class LoopWorkers:
                 self._start(following)
             elif following is not None:
                 job = following
-                self._note_start(job, server)
+                self._attempts[job] = server
         self._fill()
 
     async def _attempt(self, job: Job) -> None:
