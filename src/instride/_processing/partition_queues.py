@@ -6,9 +6,9 @@ Laws (rule 16 of docs/rebalance.md)
    partition first; partitions take turns. A failed record that is tried again is queued again.
 3. The gap of a partition are its queued records below its highest one that is started or finished. Records start in
    the order of their offsets, so only records that wait for another try are in the gap.
-4. Of a held partition only the gap is started; when it is reassigned, its queue goes on. A hand-over waits for what is
-   started, for the gap, and for the commit of what is finished; for nothing else, so a partition without these is
-   released: its queue is dropped.
+4. Of a draining partition (its revocation is requested, or all ends) only the gap is started; when it is reassigned,
+   its queue goes on. A hand-over waits for what is started, for the gap, and for the commit of what is finished; for
+   nothing else, so a partition without these is released: its queue is dropped.
 5. Behind a failed record nothing is started and no gap is waited for: it could not be committed.
 6. While its owner says that it may not (`may_start`: the member may be one no more), nothing is started, and nobody
    waits for a gap.
@@ -56,10 +56,10 @@ class PartitionQueue(Generic[R]):
     """One partition's records in one epoch and seek number. `records` and `size` count all that is not finished."""
 
     __slots__ = (
+        "draining",
         "epoch",
         "failed",
         "gap_raised",
-        "held",
         "highest_finished",
         "partition",
         "paused",
@@ -84,7 +84,7 @@ class PartitionQueue(Generic[R]):
         self.highest_finished = -1
         self.records = 0
         self.size = 0
-        self.held = False
+        self.draining = False
         self.released = False
         self.paused = False
 
@@ -99,7 +99,7 @@ class PartitionQueue(Generic[R]):
         return self.retries[0].offset < max(self.highest_finished, max(self.started, default=-1))
 
     def may_start(self) -> bool:
-        if self.held:
+        if self.draining:
             return self.has_gap()
         return self._may_retry() or bool(self.waiting and not (self.failed or self.retries))
 
@@ -135,13 +135,13 @@ class PartitionQueues(Generic[R]):
         self._may_start = may_start
         self._queues: dict[tuple[str, int], PartitionQueue[R]] = {}
         self._turns: OrderedDict[tuple[str, int], PartitionQueue[R]] = OrderedDict()
-        self._held: dict[tuple[str, int], PartitionQueue[R]] = {}
+        self._delayed: dict[tuple[str, int], PartitionQueue[R]] = {}
         self._failed: dict[tuple[str, int], PartitionQueue[R]] = {}
         self._errors: deque[tuple[Task[R], BaseException]] = deque()
         # Back-pressure: with something queued and not paused; paused; paused, and perhaps with nothing queued.
         self._open: dict[tuple[str, int], PartitionQueue[R]] = {}
         self._paused: dict[tuple[str, int], PartitionQueue[R]] = {}
-        self._drained: dict[tuple[str, int], PartitionQueue[R]] = {}
+        self._to_resume: dict[tuple[str, int], PartitionQueue[R]] = {}
         self._stopping = False
         self._gave_up = False
 
@@ -217,13 +217,13 @@ class PartitionQueues(Generic[R]):
         queue.waiting.clear()
         queue.retries.clear()
         self._unpause(queue)
-        for each in (self._turns, self._held, self._failed, self._open):
+        for each in (self._turns, self._delayed, self._failed, self._open):
             each.pop(queue.partition, None)
 
     def _changed(self, queue: PartitionQueue[R]) -> None:
         """Something of it may be started, paused or resumed that could not be before."""
         if queue.paused:
-            self._drained[queue.partition] = queue
+            self._to_resume[queue.partition] = queue
         elif queue.queued:
             self._open[queue.partition] = queue
         if queue.partition not in self._turns and queue.may_start():
@@ -241,7 +241,7 @@ class PartitionQueues(Generic[R]):
         self.queued -= 1
         self.started += 1
         if queue.paused and not queue.queued:
-            self._drained[queue.partition] = queue
+            self._to_resume[queue.partition] = queue
         return task
 
     def has_next(self) -> bool:
@@ -333,18 +333,18 @@ class PartitionQueues(Generic[R]):
     def hold(self, partitions: Iterable[tuple[str, int]]) -> set[TopicPartition]:
         """Law 4. partitions: all that are to be revoked. What of them is to be delayed."""
         wanted = dict.fromkeys(arguments.partitions("hold", partitions))
-        for queue in [queue for partition, queue in self._held.items() if partition not in wanted]:
+        for queue in [queue for partition, queue in self._delayed.items() if partition not in wanted]:
             self._reassigned(queue)
         ahead = self.ledger.committable()
         for queue in [self._queues[partition] for partition in wanted if partition in self._queues]:
             if not queue.released:
-                self._hold_or_release(queue, is_ahead=queue.partition in ahead)
-        return {queue.partition for queue in self._held.values()}
+                self._delay_or_release(queue, is_ahead=queue.partition in ahead)
+        return {queue.partition for queue in self._delayed.values()}
 
-    def _hold_or_release(self, queue: PartitionQueue[R], *, is_ahead: bool) -> None:
-        queue.held = True
+    def _delay_or_release(self, queue: PartitionQueue[R], *, is_ahead: bool) -> None:
+        queue.draining = True
         if queue.started or queue.has_gap() or is_ahead:
-            self._held[queue.partition] = queue
+            self._delayed[queue.partition] = queue
             return
         # Its failures stay, so that `next_error` still finds them.
         self.ledger.forget([queue.partition])
@@ -352,17 +352,17 @@ class PartitionQueues(Generic[R]):
         queue.released = True
 
     def _reassigned(self, queue: PartitionQueue[R]) -> None:
-        del self._held[queue.partition]
-        queue.held = self._stopping
+        del self._delayed[queue.partition]
+        queue.draining = self._stopping
         self._changed(queue)
 
     # -- the end
 
     def stop(self) -> None:
-        """Hold everything, for good."""
+        """Start nothing more of what is only queued, for good."""
         self._stopping = True
         for queue in self._queues.values():
-            queue.held = True
+            queue.draining = True
             self._forget_queued(queue, queue.waiting)
 
     def at_rest(self) -> bool:
@@ -387,9 +387,9 @@ class PartitionQueues(Generic[R]):
 
     def full(self) -> list[TopicPartition]:
         """To be paused now: those with a failed record; when all together are at the limit, those with a queue."""
-        found = [queue for queue in self._failed.values() if not (queue.paused or queue.held)]
+        found = [queue for queue in self._failed.values() if not (queue.paused or queue.draining)]
         if self.records >= self._max_records or self.bytes >= self._max_bytes:
-            found += [queue for queue in self._open.values() if queue.queued and not (queue.held or queue.failed)]
+            found += [queue for queue in self._open.values() if queue.queued and not (queue.draining or queue.failed)]
             self._open.clear()
         for queue in found:
             queue.paused = True
@@ -401,9 +401,9 @@ class PartitionQueues(Generic[R]):
         if 2 * self.records <= self._max_records and 2 * self.bytes <= self._max_bytes:
             found = list(self._paused.values())
         else:
-            found = [queue for queue in self._drained.values() if not queue.queued]
-        self._drained.clear()
-        found = [queue for queue in found if not (queue.held or queue.failed)]
+            found = [queue for queue in self._to_resume.values() if not queue.queued]
+        self._to_resume.clear()
+        found = [queue for queue in found if not (queue.draining or queue.failed)]
         for queue in found:
             self._unpause(queue)
             self._changed(queue)
@@ -412,7 +412,7 @@ class PartitionQueues(Generic[R]):
     def _unpause(self, queue: PartitionQueue[R]) -> None:
         queue.paused = False
         self._paused.pop(queue.partition, None)
-        self._drained.pop(queue.partition, None)
+        self._to_resume.pop(queue.partition, None)
 
 
 def offset_of(record: Any) -> int:
