@@ -9,6 +9,8 @@ Laws
    it waits there for the jobs of the partitions that move, while the other lanes work on what was fetched
    before. Nothing new is fetched for any partition meanwhile, because nobody polls. That wait is what the
    demo shows.
+4. In the kind of run that lets go, the callback waits for nothing: what is finished is committed. The jobs at work go
+   on, and their partitions go: the next owners do the same records once more.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 from pyarrow import parquet
 
 from demo.history import Note
-from demo.member import Plan, main
+from demo.member import Member, Plan, main
 from instride.errors import BrokerResponseError
 from instride.records import TopicPartition as Partition
 from instride.testing import Recorder
@@ -104,8 +106,9 @@ class ConfluentMember:
             if lane.job is None and lane.arrived:
                 lane.first, lane.end = lane.arrived[0][0], lane.arrived[-1][0] + 1
                 self._history.add(self._app, Note.WORK_BEGAN, number, lane.first, lane.end)
-                name = parquet_name(number, lane.first)
-                lane.job = self._pool.submit(write, self._plan, name, [value for _, value in lane.arrived])
+                lane.job = self._pool.submit(
+                    write, self._plan, number, lane.first, [value for _, value in lane.arrived]
+                )
                 lane.arrived = []
 
     def _commit_finished(self) -> None:
@@ -156,22 +159,32 @@ class ConfluentMember:
         self._record(lost=[lane.partition for lane in gone])
 
 
-def parquet_name(partition: int, first: int) -> str:
-    return f"{partition:02d}-{first:09d}-{uuid.uuid4().hex[:8]}.parquet"
+class LettingGoMember(ConfluentMember):
+    """Law 4 makes the difference."""
+
+    def _before_release(self, moving: list[Lane]) -> None:
+        self._commit_finished()
+        for lane in moving:
+            if lane.job is not None:
+                reason = "its partition went before it was committed"
+                self._history.add(self._app, Note.WORK_FAILED, lane.partition.partition, lane.first, reason)
 
 
-def write(plan: Plan, name: str, values: list[bytes]) -> None:
+def write(plan: Plan, partition: int, first: int, values: list[bytes]) -> None:
     """Do the work and write its result: first under a name that nobody reads."""
+    name = f"{partition:02d}-{first:09d}-{uuid.uuid4().hex[:8]}.parquet"
+    plan.output.mkdir(parents=True, exist_ok=True)
     unfinished = plan.output / f".{name}"
     parquet.write_table(plan.work(values), unfinished)
     unfinished.rename(plan.output / name)
 
 
 @contextmanager
-def member(plan: Plan, app: str, history: Recorder) -> Iterator[ConfluentMember]:
-    plan.output.mkdir(parents=True, exist_ok=True)
+def member(plan: Plan, app: str, history: Recorder) -> Iterator[Member]:
+    kind = LettingGoMember if plan.kind == "letting_go" else ConfluentMember
     with ThreadPoolExecutor(THREADS) as pool:
-        yield ConfluentMember(plan, app, history, pool)
+        made = kind(plan, app, history, pool)
+        yield Member(made.run, made.stop)
 
 
 if __name__ == "__main__":

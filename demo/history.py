@@ -13,12 +13,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
+
+import numpy as np
 
 from instride.testing import Recorder
 from instride.testing.check import Event, decode
@@ -264,12 +266,11 @@ class History:
         ]
         return max(waited_for, key=lambda each: (each.end, each.partition == handover.partition), default=None)
 
-    def busiest_second(self) -> int:
-        """How many records were finished in it; seconds are counted from the run's start."""
-        rows: Counter[int] = Counter()
-        for each in self.done:
-            rows[int(each.end - self.start)] += each.rows
-        return max(rows.values(), default=0)
+    def rate(self, chosen: Callable[[Work], bool] = lambda _: True) -> np.ndarray:
+        """Records in each second from the run's start, of the finished work that is chosen."""
+        works = [each for each in self.done if chosen(each)]
+        seconds = np.array([int(each.end - self.start) for each in works], dtype=int)
+        return np.bincount(seconds, [each.rows for each in works], minlength=int(self.end - self.start) + 1)
 
     def longest_gap(self) -> Gap | None:
         """The longest time between two ends of work on a partition that was not moving."""

@@ -20,8 +20,7 @@ from pyspark.sql import SparkSession
 
 from demo.flights import SCHEMA
 from demo.history import Note
-from demo.member import Plan, main
-from instride.records import TopicPartition
+from demo.member import Member, Plan, WorkNotes, main
 from instride.spark import (
     JobStarted,
     ParquetSink,
@@ -32,7 +31,6 @@ from instride.spark import (
     RangeFailed,
     recommended_conf,
 )
-from instride.telemetry import OwnershipChange, OwnershipChanged
 from instride.testing import RecordedMember, Recorder
 
 CORES: Final = 4  # one may be taken for long by the slow flight
@@ -45,28 +43,18 @@ SPARK: Final = {
 }
 
 
-class _WorkNotes:
-    """Tells the history what the pipeline's consumer cannot know: its work."""
-
-    def __init__(self) -> None:
-        self.member: RecordedMember
-        self._begun: dict[TopicPartition, int] = {}
-
-    def __call__(self, event: PipelineEvent) -> None:
-        match event:
-            case OwnershipChanged(change=OwnershipChange.COMPLETING):
-                for each in event.partitions:
-                    self.member.not_begun(each, self._begun.get(each, 0))
-            case JobStarted():
-                for where in event.ranges:
-                    self._begun[where.topic_partition] = where.end
-                    self.member.note(Note.WORK_BEGAN, where.partition, where.start, where.end)
-            case RangeCommitted():
-                self.member.done(event.range)
-            case RangeFailed():
-                self.member.note(Note.WORK_FAILED, event.range.partition, event.range.start, event.reason)
-            case RangeDropped():
-                self.member.note(Note.WORK_FAILED, event.range.partition, event.range.start, "its result is not used")
+def _note(event: PipelineEvent, notes: WorkNotes, recorded: RecordedMember) -> None:
+    notes.hear(event)
+    match event:
+        case JobStarted():
+            for each in event.ranges:
+                notes.began(each)
+        case RangeCommitted():
+            recorded.done(event.range)
+        case RangeFailed():
+            recorded.note(Note.WORK_FAILED, event.range.partition, event.range.start, event.reason)
+        case RangeDropped():
+            recorded.note(Note.WORK_FAILED, event.range.partition, event.range.start, "its result is not used")
 
 
 def _work(batch: pa.RecordBatch, *, plan: Plan) -> pa.Table:
@@ -74,11 +62,11 @@ def _work(batch: pa.RecordBatch, *, plan: Plan) -> pa.Table:
 
 
 @contextmanager
-def member(plan: Plan, app: str, history: Recorder) -> Iterator[Pipeline]:
+def member(plan: Plan, app: str, history: Recorder) -> Iterator[Member]:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.master(f"local[{CORES}]").appName(f"instride demo {app}")
     spark = builder.config(map={**recommended_conf(), **SPARK}).getOrCreate()
-    notes = _WorkNotes()
+    notes = WorkNotes(lambda: recorded)
     pipeline = Pipeline(
         spark,
         topics=[plan.topic],
@@ -88,13 +76,13 @@ def member(plan: Plan, app: str, history: Recorder) -> Iterator[Pipeline]:
         function=partial(_work, plan=plan),
         schema=SCHEMA,
         sink=ParquetSink(plan.output),
-        on_event=notes,
+        on_event=lambda event: _note(event, notes, recorded),
         max_range_records=20_000,
         session_timeout=10.0,
     )
-    notes.member = history.watch(pipeline, app)
+    recorded = history.watch(pipeline, app)
     pipeline.prepare()
-    yield pipeline
+    yield Member(pipeline.run, pipeline.stop)
     spark.stop()
 
 

@@ -19,14 +19,16 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final, Protocol, Self
+from typing import Final, NamedTuple, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from demo.flights import parse
 from demo.history import Note, Promised, recorder
-from instride.testing import Recorder
+from instride.records import OffsetRange, TopicPartition
+from instride.telemetry import OwnershipChange, OwnershipChanged
+from instride.testing import RecordedMember, Recorder
 
 LOOK_SECONDS: Final = 0.05
 
@@ -92,12 +94,32 @@ class Plan:
         return table
 
 
-class Member(Protocol):
-    """run: until `stop`, which a signal's handler calls, also before."""
+class Member(NamedTuple):
+    """run: until `stop` is called, which a signal's handler does, also before."""
 
-    def run(self) -> None: ...
+    run: Callable[[], None]
+    stop: Callable[[], None]
 
-    def stop(self) -> None: ...
+
+class WorkNotes:
+    """Tells the history what a consumer of ours cannot know: which work was begun.
+
+    recorded: gives the member's part of the history; not asked before there is work.
+    """
+
+    def __init__(self, recorded: Callable[[], RecordedMember]) -> None:
+        self._recorded = recorded
+        self._begun: dict[TopicPartition, int] = {}
+
+    def began(self, work: OffsetRange) -> None:
+        self._begun[work.topic_partition] = work.end
+        self._recorded().note(Note.WORK_BEGAN, work.partition, work.start, work.end)
+
+    def hear(self, event: object) -> None:
+        """Of a partition that is released, the records that were returned and on which no work was begun."""
+        if isinstance(event, OwnershipChanged) and event.change is OwnershipChange.COMPLETING:
+            for each in event.partitions:
+                self._recorded().not_begun(each, self._begun.get(each, 0))
 
 
 def main(member: Callable[[Plan, str, Recorder], AbstractContextManager[Member]]) -> None:

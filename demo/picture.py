@@ -10,7 +10,7 @@ Laws
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -18,7 +18,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from demo.history import History, State, Work
+from demo.history import History, State
 from demo.report import Result
 
 HEIGHT: Final = 0.86
@@ -53,13 +53,6 @@ def save(figure: Figure, kind: str) -> bytes:
     out = io.BytesIO()
     figure.savefig(out, format=kind, dpi=150)
     return out.getvalue()
-
-
-def rate(run: History, chosen: Callable[[Work], bool] = lambda _: True) -> np.ndarray:
-    """Records in each second from the run's start, of the finished work that is chosen."""
-    works = [each for each in run.done if chosen(each)]
-    seconds = np.array([int(each.end - run.start) for each in works], dtype=int)
-    return np.bincount(seconds, [each.rows for each in works], minlength=int(run.end - run.start) + 1)
 
 
 def _usual(values: np.ndarray) -> float:
@@ -97,8 +90,8 @@ def _lanes(axes: Axes, result: Result) -> None:
 
 
 def _bars(axes: Axes, run: History, partition: int) -> None:
-    top = _usual(rate(run, lambda each: each.partition == partition)) * 1.25
+    top = _usual(run.rate(lambda each: each.partition == partition)) * 1.25
     for app, ink in INKS.items():
-        values = rate(run, lambda each, app=app: (each.app, each.partition) == (app, partition))  # type: ignore[misc]
+        values = run.rate(lambda each, app=app: (each.app, each.partition) == (app, partition))  # type: ignore[misc]
         heights = -np.clip(values / top, 0.0, 1.0) * HEIGHT
         axes.bar(np.arange(len(values)) + 0.5, heights, 1.0, bottom=partition + HEIGHT / 2, color=ink, alpha=0.85)

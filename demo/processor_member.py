@@ -10,60 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from demo.confluent_member import MOST_MESSAGES, THREADS, parquet_name, write
-from demo.history import Note
-from demo.member import Plan, main
+from demo.confluent_member import MOST_MESSAGES, THREADS, write
+from demo.member import Member, Plan, WorkNotes, main
 from instride import ConsumerRecord, Processor
-from instride.records import OffsetRange, TopicPartition
-from instride.telemetry import OwnershipChange, OwnershipChanged, TelemetryEvent
+from instride.records import OffsetRange
 from instride.testing import Recorder
-
-
-class ProcessorMember:
-    """One run of a processor, and what its consumer cannot tell the history: its work."""
-
-    def __init__(self, plan: Plan, app: str, history: Recorder) -> None:
-        self._plan = plan
-        self._begun: dict[TopicPartition, int] = {}
-        processor = Processor(
-            self._handle,
-            topics=[plan.topic],
-            order="partition",
-            concurrency=THREADS,
-            max_batch=MOST_MESSAGES,
-            max_wait=0.5,
-            max_records=MOST_MESSAGES * THREADS,
-            commit_interval=0.5,
-        )
-        self._running = processor.running(
-            bootstrap_servers=plan.bootstrap_servers,
-            group_id=f"demo-{plan.kind}",
-            client_id=app,
-            auto_offset_reset="earliest",
-            session_timeout=10.0,
-            telemetry=self._hear,
-        )
-        self._recorded = history.watch(self._running.consumer, app)
-
-    def stop(self) -> None:
-        self._running.stop()
-
-    def run(self) -> None:
-        with self._running:
-            self._running.wait()
-
-    def _handle(self, records: list[ConsumerRecord]) -> None:
-        work = _range(records)
-        self._begun[work.topic_partition] = work.end
-        self._recorded.note(Note.WORK_BEGAN, work.partition, work.start, work.end)
-        name = parquet_name(work.partition, work.start)
-        write(self._plan, name, [record.value or b"" for record in records])
-        self._recorded.done(work)
-
-    def _hear(self, event: TelemetryEvent) -> None:
-        if isinstance(event, OwnershipChanged) and event.change is OwnershipChange.COMPLETING:
-            for each in event.partitions:
-                self._recorded.not_begun(each, self._begun.get(each, 0))
 
 
 def _range(records: list[ConsumerRecord]) -> OffsetRange:
@@ -79,9 +30,39 @@ def _range(records: list[ConsumerRecord]) -> OffsetRange:
 
 
 @contextmanager
-def member(plan: Plan, app: str, history: Recorder) -> Iterator[ProcessorMember]:
-    plan.output.mkdir(parents=True, exist_ok=True)
-    yield ProcessorMember(plan, app, history)
+def member(plan: Plan, app: str, history: Recorder) -> Iterator[Member]:
+    notes = WorkNotes(lambda: recorded)
+
+    def handle(records: list[ConsumerRecord]) -> None:
+        work = _range(records)
+        notes.began(work)
+        write(plan, work.partition, work.start, [record.value or b"" for record in records])
+        recorded.done(work)
+
+    running = Processor(
+        handle,
+        topics=[plan.topic],
+        order="partition",
+        concurrency=THREADS,
+        max_batch=MOST_MESSAGES,
+        max_wait=0.5,
+        max_records=MOST_MESSAGES * THREADS,
+        commit_interval=0.5,
+    ).running(
+        bootstrap_servers=plan.bootstrap_servers,
+        group_id=f"demo-{plan.kind}",
+        client_id=app,
+        auto_offset_reset="earliest",
+        session_timeout=10.0,
+        telemetry=notes.hear,
+    )
+    recorded = history.watch(running.consumer, app)
+
+    def run() -> None:
+        with running:
+            running.wait()
+
+    yield Member(run, running.stop)
 
 
 if __name__ == "__main__":

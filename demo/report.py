@@ -79,7 +79,7 @@ MEASURES: Final[dict[str, Callable[[Result], object]]] = {
     "not in the source": lambda r: r.verdict.foreign,
     "violations in its history": _violations,
     "longest gap of a partition that was not moving": _gap,
-    "flights written in the busiest second": lambda r: f"{r.run.busiest_second():,}",
+    "flights written in the busiest second": lambda r: f"{r.run.rate().max():,.0f}",
     "hand-overs": lambda r: len(r.run.handovers),
     "longest delay of a hand-over": _longest_delay,
     "longest time without an owner": _ownerless,

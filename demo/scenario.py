@@ -78,7 +78,6 @@ class _Run:
         self._recorder = recorder
         self._tail = HistoryTail(plan.histories)
         self._history = History()
-        self._started: list[str] = []
         self._may_end: dict[str, int] = {}
         """By member, the status with which it ends."""
         self._source: Future[int] = Future()
@@ -91,7 +90,6 @@ class _Run:
         for app in APPS:
             command = [sys.executable, "-m", f"demo.{plan.member}_member", app, plan.argument()]
             self._processes.start(self._name(app), command, self._log(app))
-            self._started.append(app)
         yield "the start of both processes", lambda: history.ready >= set(APPS)
         last = yield from (self._one_is_killed if plan.killed else self._one_joins_and_leaves)(pool)
         yield "every flight to be worked on", self._is_drained
@@ -137,13 +135,11 @@ class _Run:
         view.show(self._history, self._history.apply(self._tail.new_events()), now())
         if self._source.done():
             self._source.result()
-        for app in self._started:
+        for app in APPS:
             code = self._processes.exit_code(self._name(app))
             if code is not None and code != self._may_end.get(app):
                 lines = self._log(app).read_text(encoding="utf-8", errors="replace").splitlines()
-                raise DemoError(
-                    "\n".join([f"{app} ended with status {code}; the end of its log:", *lines[-LOG_LINES:]])
-                )
+                raise DemoError("\n".join([f"{app} ended with status {code}; its log's end:", *lines[-LOG_LINES:]]))
         return True
 
     def stop_source(self) -> None:
@@ -166,9 +162,6 @@ class _Run:
         lag = sum(map(self._history.lag, range(PARTITIONS)))
         return self._source.done() and not lag and not self._history.running
 
-    def _runs(self, app: str) -> bool:
-        return self._processes.exit_code(self._name(app)) is None
-
     # -- what is done
 
     def _join(self, app: str) -> None:
@@ -182,7 +175,7 @@ class _Run:
     def _end(self, app: str, number: signal.Signals, status: int) -> Step:
         self._may_end[app] = status
         self._processes.signal(self._name(app), number)
-        return f"{app} to end", lambda: not self._runs(app)
+        return f"{app} to end", lambda: self._processes.exit_code(self._name(app)) is not None
 
     def _mark(self, text: str) -> None:
         self._recorder.add("scenario", Note.MARK, text)

@@ -1,5 +1,16 @@
 """instride: a Kafka consumer that keeps its stride through rebalances (KIP-983)."""
 
+# What is inside:
+# consumer, aio, _verbs                   `Consumer`, `AsyncConsumer`; the verbs that both have
+# config, _settings, errors, records,
+# commits, listeners, interceptors,
+# deserializers, assignors, metrics,
+# telemetry, observers                    what a user of these imports
+# ledger, _processing                     `OffsetLedger`; `Processor` and `PartitionExecutor`
+# _core, _wire                            decisions, and bytes, without I/O
+# _net                                    the network thread, sockets, TLS, credentials
+# spark, testing, _cli                    on Spark; for tests; the command `instride`
+
 from instride._net.oauth import OAuthClientCredentials
 from instride._processing.async_store import AsyncDatabaseStore
 from instride._processing.attempts import Attempt, current_attempt

@@ -101,7 +101,7 @@ class Verbs:
             return self._application.assignment()
 
     def enforce_rebalance(self, reason: str = "enforce_rebalance was called") -> None:
-        """Join the group again, so that its partitions are dealt out anew (KIP-568). Does not block.
+        """Join the group again, so that the group assigns its partitions anew (KIP-568). Does not block.
 
         reason: for the broker's log (KIP-800); what is longer than 255 characters is cut. Raises IllegalStateError
         without a subscription.

@@ -70,9 +70,9 @@ _GAUGES: Final[dict[str, dict[str, tuple[Unit, str]]]] = {
         "response-rate": ("1/s", "responses received"),
         **_over_time("request-latency", "ms", "time from a request to its response"),
         "failed-authentication-rate": ("1/s", "connections refused for our credentials"),
-        "last-poll-seconds-ago": ("s", "since poll was called"),
+        "last-poll-seconds-ago": ("s", "time since poll was called"),
         **_over_time("time-between-poll", "ms", "from one call of poll to the next"),
-        "poll-idle-ratio-avg": ("ratio", "the part of the time that was spent inside poll"),
+        "poll-idle-ratio-avg": ("ratio", "the part of the time that is spent inside poll"),
     },
     COORDINATOR: {
         "assigned-partitions": ("", "partitions that are owned"),
@@ -80,29 +80,29 @@ _GAUGES: Final[dict[str, dict[str, tuple[Unit, str]]]] = {
         "commit-rate": ("1/s", "commit responses received"),
         "heartbeat-rate": ("1/s", "heartbeat responses received"),
         "heartbeat-response-time-max": ("ms", "time from a heartbeat to its response, at most"),
-        "last-heartbeat-seconds-ago": ("s", "since a heartbeat was sent"),
+        "last-heartbeat-seconds-ago": ("s", "time since a heartbeat was sent"),
         **_over_time("join-time", "ms", "time from a JoinGroup to its response"),
         "join-rate": ("1/s", "JoinGroup responses received"),
         **_over_time("sync-time", "ms", "time from a SyncGroup to its response"),
         "sync-rate": ("1/s", "SyncGroup responses received"),
         **_over_time("rebalance-latency", "ms", "time from the first join to the poll that took the assignment"),
         "rebalance-rate-per-hour": ("1/h", "rebalances that ended well"),
-        "last-rebalance-seconds-ago": ("s", "since one ended well"),
+        "last-rebalance-seconds-ago": ("s", "time since a rebalance ended well"),
         "failed-rebalance-rate-per-hour": ("1/h", "rebalances during which the membership ended"),
     },
     FETCH: {
         **_over_time("fetch-latency", "ms", "time from a fetch to its response, the broker's waiting included"),
         "fetch-rate": ("1/s", "fetch responses received"),
         **_over_time(
-            "fetch-throttle-time", "ms", "time for which a response throttles this client, since a quota is used up"
+            "fetch-throttle-time", "ms", "time for which a response throttles this client, because a quota is used up"
         ),
         **_over_time("fetch-size", "bytes", "memory of the records of a response that has some"),
         "records-per-request-avg": ("records", "records of a response that has some, on average"),
         "bytes-consumed-rate": ("bytes/s", "memory of the records that polls returned"),
         "records-consumed-rate": ("records/s", "records that polls returned"),
-        "position-reset-rate": ("1/s", "positions that were reset since the log does not have them"),
+        "position-reset-rate": ("1/s", "positions that were reset because the log does not have them"),
         "records-lag-max": ("records", "the greatest lag of any partition"),
-        "failed-partitions": ("", "partitions that do not go on since something of them failed"),
+        "failed-partitions": ("", "partitions that an error has stopped"),
         "buffered-bytes": ("bytes", "memory of the records that were fetched and that no poll has returned yet"),
         "buffered-bytes-limit": (
             "bytes",
@@ -110,9 +110,9 @@ _GAUGES: Final[dict[str, dict[str, tuple[Unit, str]]]] = {
         ),
     },
     HANDOVER: {
-        "partitions-to-be-revoked": ("", "partitions whose revocation the group requested and that are still owned"),
+        "partitions-to-be-revoked": ("", "owned partitions whose revocation the group requested"),
         "partitions-delayed": ("", "those of them that are delayed"),
-        "oldest-request-seconds-ago": ("s", "since the first of these was requested"),
+        "oldest-request-seconds-ago": ("s", "time since the earliest request for one of these revocations"),
         "records-uncommitted": ("records", "records that polls returned and of which no commit is known"),
         **_over_time("handover-time", "ms", "time from the request to the release of a partition"),
     },
@@ -139,15 +139,18 @@ _COUNTERS: Final[dict[str, dict[str, tuple[Unit, str]]]] = {
     },
     FETCH: {
         "fetch-total": ("", "fetch responses received"),
-        "position-reset-total": ("", "positions that were reset since the log does not have them"),
+        "position-reset-total": ("", "positions that were reset because the log does not have them"),
         "offsets-skipped-total": ("", "offsets that these resets skipped"),
         "bytes-consumed-total": ("bytes", "memory of the records that polls returned"),
         "records-consumed-total": ("records", "records that polls returned"),
     },
     HANDOVER: {
         "partitions-handed-over-total": ("", "partitions whose revoke was completed"),
-        "partitions-lost-total": ("", "partitions that went without a hand-over"),
-        "records-abandoned-total": ("records", "records that polls had returned of them, without a known commit"),
+        "partitions-lost-total": ("", "partitions that were lost, without a hand-over"),
+        "records-abandoned-total": (
+            "records",
+            "records of lost partitions that polls had returned and of which no commit is known",
+        ),
     },
 }
 
@@ -176,10 +179,13 @@ _PER_PARTITION: Final[dict[tuple[str, str], tuple[Unit, str]]] = {
     (FETCH, "records-lag"): ("records", "records between the position and the log's end, as far as it is known"),
     (FETCH, "preferred-read-replica"): (
         "",
-        "the follower's node that the last response came from (KIP-392), -1: the leader's",
+        "the node of the follower that the last response came from (KIP-392); -1: it came from the leader",
     ),
-    (HANDOVER, "released-at"): ("s", "since 1970, when this consumer released it last, or knew that it had lost it"),
-    (HANDOVER, "first-fetch-at"): ("s", "since 1970, when this consumer fetched it first in the last assignment"),
+    (HANDOVER, "released-at"): (
+        "s",
+        "the time, since 1970, when this consumer last released it, or learnt that it had lost it",
+    ),
+    (HANDOVER, "first-fetch-at"): ("s", "the time, since 1970, of the first fetch of it in its newest assignment"),
 }
 
 

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from demo.__main__ import CONTENDERS
 from demo.history import History
-from demo.picture import draw, rate, save
+from demo.picture import draw, save
 from demo.report import Result, figures, handover_rows, page, print_report
 from demo.verdict import Rows, Verdict
 from instride.records import TopicPartition
@@ -89,9 +89,9 @@ def test_the_report_prints_every_figure_and_hand_over() -> None:
 
 def test_every_record_is_in_one_bin() -> None:
     run = History(STORY)
-    values = rate(run, lambda each: each.app == "A") + rate(run, lambda each: each.app == "B")
+    values = run.rate(lambda each: each.app == "A") + run.rate(lambda each: each.app == "B")
     assert values.sum() == sum(each.rows for each in run.done)
-    assert rate(run, lambda each: (each.app, each.partition) == ("B", 2))[5] == 900
+    assert run.rate(lambda each: (each.app, each.partition) == ("B", 2))[5] == 900
 
 
 @pytest.mark.requirement("surface/timeline")

@@ -135,7 +135,7 @@ def before(world: World, name: str) -> World:
     polls there are no records."""
     if name in named(NO_BOUND):
         world.broker.end = 0
-        world.broker.held.add(FETCH)
+        world.broker.without_response.add(FETCH)
         world.consumer.assign([TP])
     elif name in ENDS:
         world.consumer.subscribe(["t"])
@@ -302,7 +302,7 @@ def gaps(world: World) -> list[float]:
 def one_request(build: Build) -> None:
     world = build(**PACE)
     member(world)
-    world.broker.held.add(COMMIT)
+    world.broker.without_response.add(COMMIT)
     world.consumer.commit_async({TP: 1})
     polls(world, 12.0)
     assert kept(world.requested[COMMIT][0].given_up_after, 8.0)
@@ -319,20 +319,20 @@ def making_a_connection(build: Build) -> None:
 
 def finding_the_coordinator(build: Build) -> None:
     world = build(**PACE)
-    world.broker.held.add(COORDINATOR)
+    world.broker.without_response.add(COORDINATOR)
     world.consumer.subscribe(["t"])
     polls(world, 12.0)
     assert kept(world.requested[COORDINATOR][0].given_up_after, 8.0)
 
 
 def joining(build: Build) -> None:
-    for held in (JOIN, SYNC):
+    for kind in (JOIN, SYNC):
         for request_timeout, bound in ((8.0, 25.0), (40.0, 40.0)):
             world = build(request_timeout=request_timeout, max_poll_interval=20.0, session_timeout=15.0)
-            world.broker.held.add(held)
+            world.broker.without_response.add(kind)
             world.consumer.subscribe(["t"])
-            polls(world, 50.0, partial(more_than_one, world.requested[held]))
-            assert kept(world.requested[held][0].given_up_after, bound)
+            polls(world, 50.0, partial(more_than_one, world.requested[kind]))
+            assert kept(world.requested[kind][0].given_up_after, bound)
 
 
 def a_peer_that_vanished(build: Build) -> None:
@@ -349,14 +349,14 @@ def a_peer_that_vanished(build: Build) -> None:
 
 def a_coordinator_that_vanished(world: World) -> None:
     """Its machine is back at once, at the same address; the Join waits on a connection of which only we know."""
-    world.broker.held.add(JOIN)
+    world.broker.without_response.add(JOIN)
     world.consumer.subscribe(["t"])
     polls(world, 5.0, lambda: bool(world.requested[JOIN]))
     (waits,) = world.requested[JOIN]
     for each in world.peers:
         world.vanishes(each)
     vanished = world.now
-    world.broker.held.clear()
+    world.broker.without_response.clear()
     polls(world, 60.0, lambda: bool(world.consumer.assignment()))
     again = world.requested[JOIN][-1]
     assert again.peer is not waits.peer
@@ -367,7 +367,7 @@ def a_heartbeat(build: Build) -> None:
     for request_timeout, bound in ((8.0, 8.0), (15.0, 10.0)):
         world = build(**{**PACE, "request_timeout": request_timeout})
         member(world)
-        world.broker.held.add(HEARTBEAT)
+        world.broker.without_response.add(HEARTBEAT)
         polls(world, 18.0)
         assert kept(world.requested[HEARTBEAT][0].given_up_after, bound)
 
@@ -420,7 +420,7 @@ def no_heartbeat_had_a_response(build: Build) -> None:
     world = build(**PACE)
     member(world)
     polls(world, 13.0)
-    world.broker.held.add(HEARTBEAT)
+    world.broker.without_response.add(HEARTBEAT)
     heard = world.requested[HEARTBEAT][-1].at
     returned = polls(world, 40.0)
     assert kept(returned + 0.5 - heard, 20.0), "records come each 0.2 s"

@@ -63,7 +63,7 @@ def kept(seconds: float, bound: float, *, late: float = 0.5) -> bool:
 
 
 class ScriptedBroker(SilentBroker):
-    """Gives this member `given` of "t", with the leader's word `notice`. held: the requests that get no response.
+    """Gives this member `given` of "t", with the leader's word `notice`. without_response: the requests that get none.
 
     errors: by the request's key, the error code that it responds with. corrupt: the records of each batch are damaged.
     """
@@ -73,7 +73,7 @@ class ScriptedBroker(SilentBroker):
     def __init__(self) -> None:
         super().__init__()
         self.silent = False
-        self.held: set[int] = set()
+        self.without_response: set[int] = set()
         self.given: tuple[int, ...] = (0, 1, 2)
         self.notice: bytes | None = None
         self.rebalances = False
@@ -84,7 +84,7 @@ class ScriptedBroker(SilentBroker):
 
     def response(self, frame: bytes) -> bytes:
         key = struct.unpack_from(">h", frame)[0]
-        return b"" if self.silent or key in self.held else super().response(frame)
+        return b"" if self.silent or key in self.without_response else super().response(frame)
 
     def respond(self, key: int, request: Request) -> bytes:
         if key != HEARTBEAT:

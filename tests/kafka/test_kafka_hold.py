@@ -1,4 +1,4 @@
-"""The point of it all: one partition is held for long, and every other one goes on at full speed."""
+"""The point of it all: the revoke of one partition is delayed for long, and every other one goes on at full speed."""
 
 from __future__ import annotations
 

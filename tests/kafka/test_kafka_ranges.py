@@ -1,4 +1,4 @@
-"""Ranges of offsets instead of records: every offset is handed out to exactly one member, held ones are kept."""
+"""Ranges of offsets instead of records: every offset is handed out to exactly one member, delayed ones are kept."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ def count(member: Member, partitions: frozenset[TopicPartition]) -> int:
 
 
 @pytest.mark.requirement("KIP-983/27")
-def test_held_ones_are_reassigned_when_the_peer_leaves(kafka: LocalKafka, kafka_topic: Topic, join: Join) -> None:
+def test_delayed_ones_are_reassigned_when_the_peer_leaves(kafka: LocalKafka, kafka_topic: Topic, join: Join) -> None:
     """Rule 8: same epoch, from the position after the last returned record, nothing twice."""
     topic = kafka_topic(4)
     told = Told()

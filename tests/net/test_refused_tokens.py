@@ -13,7 +13,7 @@ from attack.broker import Broker, Request
 from attack.bytes_of import array, text
 from instride import Consumer, OAuthToken
 from instride._net.credentials import Authenticator, authenticator
-from instride._wire.sasl.api import Mechanism
+from instride._wire.sasl.exchange import Mechanism
 from instride._wire.sasl.oauthbearer import OAuthBearer
 from instride.config import ConsumerConfig
 from instride.errors import AuthenticationError

@@ -298,7 +298,7 @@ def test_a_handler_says_when_it_is_to_be_tried_again() -> None:
 
 
 @pytest.mark.rule("16")
-def test_of_a_held_partition_nothing_is_started_and_what_is_reassigned_goes_on() -> None:
+def test_of_a_draining_partition_nothing_is_started_and_what_is_reassigned_goes_on() -> None:
     bench = Bench(order="none")
     bench.submit(keyed(P0, "aaa") + keyed(P1, "aaa"))
     task = bench.take()

@@ -146,7 +146,7 @@ def test_a_cancellation_is_felt_by_its_own_attempt_only(loop: asyncio.AbstractEv
     assert servers[0] is servers[1] is not servers[2] is servers[3], "a task for all, until one was cancelled in it"
 
 
-def test_nothing_is_started_of_a_held_partition_by_the_end_of_an_attempt(loop: asyncio.AbstractEventLoop) -> None:
+def test_nothing_is_started_of_a_draining_partition_by_the_end_of_an_attempt(loop: asyncio.AbstractEventLoop) -> None:
     """Rule 16."""
     begun: list[int] = []
     ends = loop.create_future()

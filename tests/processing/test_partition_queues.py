@@ -246,7 +246,7 @@ def test_what_is_given_up_is_named_and_its_gap_not_started() -> None:
     assert found.queued == 0
 
 
-def test_what_is_held_stays_held_when_all_is_stopped() -> None:
+def test_what_drains_goes_on_draining_when_all_is_stopped() -> None:
     found = queues()
     found.submit(records(P0, 0, 1))
     take(found)
@@ -306,7 +306,7 @@ def test_what_is_resumed_by_others_is_named_again() -> None:
     assert found.full() == [P0]
 
 
-def test_a_held_partition_is_neither_paused_nor_resumed_before_it_is_reassigned() -> None:
+def test_a_draining_partition_is_neither_paused_nor_resumed_before_it_is_reassigned() -> None:
     found = queues(max_records=4)
     found.submit(records(P0, 0, 1) + records(P1, 0, 1))
     (one, _) = take(found, 2)

@@ -30,7 +30,7 @@ class Model:
     epoch: int = 0
     owned: bool = False
     requested: bool = False
-    held: bool = False
+    draining: bool = False
     committed: int = 0
     states: dict[int, str] = field(default_factory=dict)
 
@@ -50,7 +50,7 @@ class Model:
         lowest = min(self.of("queued"), default=None)
         if lowest is None or any(failed < lowest for failed in self.of("failed")):
             return None
-        return None if self.held and lowest > self.highest() else lowest
+        return None if self.draining and lowest > self.highest() else lowest
 
     def highest(self) -> int:
         return max(self.of("started") + self.of("finished"), default=-1)
@@ -81,7 +81,7 @@ class World:
                 found.append(("assign", partition))
                 continue
             found += [("lose", partition), ("reassign" if model.requested else "ask", partition)]
-            if not (model.requested or model.held) and self._next_of(model) is not None:
+            if not (model.requested or model.draining) and self._next_of(model) is not None:
                 found.append(("submit", partition))
             found += [(how, partition, offset) for offset in model.of("started") for how in ("finish", "fail")]
             found += [(how, partition, offset) for offset in model.of("failed") for how in ("retry", "done")]
@@ -168,7 +168,7 @@ class World:
         waited_for = {partition for partition in requested if self.models[partition].is_waited_for()}
         assert self.queues.hold(requested) == waited_for
         for partition, model in self.models.items():
-            model.held = partition in requested
+            model.draining = partition in requested
         for partition in requested - waited_for:
             self._moves(partition, self.models[partition])
 
@@ -195,7 +195,7 @@ class World:
     def state(self) -> object:
         """By which equal worlds are known. Epochs only count."""
         models = [
-            (each.owned, each.requested, each.held, each.committed, tuple(each.states.items()))
+            (each.owned, each.requested, each.draining, each.committed, tuple(each.states.items()))
             for each in self.models.values()
         ]
         turns = list(self.queues._turns)

@@ -22,9 +22,11 @@ class Ends:
     def __init__(self, kind: type[WholePipe], seed: int) -> None:
         self.scheduler = Scheduler(seed)
         self.came: list[tuple[int, Any]] = []
-        self.held_until = 0.0
+        self.blocked_until = 0.0
         self.broken = False
-        self.way = kind(self.scheduler, self._latency, lambda: self.held_until, lambda: not self.broken, self._arrived)
+        self.way = kind(
+            self.scheduler, self._latency, lambda: self.blocked_until, lambda: not self.broken, self._arrived
+        )
 
     def _latency(self) -> float:
         return self.scheduler.jitter(0.1)
@@ -52,10 +54,10 @@ def test_all_arrives_in_order(kind: type[WholePipe]) -> None:
 
 
 @pytest.mark.parametrize("kind", [WholePipe, FramedPipe])
-def test_what_is_held_arrives_when_it_is_let_through(kind: type[WholePipe]) -> None:
+def test_what_is_blocked_arrives_when_it_is_let_through(kind: type[WholePipe]) -> None:
     for seed in SEEDS:
         ends = Ends(kind, seed)
-        ends.held_until = 5.0
+        ends.blocked_until = 5.0
         sent = ends.send(5)
         ends.run(4.9)
         assert ends.came == []
@@ -68,7 +70,7 @@ def test_what_is_sent_when_a_partition_heals_does_not_overtake(kind: type[WholeP
     """A long run found it, at seed 1010627: two came at the very time of the healing, the later one first."""
     for seed in SEEDS:
         ends = Ends(kind, seed)
-        ends.held_until = 0.2
+        ends.blocked_until = 0.2
         for number in range(40):
             ends.scheduler.at(0.01 * number, partial(ends.way.send, number, number))
         ends.run()

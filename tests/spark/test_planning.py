@@ -329,7 +329,7 @@ def test_what_is_withdrawn_after_failures_has_all_its_tries_again() -> None:
     assert plans.failed(wanted, 0.0), "it is not the last try"
 
 
-def test_a_reset_partition_is_forgotten_with_its_flight() -> None:
+def test_a_reset_partition_is_forgotten_with_what_is_in_flight() -> None:
     plans = planner()
     plans.offer([span(0, 5)], 0.0)
     (running_job,) = plan(plans, 0.0, jobs=0, cores=2)

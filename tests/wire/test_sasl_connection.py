@@ -12,7 +12,7 @@ from wire_broker import framed, greeting
 
 from instride._wire import api, codecs
 from instride._wire.connection import Connection
-from instride._wire.sasl.api import Mechanism
+from instride._wire.sasl.exchange import Mechanism
 from instride._wire.sasl.gssapi import Gssapi
 from instride._wire.sasl.oauthbearer import OAuthBearer, OAuthToken
 from instride._wire.sasl.plain import Plain

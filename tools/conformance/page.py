@@ -16,7 +16,7 @@ _HEAD = """\
 # Conformance: which test shows what
 
 Made by `make docs` from the tests' own markers; do not edit. A row is a requirement, in our own words, of a document
-that the consumer is made from ([sources](sources.md)). Beside it stand its status and the tests that bear its id.
+that the consumer is made from ([sources](sources.md)). Beside it stand its status and the tests marked with its id.
 "Fulfilled": we do what the row says. "Deviates": we do something else, and the row says why. "Absent": we do not do
 it. `(Kafka)` and `(Spark)`: the test runs against a real one; the others need neither.
 

@@ -18,7 +18,7 @@ from collections.abc import Callable
 
 from instride._net.clock import now
 from instride._net.kerberos import KerberosAuthenticator
-from instride._wire.sasl.api import Mechanism
+from instride._wire.sasl.exchange import Mechanism
 from instride._wire.sasl.oauthbearer import OAuthBearer, OAuthToken
 from instride._wire.sasl.plain import Plain
 from instride._wire.sasl.scram import Scram, ScramCredentials

@@ -260,6 +260,7 @@ class Driver(Shell):
         self._check_open()
         mine = (me, frame)
         first = self._inside.setdefault("first", mine)
+        # Law 6: an exception between the way in and the `with` may have left the note of a call that is over.
         if first is not mine and not _is_under_way(first):
             first = self._inside["first"] = mine
         if first[0] != me:
@@ -269,6 +270,7 @@ class Driver(Shell):
             )
         before = 0 if first is mine else self._depth
         self._depth = before + 1
+        # Looked at once more: a signal's handler may have closed it since the first look (law 5).
         self._check_open()
         return before
 
@@ -278,6 +280,7 @@ class Driver(Shell):
             self._tell()
         finally:
             self._depth = before
+            # Only the outermost call: one that a listener made leaves its caller inside.
             if before == 0:
                 self._inside.clear()
         if before == 0 and self._at_end is not None:
@@ -334,6 +337,7 @@ class Driver(Shell):
             result: T = end.value
             return result
         finally:
+            # However it ends: the generator's `finally` blocks run now, on this thread, and not when it is collected.
             call.close()
 
 

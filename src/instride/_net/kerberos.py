@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from instride._net.clock import now
-from instride._wire.sasl.api import Mechanism
+from instride._wire.sasl.exchange import Mechanism
 from instride._wire.sasl.gssapi import Gssapi
 from instride.config import ConsumerConfig
 from instride.errors import AuthenticationError, ConfigError, TransportError

@@ -5,7 +5,8 @@ Laws
 2. A token only wakes; what is true is read from the queue and `died`. It is left after the append and taken before the
    next look, so that nothing that came between a look and the wait is missed.
 3. A signal handler may call `deliver` at any moment, also in the middle of `wait` on the same thread: so nothing here
-   is guarded by a lock. The token is one, held while there is no token; any thread may release it at any moment.
+   is guarded by a lock. The token itself is one, which is locked while there is no token; any thread may unlock it at
+   any moment.
 4. A handler that delivers nothing may run for longer than what is left of a wait, which ends then. (That of a
    `SimpleQueue` is endless then in CPython 3.11 and 3.12: what is left is negative, and that means no time-out to it.)
 """

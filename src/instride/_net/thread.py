@@ -49,7 +49,7 @@ from instride._wire.api import Request, Response
 from instride._wire.codecs import load_messages
 from instride._wire.connection import Connection
 from instride._wire.decoder import keep_gil
-from instride._wire.sasl.api import Mechanism
+from instride._wire.sasl.exchange import Mechanism
 from instride._wire.segments import Segments
 from instride.commits import CommitResult
 from instride.config import ConsumerConfig

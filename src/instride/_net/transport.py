@@ -31,7 +31,7 @@ from instride._net.resolver import SocketAddress
 from instride._net.tls import Tls
 from instride._wire.api import Request
 from instride._wire.connection import Connection, Received
-from instride._wire.sasl.api import Mechanism
+from instride._wire.sasl.exchange import Mechanism
 from instride.errors import AuthenticationError, KafkaError, TransportError
 
 __all__ = ["Transport"]

@@ -16,9 +16,9 @@ Laws (rules 16 and 18 of docs/rebalance.md)
    is started.
 5. A record that fails for good ("stop") ends the processing: nothing more is started, and its partition's commits stay
    before it.
-6. Of a held partition nothing is started. A hand-over waits for what is started and for the commit of what is finished
-   and tried, for nothing else; so a partition without these is released: its queue is dropped. What was given up before
-   the deadline is queued again if the partition is reassigned.
+6. Of a draining partition (its revocation is requested) nothing is started. A hand-over waits for what is started and
+   for the commit of what is finished and tried, for nothing else; so a partition without these is released: its queue
+   is dropped. What was given up before the deadline is queued again if the partition is reassigned.
 7. Where the group had no offset of a partition, where it begins is committed before its first record is started.
 8. With `max_batch` records of one partition are started together, in order, as soon as there are so many or the first
    has waited for `max_wait`. A batch may have several records of a key; the next of that key wait for all of it. When
@@ -231,11 +231,11 @@ class Lane:
         "base",
         "behind",
         "committed",
+        "draining",
         "epoch",
         "fresh",
         "given_up",
         "guard",
-        "held",
         "jobs",
         "later",
         "located",
@@ -286,7 +286,7 @@ class Lane:
         self.version = 0
         self.committed = 0
         self.located = False
-        self.held = False
+        self.draining = False
         self.released = False
         self.paused = False
 
@@ -372,7 +372,7 @@ class Engine:
         self._size = size
         self._lanes: dict[tuple[str, int], Lane] = {}
         self._turns: OrderedDict[tuple[str, int], Lane] = OrderedDict()
-        self._held: dict[tuple[str, int], Lane] = {}
+        self._delayed: dict[tuple[str, int], Lane] = {}
         self._ahead: dict[tuple[str, int], Lane] = {}
         self._unlocated: dict[tuple[str, int], Lane] = {}
         # Law 11: whose guard waits for a commit; who began and did not get on; who wait for `_trying`, whose accused is
@@ -391,7 +391,7 @@ class Engine:
         # Law 13: with something queued and not paused; paused; paused, and perhaps to be resumed.
         self._open: dict[tuple[str, int], Lane] = {}
         self._paused: dict[tuple[str, int], Lane] = {}
-        self._drained: dict[tuple[str, int], Lane] = {}
+        self._to_resume: dict[tuple[str, int], Lane] = {}
         self._stopping = False
 
     # -- what a poll brings
@@ -431,12 +431,14 @@ class Engine:
             lane = self._lanes[partition] = self._unlocated[partition] = Lane(partition, epoch, seek_number, base)
             if partition in self._located:
                 self.locate(partition, *self._located.pop(partition))
+        # A released lane stays until the partition is gone: what still comes of it is its next owner's.
         if (lane.epoch, lane.seek_number) == (epoch, seek_number) and not lane.released:
             self._add(lane, records)
         return given_up
 
     def _add(self, lane: Lane, records: list[ConsumerRecord]) -> None:
         lane.run.add(Block(records))
+        # What was idle is not stuck: its time counts from the first record that waits.
         if not lane.records:
             lane.progress_at = self._now
         size = sum(map(self._size, records))
@@ -462,6 +464,7 @@ class Engine:
             if done is not None and task.offset in done:
                 self._was_finished_before(lane, task)
                 continue
+            # Before it is queued: its attempts of earlier owners count, or a hand-over would begin them anew.
             if task.offset in lane.remembered.attempts:
                 self._was_tried_before(lane, task)
             if guard is not None and guard.has_died and guard.accused == task.offset:
@@ -477,6 +480,7 @@ class Engine:
                 else:
                     waiting.append(task)
             else:
+                # A key with one record at work has no queue yet: most keys never need one.
                 lane.behind[key] = None
                 lane.fresh.append(task)
         self._changed(lane)
@@ -496,6 +500,7 @@ class Engine:
     def _is_over_by_deaths(self, guard: Guard, task: Task) -> bool:
         """Law 11: the process died under it, once more. Whether it is finished by that. One death proves nothing yet;
         the second one counts for both."""
+        # A process may die for another reason: out of memory by a neighbour, say.
         if guard.deaths < 2:
             return False
         lane = task.lane
@@ -547,7 +552,7 @@ class Engine:
         self._unpause(lane)
         lists: tuple[dict[tuple[str, int], Lane], ...] = (
             self._turns,
-            self._held,
+            self._delayed,
             self._open,
             self._ahead,
             self._unlocated,
@@ -563,7 +568,7 @@ class Engine:
         """Something of it may be started, paused or resumed that could not be before."""
         if lane.paused:
             if self._may_resume(lane):
-                self._drained[lane.partition] = lane
+                self._to_resume[lane.partition] = lane
         elif lane.queued:
             self._open[lane.partition] = lane
         if lane.partition not in self._turns and self._may_start(lane):
@@ -632,7 +637,7 @@ class Engine:
         task = lane.pop_startable()
         is_suspect = self._start(task, now)
         if lane.paused and self._may_resume(lane):
-            self._drained[lane.partition] = lane
+            self._to_resume[lane.partition] = lane
         task.alone |= is_suspect
         as_it_is = not self.plan.max_batch or task.writes_dead_letter
         job = task if as_it_is else self._batch(lane, task, now)
@@ -667,6 +672,7 @@ class Engine:
                 break
             tasks.append(task_or_none)
             self._start(task_or_none, now)
+        # Those that did not fit go back behind their keys, in front of what came later.
         for _, task in following:
             lane.put_behind(task)
         return Batch(lane, tasks, now)
@@ -675,6 +681,7 @@ class Engine:
         task = lane.first_startable()
         follows = bool(following) and (task is None or following[0][0] < task.offset)
         found = following[0][1] if follows else task
+        # It ends the batch, and is not passed over: a batch has its records in order.
         if found is None or found.alone or found.writes_dead_letter:
             return None
         if lane.guard is not None and not lane.guard.joins(found.offset):
@@ -691,6 +698,7 @@ class Engine:
             self._now = now
         if self._later and self._later[0][0] <= now:
             self._wake(now)
+        # Batches that have waited for max_wait may start now, though they are not full.
         while self._aging and self._aging[0][0] <= now:
             self._changed(heappop(self._aging)[2])
         if self.breaker is None:
@@ -739,7 +747,7 @@ class Engine:
                 self._changed(lane)
 
     def _may_start(self, lane: Lane) -> bool:
-        if lane.held or self._stopping or self.failure is not None or not (lane.fresh or lane.again):
+        if lane.draining or self._stopping or self.failure is not None or not (lane.fresh or lane.again):
             return False
         if self._trying not in (None, lane):
             self._behind_accused[lane.partition] = lane
@@ -757,6 +765,7 @@ class Engine:
             if first.writes_dead_letter:
                 return True
             offset = first.offset
+        # While it is tried alone nothing else is started anywhere: if the process dies again, it is known by what.
         if guard.is_accused(offset):
             self._trying = lane
         is_busy = bool(self.started if guard.is_accused(offset) else lane.started)
@@ -787,6 +796,7 @@ class Engine:
         due = first.since + plan.max_wait
         if lane.queued - lane.later >= plan.max_batch or due <= self._now:
             return True
+        # Once for each due time: else every look at the lane would add to the heap.
         if lane.noted != due:
             lane.noted = due
             heappush(self._aging, (due, next(self._numbers), lane))
@@ -796,6 +806,7 @@ class Engine:
         """Law 4. One range is counted for each record that is finished, or may be, out of order, until it matters."""
         if lane.ranges + lane.since + len(lane.started) < self._most_ranges:
             return True
+        # Counted exactly only now, since counting costs more than adding up (law 4).
         lane.memory()
         if lane.ranges + len(lane.started) < self._most_ranges:
             return True
@@ -888,6 +899,7 @@ class Engine:
                 self._end_started(task, jobs=int(task is batch.tasks[0]))
                 self._finish(task, releases=last[task.key] is task)
             return None
+        # No handler was called: so no attempt is counted against the others.
         if isinstance(error, DeserializationError) and len(batch.tasks) > 1:
             self._split(batch)
             return None
@@ -916,6 +928,7 @@ class Engine:
         for task, verdict in zip(reversed(batch.tasks), reversed(verdicts), strict=True):
             if verdict.step is not Step.STOP:
                 self._judge_in_batch(task, verdict, is_first=task.key is None or first[task.key] is task)
+        # Once for the batch, which was one call of the handler.
         batch.lane.jobs -= 1
         return verdicts[0]
 
@@ -931,6 +944,7 @@ class Engine:
             return
         self.tally.retried += verdict.step is Step.RETRY
         task.writes_dead_letter, task.is_skipped = verdict.step is not Step.RETRY, verdict.step is Step.SKIP
+        # The next commit tells a later owner how often it was tried.
         task.lane.attempts[task.offset] = task.attempts
         self._queue_again(task, is_first=is_first)
         self._touch(task.lane)
@@ -1047,7 +1061,7 @@ class Engine:
         return CommitSnapshot(entries, partial(self._settled, sent))
 
     def _told_of(self, lane: Lane) -> _Sent:
-        offset, is_ending = lane.next_offset(), (lane.held or self._stopping) and not lane.started
+        offset, is_ending = lane.next_offset(), (lane.draining or self._stopping) and not lane.started
         mark = NO_MARK if lane.guard is None else lane.guard.mark(offset, is_ending=is_ending)
         return _Sent(lane, lane.version, offset, mark, is_ending)
 
@@ -1113,20 +1127,20 @@ class Engine:
     def hold(self, partitions: Iterable[tuple[str, int]]) -> set[TopicPartition]:
         """Law 6. partitions: all that are to be revoked; what of them is to be delayed. For each poll that returned."""
         wanted = dict.fromkeys(arguments.partitions("hold", partitions))
-        for lane in [lane for partition, lane in self._held.items() if partition not in wanted]:
+        for lane in [lane for partition, lane in self._delayed.items() if partition not in wanted]:
             self._reassigned(lane)
         for lane in [self._lanes[partition] for partition in wanted if partition in self._lanes]:
             if not lane.released:
-                self._hold_or_release(lane)
-        return {lane.partition for lane in self._held.values()}
+                self._delay_or_release(lane)
+        return {lane.partition for lane in self._delayed.values()}
 
-    def _hold_or_release(self, lane: Lane) -> None:
-        lane.held = True
+    def _delay_or_release(self, lane: Lane) -> None:
+        lane.draining = True
         if not lane.started:
             self._let_others_start(lane)
         self._take_mark_back(lane)
         if lane.started or lane.is_ahead:
-            self._held[lane.partition] = lane
+            self._delayed[lane.partition] = lane
         else:
             self._empty(lane)
 
@@ -1136,8 +1150,8 @@ class Engine:
             self._touch(lane)
 
     def _reassigned(self, lane: Lane) -> None:
-        del self._held[lane.partition]
-        lane.held = False
+        del self._delayed[lane.partition]
+        lane.draining = False
         self._queue_given_up(lane)
         self._changed(lane)
 
@@ -1150,9 +1164,9 @@ class Engine:
             self._queue_again(task.copy(), is_first=task.key is None or first[task.key] is task)
 
     def give_up_of(self, partition: tuple[str, int]) -> list[Task]:
-        """What is at work of a held partition, in order: its results are ignored, and its hand-over waits no more. If
-        the partition is reassigned instead, these are handled again."""
-        lane = self._held.get(partition)
+        """What is at work of a draining partition, in order: its results are ignored, and its hand-over waits no more.
+        If the partition is reassigned instead, these are handled again."""
+        lane = self._delayed.get(partition)
         if lane is None:
             return []
         given_up = self._give_up(lane)
@@ -1160,8 +1174,8 @@ class Engine:
         return given_up
 
     def is_urgent(self) -> bool:
-        """Whether a held partition waits for nothing but a commit."""
-        return any(not lane.started and lane.is_ahead for lane in self._held.values())
+        """Whether a draining partition waits for nothing but a commit."""
+        return any(not lane.started and lane.is_ahead for lane in self._delayed.values())
 
     def waits_for(self, partition: tuple[str, int]) -> ConsumerRecord | None:
         """The oldest record that is at work of it: what its hand-over, or its next commit, waits for."""
@@ -1206,7 +1220,7 @@ class Engine:
         nobody waiting; in an outage, and once nothing is started any more, waiting is no news."""
         if self._stopping or (self.breaker is not None and self.breaker.open_until is not None):
             return []
-        waiting = [each for each in self._lanes.values() if each.queued > each.later and not each.held]
+        waiting = [each for each in self._lanes.values() if each.queued > each.later and not each.draining]
         return sorted(each.partition for each in waiting if each.progress_at <= before)
 
     # -- back-pressure (law 13)
@@ -1216,7 +1230,7 @@ class Engine:
         looked_at, self._open = self._open, {}
         found = []
         for partition, lane in looked_at.items():
-            if not lane.queued or lane.held:
+            if not lane.queued or lane.draining:
                 continue
             if self._has_its_share(lane):
                 lane.paused = True
@@ -1228,8 +1242,8 @@ class Engine:
 
     def ready(self) -> list[TopicPartition]:
         """To be resumed now."""
-        looked_at, self._drained = self._drained, {}
-        found = [lane for lane in looked_at.values() if not lane.held and self._may_resume(lane)]
+        looked_at, self._to_resume = self._to_resume, {}
+        found = [lane for lane in looked_at.values() if not lane.draining and self._may_resume(lane)]
         for lane in found:
             self._unpause(lane)
             self._changed(lane)
@@ -1237,7 +1251,7 @@ class Engine:
 
     def wants_resuming(self) -> bool:
         """Whether `ready` would name something, as far as that is known cheaply."""
-        return bool(self._drained)
+        return bool(self._to_resume)
 
     def capacity(self) -> int:
         """How many records the next poll may bring."""
@@ -1264,7 +1278,7 @@ class Engine:
     def _unpause(self, lane: Lane) -> None:
         lane.paused = False
         self._paused.pop(lane.partition, None)
-        self._drained.pop(lane.partition, None)
+        self._to_resume.pop(lane.partition, None)
 
 
 class _Within:

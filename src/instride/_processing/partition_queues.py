@@ -6,9 +6,9 @@ Laws (rule 16 of docs/rebalance.md)
    partition first; partitions take turns. A failed record that is tried again is queued again.
 3. The gap of a partition are its queued records below its highest one that is started or finished. Records start in
    the order of their offsets, so only records that wait for another try are in the gap.
-4. Of a held partition only the gap is started; when it is reassigned, its queue goes on. A hand-over waits for what is
-   started, for the gap, and for the commit of what is finished; for nothing else, so a partition without these is
-   released: its queue is dropped.
+4. Of a draining partition (its revocation is requested, or all ends) only the gap is started; when it is reassigned,
+   its queue goes on. A hand-over waits for what is started, for the gap, and for the commit of what is finished; for
+   nothing else, so a partition without these is released: its queue is dropped.
 5. Behind a failed record nothing is started and no gap is waited for: it could not be committed.
 6. While its owner says that it may not (`may_start`: the member may be one no more), nothing is started, and nobody
    waits for a gap.
@@ -58,10 +58,10 @@ class PartitionQueue(Generic[R]):
     """One partition's records in one epoch and seek number. `records` and `size` count all that is not finished."""
 
     __slots__ = (
+        "draining",
         "epoch",
         "failed",
         "gap_raised",
-        "held",
         "highest_finished",
         "partition",
         "paused",
@@ -86,7 +86,7 @@ class PartitionQueue(Generic[R]):
         self.highest_finished = -1
         self.records = 0
         self.size = 0
-        self.held = False
+        self.draining = False
         self.released = False
         self.paused = False
 
@@ -101,7 +101,7 @@ class PartitionQueue(Generic[R]):
         return self.retries[0].offset < max(self.highest_finished, max(self.started, default=-1))
 
     def may_start(self) -> bool:
-        if self.held:
+        if self.draining:
             return self.has_gap()
         return self._may_retry() or bool(self.waiting and not (self.failed or self.retries))
 
@@ -137,13 +137,13 @@ class PartitionQueues(Generic[R]):
         self._may_start = may_start
         self._queues: dict[tuple[str, int], PartitionQueue[R]] = {}
         self._turns: OrderedDict[tuple[str, int], PartitionQueue[R]] = OrderedDict()
-        self._held: dict[tuple[str, int], PartitionQueue[R]] = {}
+        self._delayed: dict[tuple[str, int], PartitionQueue[R]] = {}
         self._failed: dict[tuple[str, int], PartitionQueue[R]] = {}
         self._errors: deque[tuple[Task[R], BaseException]] = deque()
         # Law 8: with something queued and not paused; paused; paused, and perhaps to be resumed.
         self._open: dict[tuple[str, int], PartitionQueue[R]] = {}
         self._paused: dict[tuple[str, int], PartitionQueue[R]] = {}
-        self._drained: dict[tuple[str, int], PartitionQueue[R]] = {}
+        self._to_resume: dict[tuple[str, int], PartitionQueue[R]] = {}
         self._stopping = False
         self._gave_up = False
 
@@ -219,14 +219,14 @@ class PartitionQueues(Generic[R]):
         queue.waiting.clear()
         queue.retries.clear()
         self._unpause(queue)
-        for each in (self._turns, self._held, self._failed, self._open):
+        for each in (self._turns, self._delayed, self._failed, self._open):
             each.pop(queue.partition, None)
 
     def _changed(self, queue: PartitionQueue[R]) -> None:
         """Something of it may be started, paused or resumed that could not be before."""
         if queue.paused:
             if self._may_resume(queue):
-                self._drained[queue.partition] = queue
+                self._to_resume[queue.partition] = queue
         elif queue.queued:
             self._open[queue.partition] = queue
         if queue.partition not in self._turns and queue.may_start():
@@ -244,7 +244,7 @@ class PartitionQueues(Generic[R]):
         self.queued -= 1
         self.started += 1
         if queue.paused and self._may_resume(queue):
-            self._drained[queue.partition] = queue
+            self._to_resume[queue.partition] = queue
         return task
 
     def has_next(self) -> bool:
@@ -336,18 +336,18 @@ class PartitionQueues(Generic[R]):
     def hold(self, partitions: Iterable[tuple[str, int]]) -> set[TopicPartition]:
         """Law 4. partitions: all that are to be revoked. What of them is to be delayed."""
         wanted = dict.fromkeys(arguments.partitions("hold", partitions))
-        for queue in [queue for partition, queue in self._held.items() if partition not in wanted]:
+        for queue in [queue for partition, queue in self._delayed.items() if partition not in wanted]:
             self._reassigned(queue)
         ahead = self.ledger.committable()
         for queue in [self._queues[partition] for partition in wanted if partition in self._queues]:
             if not queue.released:
-                self._hold_or_release(queue, is_ahead=queue.partition in ahead)
-        return {queue.partition for queue in self._held.values()}
+                self._delay_or_release(queue, is_ahead=queue.partition in ahead)
+        return {queue.partition for queue in self._delayed.values()}
 
-    def _hold_or_release(self, queue: PartitionQueue[R], *, is_ahead: bool) -> None:
-        queue.held = True
+    def _delay_or_release(self, queue: PartitionQueue[R], *, is_ahead: bool) -> None:
+        queue.draining = True
         if queue.started or queue.has_gap() or is_ahead:
-            self._held[queue.partition] = queue
+            self._delayed[queue.partition] = queue
             return
         # Its failures stay, so that `next_error` still finds them.
         self.ledger.forget([queue.partition])
@@ -355,17 +355,17 @@ class PartitionQueues(Generic[R]):
         queue.released = True
 
     def _reassigned(self, queue: PartitionQueue[R]) -> None:
-        del self._held[queue.partition]
-        queue.held = self._stopping
+        del self._delayed[queue.partition]
+        queue.draining = self._stopping
         self._changed(queue)
 
     # -- the end
 
     def stop(self) -> None:
-        """Hold everything, for good."""
+        """Start nothing more of what is only queued, for good."""
         self._stopping = True
         for queue in self._queues.values():
-            queue.held = True
+            queue.draining = True
             self._forget_queued(queue, queue.waiting)
 
     def at_rest(self) -> bool:
@@ -390,10 +390,10 @@ class PartitionQueues(Generic[R]):
 
     def full(self) -> list[TopicPartition]:
         """To be paused now."""
-        found = [queue for queue in self._failed.values() if not (queue.paused or queue.held)]
+        found = [queue for queue in self._failed.values() if not (queue.paused or queue.draining)]
         looked_at, self._open = self._open, {}
         for partition, queue in looked_at.items():
-            if not queue.queued or queue.held or queue.failed:
+            if not queue.queued or queue.draining or queue.failed:
                 continue
             if self._has_its_share(queue):
                 found.append(queue)
@@ -406,8 +406,8 @@ class PartitionQueues(Generic[R]):
 
     def ready(self) -> list[TopicPartition]:
         """To be resumed now."""
-        looked_at, self._drained = self._drained, {}
-        found = [each for each in looked_at.values() if not (each.held or each.failed) and self._may_resume(each)]
+        looked_at, self._to_resume = self._to_resume, {}
+        found = [each for each in looked_at.values() if not (each.draining or each.failed) and self._may_resume(each)]
         for queue in found:
             self._unpause(queue)
             self._changed(queue)
@@ -428,7 +428,7 @@ class PartitionQueues(Generic[R]):
     def _unpause(self, queue: PartitionQueue[R]) -> None:
         queue.paused = False
         self._paused.pop(queue.partition, None)
-        self._drained.pop(queue.partition, None)
+        self._to_resume.pop(queue.partition, None)
 
 
 def offset_of(record: Any) -> int:

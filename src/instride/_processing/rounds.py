@@ -93,7 +93,7 @@ class Executor(Protocol):
 class Rounds(RebalanceListener):
     """One run of a processor. `stop` and `cancel` may come from any thread; the rest is the driver's.
 
-    guard: held around every call of the engine. clock: the seconds by which the engine is told the time. lease_clock:
+    guard: locked around every call of the engine. clock: the seconds by which the engine is told the time. lease_clock:
     the consumer's, which counts a suspended machine too; else the same.
     has_store: whether a database says where partitions begin, and not the group.
     most_records: of a poll, which asks for less where there is less capacity (law 13 of the engine).

@@ -21,7 +21,7 @@ from instride._wire.codecs import Codec, choose_version, codec_of
 from instride._wire.frames import FrameBuffer
 from instride._wire.handshake import Handshake
 from instride._wire.reader import Reader
-from instride._wire.sasl.api import Exchange, Mechanism
+from instride._wire.sasl.exchange import Exchange, Mechanism
 from instride._wire.sasl.messages import SaslResponse
 from instride._wire.segments import Segments
 from instride.errors import KafkaError, ProtocolError, TransportError, UnsupportedVersionError

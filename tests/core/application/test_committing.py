@@ -1,4 +1,4 @@
-"""What a commit may speak of: the present epoch and seek number, what is held, and never backwards."""
+"""What a commit may speak of: the present epoch and seek number, what is owned, and never backwards."""
 
 from __future__ import annotations
 

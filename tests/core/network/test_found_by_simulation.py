@@ -76,7 +76,7 @@ def test_a_commit_that_waits_for_its_connection_is_not_sent_without_a_lease() ->
     script.settle()
     assert "OffsetCommit" not in script.waits()
     script.heartbeat()
-    assert script.requested(api.OffsetCommit).offsets[tp(0)].offset == 5, "it is held, not dropped"
+    assert script.requested(api.OffsetCommit).offsets[tp(0)].offset == 5, "it waits, and is not dropped"
     script.committed()
     assert [event.call for event in script.take(CallCompleted)] == [call]
 

@@ -187,7 +187,7 @@ def test_a_leader_tells_the_groups_size_and_what_is_withheld() -> None:
     assert nothing_withheld == {"a": None, "b": None}, "user data would keep KIP-848 members out of the group"
 
 
-def asked_back(script: NetworkScript, *partitions: int) -> None:
+def revocation_requested(script: NetworkScript, *partitions: int) -> None:
     """The group wants these from a member that owns 0 to 3."""
     script.member_of(1, 0, 1, 2, 3)
     script.heartbeat(REBALANCE_IN_PROGRESS)
@@ -197,7 +197,7 @@ def asked_back(script: NetworkScript, *partitions: int) -> None:
 @pytest.mark.rule("19")
 def test_the_last_release_is_told_at_once() -> None:
     script = NetworkScript()
-    asked_back(script, 1, 2)
+    revocation_requested(script, 1, 2)
     script.complete(1, 2)
     assert script.joining_with().owned == (tp(0), tp(3))
 
@@ -205,7 +205,7 @@ def test_the_last_release_is_told_at_once() -> None:
 @pytest.mark.rule("19")
 def test_releases_within_a_moment_share_one_rejoin() -> None:
     script = NetworkScript()
-    asked_back(script, 1, 2, 3)
+    revocation_requested(script, 1, 2, 3)
     script.complete(1)
     script.pass_time(0.3)
     script.complete(2)
@@ -217,7 +217,7 @@ def test_releases_within_a_moment_share_one_rejoin() -> None:
 @pytest.mark.rule("19")
 def test_a_join_that_is_sent_meanwhile_tells_of_the_release() -> None:
     script = NetworkScript()
-    asked_back(script, 1, 2)
+    revocation_requested(script, 1, 2)
     script.complete(1)
     script.pass_time(0.25)
     script.response(api.Heartbeat, api.HeartbeatResponse(error=REBALANCE_IN_PROGRESS))

@@ -37,7 +37,7 @@ def script() -> NetworkScript:
     return NetworkScript()
 
 
-def asked_back(script: NetworkScript, *partitions: int, generation: int = 2, keeps: tuple[int, ...]) -> None:
+def revocation_requested(script: NetworkScript, *partitions: int, generation: int = 2, keeps: tuple[int, ...]) -> None:
     """A rebalance takes partitions away from a stable member."""
     script.heartbeat(REBALANCE_IN_PROGRESS)
     script.rebalance(generation, *keeps)
@@ -63,7 +63,7 @@ def test_a_cooperative_join_does_not_wait_and_lists_what_is_owned(script: Networ
 @pytest.mark.rule("deadline")
 def test_a_delayed_partition_is_listed_as_owned_in_every_later_join(script: NetworkScript) -> None:
     script.member_of(1, 0, 1)
-    asked_back(script, 1, keeps=(0,))
+    revocation_requested(script, 1, keeps=(0,))
     for generation in (3, 4, 5):
         script.heartbeat(REBALANCE_IN_PROGRESS)
         assert script.joining_with().owned == (tp(0), tp(1))
@@ -105,7 +105,7 @@ def test_the_deadline_counts_from_the_first_sync_that_asked(script: NetworkScrip
 def test_reassigned_while_pending_keeps_the_epoch(script: NetworkScript) -> None:
     script.member_of(1, 0, 1)
     epoch = script.epoch(1)
-    asked_back(script, 1, keeps=(0,))
+    revocation_requested(script, 1, keeps=(0,))
     script.heartbeat(REBALANCE_IN_PROGRESS)
     script.rebalance(3, 0, 1)
     (event,) = script.take(Reassigned)
@@ -117,7 +117,7 @@ def test_reassigned_while_pending_keeps_the_epoch(script: NetworkScript) -> None
 def test_a_revocation_of_what_was_reassigned_may_be_requested_again(script: NetworkScript) -> None:
     script.member_of(1, 0, 1)
     epoch = script.epoch(1)
-    asked_back(script, 1, keeps=(0,))
+    revocation_requested(script, 1, keeps=(0,))
     script.heartbeat(REBALANCE_IN_PROGRESS)
     script.rebalance(3, 0, 1)
     script.take(Reassigned)
@@ -138,7 +138,7 @@ def test_a_revocation_of_what_was_reassigned_may_be_requested_again(script: Netw
 def test_reassigned_while_completing_is_assigned_in_a_new_epoch(script: NetworkScript) -> None:
     script.member_of(1, 0, 1)
     epoch = script.epoch(1)
-    asked_back(script, 1, keeps=(0,))
+    revocation_requested(script, 1, keeps=(0,))
     script.commit({1: 7})
     script.complete(1)
     script.heartbeat(REBALANCE_IN_PROGRESS)
@@ -156,7 +156,7 @@ def test_reassigned_while_completing_is_assigned_in_a_new_epoch(script: NetworkS
 def test_a_completion_that_crosses_a_gift_finishes_and_is_assigned_anew(script: NetworkScript) -> None:
     script.member_of(1, 0, 1)
     epoch = script.epoch(1)
-    asked_back(script, 1, keeps=(0,))
+    revocation_requested(script, 1, keeps=(0,))
     script.heartbeat(REBALANCE_IN_PROGRESS)
     script.rebalance(3, 0, 1)
     script.complete(1)  # the application posted it before it saw the reassignment
@@ -170,7 +170,7 @@ def test_a_completion_that_crosses_a_gift_finishes_and_is_assigned_anew(script: 
 @pytest.mark.rule("completing")
 def test_a_revoke_completes_when_every_commit_of_it_has_its_response(script: NetworkScript) -> None:
     script.member_of(1, 0, 1)
-    asked_back(script, 1, keeps=(0,))
+    revocation_requested(script, 1, keeps=(0,))
     script.commit({1: 5})
     script.commit({1: 9})
     script.complete(1)
@@ -188,7 +188,7 @@ def test_a_revoke_completes_when_every_commit_of_it_has_its_response(script: Net
 @pytest.mark.rule("completing")
 def test_the_listener_comes_between_the_commits_and_the_group(script: NetworkScript) -> None:
     script.member_of(1, 0, 1, listener=True)
-    asked_back(script, 1, keeps=(0,))
+    revocation_requested(script, 1, keeps=(0,))
     script.commit({1: 5})
     script.complete(1)
     assert script.take(CommitsSettled) == []
@@ -206,7 +206,7 @@ def test_the_listener_comes_between_the_commits_and_the_group(script: NetworkScr
 @pytest.mark.rule("completing")
 def test_completions_while_a_join_is_pending_share_one_rejoin(script: NetworkScript) -> None:
     script.member_of(1, 0, 1, 2)
-    asked_back(script, 1, 2, keeps=(0,))
+    revocation_requested(script, 1, 2, keeps=(0,))
     script.complete(1)
     script.pass_time(0.4)
     assert script.joining_with().owned == (tp(0), tp(2))
@@ -220,11 +220,11 @@ def test_completions_while_a_join_is_pending_share_one_rejoin(script: NetworkScr
 @pytest.mark.rule("deadline")
 def test_past_the_deadline_the_group_is_told_when_the_commit_ends(script: NetworkScript) -> None:
     script.member_of(1, 0, 1)
-    asked_back(script, 1, keeps=(0,))
-    held_until = script.now + script.config.max_poll_interval - script.config.commit_budget
-    while script.now < held_until - 0.5:
+    revocation_requested(script, 1, keeps=(0,))
+    delayed_until = script.now + script.config.max_poll_interval - script.config.commit_budget
+    while script.now < delayed_until - 0.5:
         script.do(Polled(at=script.now))
-        script.pass_time(min(2.0, held_until - 0.5 - script.now))
+        script.pass_time(min(2.0, delayed_until - 0.5 - script.now))
         if "Heartbeat" in script.waits():
             script.response(api.Heartbeat, api.HeartbeatResponse())
     script.commit({1: 5})
@@ -258,7 +258,7 @@ def test_a_commits_response_just_after_the_deadline_makes_it_a_revoke_and_no_los
     assert script.take(Lost) == []
 
 
-def asked_back_in_a_commit_outage(script: NetworkScript, code: int) -> RevocationRequested:
+def revocation_requested_in_a_commit_outage(script: NetworkScript, code: int) -> RevocationRequested:
     """The broker refuses the last commit of a partition to be revoked; whoever called commit has given up waiting."""
     script.member_of(1, 0, 1)
     script.heartbeat(REBALANCE_IN_PROGRESS)
@@ -279,7 +279,7 @@ def asked_back_in_a_commit_outage(script: NetworkScript, code: int) -> Revocatio
 @pytest.mark.parametrize("code", [LOADING, REBALANCE_IN_PROGRESS])
 def test_the_last_commit_is_tried_until_the_deadline_not_until_its_caller_gives_up(code: int) -> None:
     script = NetworkScript(retry_backoff=0.1, retry_backoff_max=0.1, heartbeat_interval=1.0)
-    requested = asked_back_in_a_commit_outage(script, LOADING)
+    requested = revocation_requested_in_a_commit_outage(script, LOADING)
     assert script.take(Revoked) == [], "the next owner would repeat what was finished"
     if code == REBALANCE_IN_PROGRESS:
         script.committed(code)
@@ -292,7 +292,7 @@ def test_the_last_commit_is_tried_until_the_deadline_not_until_its_caller_gives_
 @pytest.mark.rule("completing")
 def test_the_last_commit_is_refused_for_good_and_the_revoke_completes() -> None:
     script = NetworkScript(retry_backoff=0.1, retry_backoff_max=0.1, heartbeat_interval=1.0)
-    requested = asked_back_in_a_commit_outage(script, LOADING)
+    requested = revocation_requested_in_a_commit_outage(script, LOADING)
     script.committed(NOT_AUTHORIZED)
     assert [each.partitions for each in script.take(Revoked)] == [requested.partitions]
     assert any("offset 5 of t-1 was not committed" in line for line in script.logs)
@@ -303,7 +303,7 @@ def test_what_no_broker_took_until_the_deadline_is_lost_though_nobody_waits_for_
     script = NetworkScript(
         retry_backoff=0.1, retry_backoff_max=0.1, heartbeat_interval=1.0, session_timeout=5.0, max_poll_interval=8.0
     )
-    requested = asked_back_in_a_commit_outage(script, LOADING)
+    requested = revocation_requested_in_a_commit_outage(script, LOADING)
     while script.now < requested.deadline + script.config.commit_budget:
         script.do(Polled(at=script.now))
         if "OffsetCommit" in script.waits():
@@ -500,7 +500,7 @@ def test_while_joining_the_broker_accepts_the_present_generation(script: Network
 @pytest.mark.requirement("surface/commit-phases")
 @pytest.mark.vector(69)
 @pytest.mark.rule("full-speed")
-def test_between_join_and_sync_a_commit_is_held_and_sent_with_the_new_generation(script: NetworkScript) -> None:
+def test_between_join_and_sync_a_commit_waits_and_is_sent_with_the_new_generation(script: NetworkScript) -> None:
     script.member_of(1, 0)
     script.heartbeat(REBALANCE_IN_PROGRESS)
     script.join(2)
@@ -571,7 +571,7 @@ def test_a_commit_that_may_not_wait_is_refused_at_once(script: NetworkScript) ->
 @pytest.mark.requirement("KIP-429/16")
 @pytest.mark.requirement("threading/4")
 @pytest.mark.rule("full-speed")
-def test_a_held_commit_raises_rebalance_in_progress_when_its_time_ends_first(script: NetworkScript) -> None:
+def test_a_commit_that_waits_raises_rebalance_in_progress_when_its_time_ends_first(script: NetworkScript) -> None:
     script.member_of(1, 0)
     script.heartbeat(REBALANCE_IN_PROGRESS)
     script.join(2)
@@ -631,7 +631,7 @@ def test_what_was_finished_in_an_earlier_epoch_never_becomes_a_commit(script: Ne
 @pytest.mark.parametrize("kind", [Close, Unsubscribe])
 def test_leaving_sends_what_was_handed_over_then_leaves(script: NetworkScript, kind: type[Close]) -> None:
     script.member_of(1, 0, 1)
-    asked_back(script, 1, keeps=(0,))
+    revocation_requested(script, 1, keeps=(0,))
     script.commit({0: 3, 1: 4})
     script.complete(0, 1)
     script.do(kind(call=1, deadline=script.now + 30))
@@ -644,7 +644,7 @@ def test_leaving_sends_what_was_handed_over_then_leaves(script: NetworkScript, k
 
 
 @pytest.mark.rule("12")
-def test_a_pending_sync_is_awaited_for_a_held_commit(script: NetworkScript) -> None:
+def test_a_pending_sync_is_awaited_for_a_commit_that_waits_for_it(script: NetworkScript) -> None:
     script.member_of(1, 0)
     script.heartbeat(REBALANCE_IN_PROGRESS)
     script.join(2)
@@ -703,7 +703,7 @@ def test_a_commit_offered_again_while_it_is_on_its_way_is_sent_once(script: Netw
 def test_an_application_that_does_not_poll_until_its_work_is_done_harms_nobody(script: NetworkScript) -> None:
     script.member_of(1, 0, 1)
     polled = script.now
-    asked_back(script, 1, keeps=(0,))
+    revocation_requested(script, 1, keeps=(0,))
     generation = 2
     while script.now < polled + script.config.max_poll_interval - 20:
         generation += 1
@@ -724,7 +724,7 @@ def test_an_application_that_does_not_poll_until_its_work_is_done_harms_nobody(s
 @pytest.mark.rule("7")
 def test_only_the_poll_interval_bounds_it(script: NetworkScript) -> None:
     script.member_of(1, 0, 1)
-    asked_back(script, 1, keeps=(0,))
+    revocation_requested(script, 1, keeps=(0,))
     while not script.take(Lost):
         script.pass_time(1.0)
         if "Heartbeat" in script.waits():

@@ -28,7 +28,7 @@ LOADING, NOT_AVAILABLE, NOT_COORDINATOR, REBALANCE_IN_PROGRESS = 14, 15, 16, 27
 
 
 class Timed(NetworkScript):
-    """Notes what was sent, and when. held: kinds of requests that the test responds to itself."""
+    """Notes what was sent, and when. without_response: kinds of requests that the test responds to itself."""
 
     def __init__(self, *without_response: type[api.Request], **settings: Any) -> None:
         self.sent: list[tuple[float, type]] = []

@@ -6,6 +6,8 @@ Laws of a call (`Call`, `Wait`)
    virtual time for simulations.
 3. Where `awaited` is set the driver awaits that instead, in the task of the call, and throws what it raises into the
    call. A driver that cannot refuses it.
+4. Who may call when is for the drivers to say (`_net/driver.py`, `_net/async_driver.py`): one call at a time, and no
+   poll in a listener.
 
 Laws of a change (`Write`, `at_once`): many changes happen as one, whatever interrupts the thread
 W1. Python runs a signal's handler between two steps of its own code, never inside a function that is written in C.

@@ -79,7 +79,10 @@ def start_commit(
     """
     if state.config.group_id is None:
         raise IllegalStateError("commit needs a group_id")
+    # A loss or a newer epoch that is still in the queue counts already: else a stale offset would pass for a present
+    # one.
     drain(state)
+    # Law 6: from now on this is a member that commits.
     state.commits = True
     snapshot = offsets if isinstance(offsets, CommitSnapshot) else None
     dropped: dict[TopicPartition, KafkaError] = {}
@@ -120,6 +123,7 @@ def await_completion(state: ApplicationState, call: int, now: float, deadline: f
             if state.inbox.woken:
                 state.inbox.woken = False
                 raise WakeupError(f"wakeup() was called during {what}")
+            # The network side ends the call at its deadline, and says more; this is for one that does not run any more.
             if now >= deadline + CALLER_WAITS:
                 raise KafkaTimeoutError(f"{what} had no response within its timeout")
             now = state.ownership_view.now = yield Wait(until=deadline + CALLER_WAITS)
@@ -134,6 +138,7 @@ def auto_commit_is_due(state: ApplicationState, now: float) -> bool:
 def auto_commit_due(state: ApplicationState, now: float) -> None:
     """Commit what earlier polls returned, each auto_commit_interval."""
     if auto_commit_is_due(state, now):
+        # From now, not from when it was due: after a long pause one commit is enough.
         state.next_auto_commit = now + state.config.auto_commit_interval
         auto_commit(state, now, [tp for tp, owned in state.lists.owned.items() if _takes_commits(state, owned)])
 
@@ -152,6 +157,7 @@ def auto_commit(state: ApplicationState, now: float, partitions: Iterable[TopicP
         return
     owned = (state.lists.owned[tp] for tp in partitions)
     entries = {each.partition: _entry_at_position(each) for each in owned if each.position is not None}
+    # What was handed over counts, accepted or not: else a waiting poll would wake for what is in flight already.
     state.auto_committed.update(entries)
     _commit_unasked(state, now, entries)
 
@@ -261,6 +267,7 @@ def _speaks_of(entry: CommitEntry, owned: OwnedPartition) -> bool:
 
 
 def _takes_commits(state: ApplicationState, owned: OwnedPartition) -> bool:
+    # Law 4. COMPLETING ends when the last commits have their responses: one more would have to be awaited, too.
     return owned.state is not Ownership.COMPLETING or owned.partition in state.in_revoke_listener
 
 

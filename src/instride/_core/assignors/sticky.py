@@ -25,7 +25,7 @@ B2. With racks: first a member keeps what it owns in its own rack. Then free par
     has least.
 B3. Different subscriptions: `assign_general` decides only numbers, that is how many partitions of each topic a member
     gets, since partitions of one topic can go to the same members. A member keeps what it owns, up to its number.
-B4. Free partitions are dealt out and moved first. An owned one moves only where the balance needs it. So the round
+B4. Free partitions are assigned and moved first. An owned one moves only where the balance needs it. So the round
     after the hand-overs finds even loads without moving anything owned: two rounds suffice.
 B5. Members and topics are looked at in order of their names: equal input, equal output.
 """

@@ -66,9 +66,12 @@ _DENIALS_TOGETHER: Final = 30.0
 
 
 class Cluster:
-    """The present metadata and its refreshing. Not thread-safe: the network machine owns it."""
+    """The present metadata and its refreshing. Not thread-safe: the network machine owns it.
 
-    def __init__(self, context: Context) -> None:
+    wanted: whether it matters that a partition has no leader, which is that it is assigned.
+    """
+
+    def __init__(self, context: Context, *, wanted: Callable[[TopicPartition], bool] = lambda _partition: True) -> None:
         self._context = context
         self._bootstrap = parse_bootstrap_servers(context.config.bootstrap_servers)
         self._next_bootstrap = 0
@@ -92,7 +95,7 @@ class Cluster:
         self._denied: dict[TopicPartition, tuple[float, float]] = {}
         self._mine: frozenset[str] = frozenset()
         self._tell_at = float("inf")
-        self.wanted: Callable[[TopicPartition], bool] = lambda _partition: True
+        self._wanted = wanted
         self._suspects: set[int] = set()
         self.brokers: dict[int, api.Broker] = {}
         self.topics: dict[str, api.MetadataTopic] = {}
@@ -409,7 +412,7 @@ class Cluster:
 
     def _tell_partitions(self, now: float) -> float:
         """All in one error, of which only some are named."""
-        self._lacking = {tp: at for tp, at in self._lacking.items() if self.wanted(tp) and self.lacks(tp)}
+        self._lacking = {tp: at for tp, at in self._lacking.items() if self._wanted(tp) and self.lacks(tp)}
         told = sorted(tp for tp, since in self._lacking.items() if now >= since + _TOLD_AFTER)
         if told:
             self._context.standing.stands("partitions", self._no_such(told), now)

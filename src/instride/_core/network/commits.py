@@ -293,7 +293,7 @@ class Commits:
         # Law 9: until it is known that nothing else was committed of the partition, nor waits.
         self._starts: dict[TopicPartition, _Entry] = {}
         self._lookup_in_flight = False
-        self._flight: _InFlightCommit | None = None
+        self._sent: _InFlightCommit | None = None
         # What the broker accepted last of each partition.
         self._accepted: dict[TopicPartition, CommitEntry] = {}
         # Law 2: the furthest of those that it may have accepted.
@@ -312,10 +312,10 @@ class Commits:
         return self._in_flight(partition) is not None
 
     def _in_flight(self, partition: TopicPartition) -> _Entry | None:
-        return self._flight.entries.get(partition) if self._flight is not None else None
+        return self._sent.entries.get(partition) if self._sent is not None else None
 
     def anything_outstanding(self) -> bool:
-        return bool(self._queued) or bool(self._starts) or self._flight is not None
+        return bool(self._queued) or bool(self._starts) or self._sent is not None
 
     def deferred(self) -> bool:
         """Whether a commit waits for the next sync."""
@@ -357,6 +357,7 @@ class Commits:
         if queued is None and in_flight is not None and in_flight.commit == commit:
             in_flight.waiters[event.call] = waiter  # a ledger offers what is in flight until it has its response
             return
+        # Not merged: the older assignment is over, and whoever committed in it must hear that, not the newer result.
         if queued is not None and queued.commit.epoch < commit.epoch:
             self.abandon(tp, "the partition was assigned anew")
         self._note_what_is_further(tp, commit, waiter)
@@ -384,10 +385,10 @@ class Commits:
 
     def _send_queued(self, now: float) -> float:
         """Returns when to try again, where only time has to pass."""
-        if self._flight is None:
+        if self._sent is None:
             self._queue_starts()
             self._drop_hopeless()
-        if self._flight is not None or not self._queued:
+        if self._sent is not None or not self._queued:
             return float("inf")
         if not self._coordinator.need():
             if self._coordinator.refused is not None:
@@ -399,9 +400,10 @@ class Commits:
         return float("inf")
 
     def _send(self, now: float) -> None:
+        # From here on the entries are in flight: nothing of them is queued, so nothing goes out twice at once (law 1).
         entries = self._take_what_fits()
         sent = _InFlightCommit(entries=entries, generation=self._membership.generation, syncs=self._membership.syncs)
-        self._flight = sent
+        self._sent = sent
         request = api.OffsetCommit(
             group_id=self._context.config.group_id or "",
             generation=sent.generation,
@@ -529,12 +531,13 @@ class Commits:
     # -- responses
 
     def _on_response(self, sent: _InFlightCommit, result: api.Response | Exception, now: float) -> None:
-        self._flight = None
+        self._sent = None
         self._context.touch()
         if not isinstance(result, api.OffsetCommitResponse):
             error = result if isinstance(result, Exception) else TypeError(type(result))
             self._failed(sent, error, now)
             return
+        # -1: a broker that leaves a partition out has not said that it accepted its offset.
         codes = {tp: result.errors.get(tp, -1) for tp in sent.entries}
         if any(codes.values()):
             self._backoff.failed(now)
@@ -550,6 +553,7 @@ class Commits:
             self._settle_code(tp, sent, code, now)
 
     def _failed(self, sent: _InFlightCommit, error: Exception, now: float) -> None:
+        # The broker has not seen it: so nothing is doubtful, and there is nothing to back off from.
         if isinstance(error, NotSentError):
             for unsent in sent.entries.items():
                 self._requeue(*unsent)
@@ -571,6 +575,8 @@ class Commits:
             if code is None or code in _RETRY:
                 if not entry.start and (before is None or _older(before, entry.commit)):
                     self._doubtful[tp] = entry.commit
+            # A final response to a commit that is as far: whatever became of the doubtful one, the group has what this
+            # one says.
             elif before is not None and not self._means_not_yet(code, sent) and _replaces(entry, before):
                 del self._doubtful[tp]
 
@@ -581,9 +587,11 @@ class Commits:
         elif code == ErrorCode.UNKNOWN_TOPIC_ID:
             self._cluster.doubt({tp.topic for tp in sent.entries})
         elif self._means_not_yet(code, sent):
+            # A sync may have come between the request and its response: then there is nothing to wait for.
             self._deferred_until = max(self._deferred_until, sent.syncs)
             if self._same(sent):
                 self._group_refused(ErrorCode.REBALANCE_IN_PROGRESS, now)
+        # Only of the present generation: what is said of an older one does not end the membership of now.
         elif code in _FENCED and self._same(sent):
             return self._group_refused(code, now)
         return code
@@ -593,6 +601,7 @@ class Commits:
         if code == 0:
             self._settle_accepted(tp, entry, entry.commit)
         elif self._means_not_yet(code, sent):
+            # Found first: queued again, the entry may be merged with one whose callers this response does not concern.
             impatient = [each for each in self._waiters.impatient() if each.event.call in entry.waiters]
             self._requeue(tp, entry)
             for waiter in impatient:
@@ -620,6 +629,7 @@ class Commits:
         if code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             self._unknown_since.pop(tp, None)
             return False
+        # The coordinator alone is not believed (law 7): the metadata must say the same.
         self._cluster.refresh()
         return now - self._unknown_since.setdefault(tp, now) >= MISSING_GRACE and self._cluster.is_gone(tp.topic)
 
@@ -684,6 +694,7 @@ class Commits:
             waiter.results[tp] = error
             in_flight = self._in_flight(tp)
             if in_flight is not None:
+                # It cannot be called back; its response only has nobody to tell.
                 in_flight.waiters.pop(waiter.event.call, None)
             for table in (self._queued, self._starts):
                 entry = table.get(tp)

@@ -68,6 +68,7 @@ class Lines:
         if kind.deferred:
             message = f"{message} (and {kind.deferred} more lines like this one before)"
             kind.deferred = 0
+        # Once in the window is enough for a reader; an error is never hidden.
         elif message in kind.logged and level < logging.ERROR:
             level = min(level, logging.DEBUG)
         kind.logged.add(message)
@@ -75,6 +76,7 @@ class Lines:
 
     def _kind(self, message: str, now: float) -> _Kind:
         key = _VARIES.sub("#", message)
+        # Names that a broker makes up could give kinds without end: from here on they share one.
         if key not in self._kinds and len(self._kinds) >= _KINDS:
             key = ""
         kind = self._kinds.setdefault(key, _Kind(began=now))
@@ -107,6 +109,7 @@ class Standing:
         if cause is None:
             cause = self._causes[key] = _Cause(error=error, backoff=Backoff(_AGAIN, _SELDOM, lambda: 0.5))
             self._raise(cause, now)
+        # Not raised again at once: the user has heard of it, and the back-off decides when he hears again.
         cause.error = error
 
     def passed(self, key: str) -> None:
@@ -124,6 +127,7 @@ class Standing:
     def poll(self, now: float) -> float:
         """Returns when to be asked again."""
         for cause in self._causes.values():
+            # One error waits at most: without polls they would pile up in the queue.
             if cause.polled and cause.backoff.ready(now):
                 self._raise(cause, now)
         return min((each.backoff.ready_at for each in self._causes.values() if each.polled), default=float("inf"))
@@ -143,10 +147,16 @@ class Context:
 
     config: some of it may change at any time (`config.RunningSettings`); a part that uses that asks anew each time.
     now: the time of what is being handled, for fences. turn: rises when actions leave.
-    on_deliver: telemetry, which hears of every event that goes up.
+    on_deliver: the monitor, which hears of every event that goes to the application.
     """
 
-    def __init__(self, config: ConsumerConfig, random: Callable[[], float], wall_clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        random: Callable[[], float],
+        wall_clock: Callable[[], float],
+        on_deliver: Callable[[BackgroundEvent], None] = lambda _event: None,
+    ) -> None:
         self.config = config
         self.random = random
         self.wall_clock = wall_clock
@@ -157,11 +167,12 @@ class Context:
         self.now = 0.0
         self.turn = 0
         self._lines = Lines()
-        self.on_deliver: Callable[[BackgroundEvent], None] = lambda _event: None
+        self._on_deliver = on_deliver
 
     @property
     def commit_budget(self) -> float:
         """What is kept free before a revoke's deadline, so that a last commit arrives (docs/rebalance.md)."""
+        # To the broker and back, for the commit and for the join after it.
         seen = min(2 * self.connections.round_trip, self.config.max_poll_interval / 2)
         return max(self.config.commit_budget, seen)
 
@@ -171,7 +182,7 @@ class Context:
     def deliver(self, event: BackgroundEvent) -> None:
         if isinstance(event, _OF_OWNERSHIP):
             event = replace(event, at=self.now)
-        self.on_deliver(event)
+        self._on_deliver(event)
         self.out.append(Deliver(event=event))
 
     def take_actions(self) -> list[Action]:

@@ -431,7 +431,7 @@ class Group:
         code = self.meaning(code, now)
         if code == ErrorCode.REBALANCE_IN_PROGRESS:
             if self._membership.stable:
-                self._joining.asked(now)
+                self._joining.request_join(now)
                 self._membership.told_to_rejoin("a commit's response was REBALANCE_IN_PROGRESS")
         elif code == ErrorCode.UNKNOWN_MEMBER_ID:
             self.lost("UNKNOWN_MEMBER_ID on a commit", now, forget_id=True)
@@ -599,8 +599,8 @@ class Joining:
         self._left_out: list[TopicPartition] = []
         # How often in a row an assignment named topics that are not in the subscription with which we had joined.
         self._misfits = 0
-        self._asked_backoff = context.backoff()
-        self._asked_at = float("-inf")
+        self._request_backoff = context.backoff()
+        self._requested_at = float("-inf")
         self._succeeds_itself = False
         # Until when each Join without a member id that was given up may still arrive.
         self._late_until: list[float] = []
@@ -632,7 +632,7 @@ class Joining:
             return float("inf")
         if not self._wants_to_join() or not self._eager_revocation.done(now):
             return float("inf")
-        ready_at = max(self._backoff.ready_at, self._asked_backoff.ready_at, self._spaced(now))
+        ready_at = max(self._backoff.ready_at, self._request_backoff.ready_at, self._spaced(now))
         if now < ready_at:
             return ready_at
         self._send_join(now)
@@ -906,10 +906,10 @@ class Joining:
     def _metadata_changed(self, now: float) -> None:
         """A leader is responsible for the group's partitions: when their number changes, it joins again."""
         if self._leader_assignment is not None and self._membership.stable and self._leader_assignment.outdated():
-            self.asked(now)
+            self.request_join(now)
             self._membership.rejoin("the partitions of the group's topics changed")
         elif self._left_out and self._membership.stable and not self._cluster.lacks(self._left_out[0]):
-            self.asked(now)
+            self.request_join(now)
             self._membership.rejoin("partitions that were assigned, and were not known, are there now")
 
     # -- what goes wrong
@@ -973,13 +973,13 @@ class Joining:
             self._backoff.failed(now)
         self._repeated.add(what)
 
-    def asked(self, now: float) -> None:
-        """A commit or the metadata ask for a join: at once, unless another one was asked for moments ago."""
-        if now > max(self._asked_at, self._asked_backoff.ready_at) + self._config.heartbeat_interval:
-            self._asked_backoff.succeeded()
+    def request_join(self, now: float) -> None:
+        """A commit or the metadata request a join: at once, unless another one was requested moments ago."""
+        if now > max(self._requested_at, self._request_backoff.ready_at) + self._config.heartbeat_interval:
+            self._request_backoff.succeeded()
         else:
-            self._asked_backoff.failed(now)
-        self._asked_at = now
+            self._request_backoff.failed(now)
+        self._requested_at = now
 
     def _restart(self) -> None:
         """Law 1: at Join, with what was kept."""

@@ -28,6 +28,7 @@ from instride._core.events import (
     CALLER_WAITS,
     ApplicationEvent,
     Assign,
+    BackgroundEvent,
     CallCompleted,
     ChangeSettings,
     Close,
@@ -218,8 +219,9 @@ class NetworkMachine:
     ) -> None:
         assignors = pick_assignors(config.assignors)
         self.protocol: RebalanceProtocol = common_protocol(assignors)
-        self._context = Context(config, random, wall_clock)
-        self._cluster = Cluster(self._context)
+        # The two parts that are named here are made below: nothing is delivered, or lacks a leader, before that.
+        self._context = Context(config, random, wall_clock, self._delivered)
+        self._cluster = Cluster(self._context, wanted=lambda tp: tp in self._assignment.partitions)
         self._coordinator = Coordinator(self._context, self._cluster)
         membership = Membership(self._context, self._coordinator, lease)
         self._commits = Commits(
@@ -262,7 +264,6 @@ class NetworkMachine:
             self._context, self._coordinator, self._group, self._assignment, self._commits, self._lookups
         )
         self._monitor = Monitor(self._context, self._group, self._cluster, assigned)
-        self._cluster.wanted = lambda tp: tp in self._assignment.partitions
         self._coordinator.move(CoordinatorInput.STARTED)
         self._deadline = 0.0
         # As of the last tick: whether what was consumed is to be told at once. Else it may wait for the next tick. Any
@@ -395,7 +396,10 @@ class NetworkMachine:
         """The topics of the subscription and the assignment, without those of fellow members or of a single call."""
         return self._group.topics | self._assignment.partitions.topics
 
-    # What commits ask and tell of parts that are made after them.
+    # What commits, and the context, ask and tell of parts that are made after them.
+
+    def _delivered(self, event: BackgroundEvent) -> None:
+        self._monitor.delivered(event)
 
     def _holds(self, partition: TopicPartition, epoch: int, seek_number: int) -> bool:
         return self._assignment.holds(partition, epoch, seek_number)

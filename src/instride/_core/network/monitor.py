@@ -205,7 +205,6 @@ class Monitor:
         self._progress: dict[TopicPartition, _Progress] = {}
         self._next_look = 0.0
         self._unfetched: dict[TopicPartition, tuple[TopicPartition, int, float]] = {}  # with epoch, assigned at
-        context.on_deliver = self._delivered
 
     # -- rebalances
 
@@ -226,7 +225,8 @@ class Monitor:
             if revoke is not None and revoke.epoch == event.partitions[tp]:
                 revoke.blocker = blocker
 
-    def _delivered(self, event: BackgroundEvent) -> None:
+    def delivered(self, event: BackgroundEvent) -> None:
+        """Hears of every event that goes to the application."""
         match event:
             case RevocationRequested():
                 for tp, epoch in event.partitions.items():

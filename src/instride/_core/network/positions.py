@@ -183,6 +183,7 @@ class Positions:
         why = f"committed offsets of group {self._context.config.group_id!r}: {name_of_code(code)}"
         error = error_for_code(code, why) if code else result
         self._context.log(logging.INFO, f"looking up committed offsets failed: {error}")
+        # No code: no response came, so this coordinator may be gone.
         if code in COORDINATOR_MOVED or not code:
             self._coordinator.lost(error)
         self._committed_backoff.failed(now)
@@ -226,6 +227,8 @@ class Positions:
             elif found.offset < 0:
                 self._not_listed(assigned, None, now)  # no log begins or ends there
             else:
+                # Rule 18: the next owner would find a later end, so this start is to be committed. Of the beginning it
+                # finds the same, and a seek is the user's own word.
                 reset = assigned.timestamp != EARLIEST and not assigned.seek_number
                 self._found(assigned, found.offset, found.leader_epoch, reset=reset)
 
@@ -285,6 +288,8 @@ class Positions:
         known = {tp: offset for tp, offset in found.items() if offset is not None}
         rest = [assigned for assigned in current if assigned.partition in known]
         if starts is None:
+            # If the node has left the metadata meanwhile, the partitions wait in their phase, and the next leader is
+            # asked.
             if rest and node_id in self._cluster.brokers:
                 self._ask_for_ends(node_id, rest, known, now)
             return
@@ -327,6 +332,7 @@ class Positions:
         version, table = self._cluster.version, self._assigned()
         known, self.metadata_version = self.metadata_version, version
         unchecked = table.take_unchecked()
+        # Only newer metadata concern all of them (rule 20).
         for assigned in unchecked if version == known else list(table.values()):
             self._compare_with_metadata(assigned)
         wake, ready = float("inf"), []
@@ -348,6 +354,8 @@ class Positions:
         if assigned.phase is not Phase.FETCHING:
             return
         leader = self._cluster.leader(assigned.partition)
+        # An older leader epoch is that of metadata that lag behind what was validated already: not a reason to do it
+        # again.
         if leader is None or leader[1] <= assigned.validated:
             return
         if assigned.replica is not None or assigned.undecoded:
@@ -378,6 +386,7 @@ class Positions:
             self._validating.succeeded(node_id)
             for assigned in current:
                 self._judge_epoch(assigned, leader_epochs[assigned.partition], result.ends[assigned.partition], now)
+        # Law 13.
         elif isinstance(result, UnsupportedVersionError):
             for assigned in current:
                 self._valid(assigned, leader_epochs[assigned.partition])
@@ -401,6 +410,7 @@ class Positions:
             self._cluster.refused(assigned.partition, end.error)
             self._cluster.refresh()
             assigned.hold_back(now)
+        # The leader knows no end of that epoch: so it cannot say where the logs part.
         elif end.leader_epoch < 0 or end.end_offset < 0:
             self._truncated(assigned, None)
         elif end.end_offset < assigned.offset:

@@ -126,6 +126,7 @@ class LogEnds:
             self._requests.failed(node_id, now)
             note_fetch(self._assigned(), fences, str(result))
             return
+        # ListOffsets waits for nothing at the broker, as a fetch does: so the pace is kept here.
         self._requests.succeeded(node_id, next_at=now + self._context.config.range_poll_interval)
         table = self._assigned()
         for tp, listed in result.offsets.items():
@@ -146,6 +147,7 @@ class LogEnds:
 
     def _beyond_the_end(self, assigned: AssignedPartition, now: float) -> None:
         """Law 3."""
+        # The metadata are newer than the first such response: if the topic had been made anew, the fence would differ.
         if assigned.corrupt_at == assigned.offset:
             self._positions.called_out_of_range(assigned)
             return

@@ -2,6 +2,7 @@
 
 Laws
 1. No repr shows what proves an identity.
+2. What a refusal means, of the mechanism or of the proof, is in `exchange.py`.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ _LEFT_OUT: Final = frozenset(
     }
 )
 """Law 2. The world's own bookkeeping is in `_told`."""
-_LEFT_OUT_NAMES: Final = frozenset({"meter", "ownership_view", "_bound", "on_deliver", "_metadata_cache", "_calls"})
+_LEFT_OUT_NAMES: Final = frozenset({"meter", "ownership_view", "_bound", "_on_deliver", "_metadata_cache", "_calls"})
 
 
 def fingerprint(world: World) -> int:

@@ -43,7 +43,7 @@ class LinkOwner(Protocol):
 class Link:
     """One connection, from its opening to its end.
 
-    framed: messages are bytes. fragile: where they are, it breaks within the next one. held_until: law 4.
+    framed: messages are bytes. fragile: where they are, it breaks within the next one. blocked_until: law 4.
     """
 
     __slots__ = (
@@ -56,9 +56,9 @@ class Link:
         "_scheduler",
         "_serve",
         "alive",
+        "blocked_until",
         "fragile",
         "framed",
-        "held_until",
         "key",
         "node",
         "owner",
@@ -83,7 +83,7 @@ class Link:
         self.stalled = False
         self.fragile = False
         self.framed = framed
-        self.held_until = 0.0
+        self.blocked_until = 0.0
         self._scheduler = scheduler
         self._serve = serve
         self._latency = latency
@@ -101,7 +101,7 @@ class Link:
         self._out.send(request_id, request)
 
     def _blocked_until(self) -> float:
-        return self.held_until
+        return self.blocked_until
 
     def _passes_out(self) -> bool:
         return not self.stalled and (self.alive or self._scheduler.now <= self._passes_until)

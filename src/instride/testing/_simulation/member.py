@@ -1,4 +1,4 @@
-"""The loops that users write, as generators; first of all the flagship loop of docs/architecture.md.
+"""The loops that users write, as generators; first of all the flagship loop, that of docs/ledger.md.
 
 Laws
 1. A loop uses `SimulatedConsumer` and `OffsetLedger` as a user uses `Consumer` and `OffsetLedger`.

@@ -51,7 +51,7 @@ class Network:
         behind, until = self._isolated.get(process.name, (0, 0.0))
         link.stalled = behind == node and self._scheduler.now < until
         parted_from, until = self._parted.get(process.name, (EVERY_NODE, 0.0))
-        link.held_until = until if parted_from in (node, EVERY_NODE) else 0.0
+        link.blocked_until = until if parted_from in (node, EVERY_NODE) else 0.0
         return link
 
     def isolate(self, process: Process, seconds: float) -> None:
@@ -70,7 +70,7 @@ class Network:
         self._history.add(process.name, "parted", node, seconds)
         for link in process.links.values():
             if node in (link.node, EVERY_NODE):
-                link.held_until = max(link.held_until, until)  # or what is sent next would overtake
+                link.blocked_until = max(link.blocked_until, until)  # or what is sent next would overtake
 
     def slow_down(self, node: int, seconds: float) -> None:
         self._slow[node] = self._end_of(seconds)

@@ -300,8 +300,8 @@ class Process:
             self.scheduler.after(2 * self._latency(), partial(self._opened, link, ready))
 
     def _opened(self, link: Link, ready: _Input) -> None:
-        if self.scheduler.now < link.held_until:
-            self.scheduler.at(link.held_until, partial(self._opened, link, ready))
+        if self.scheduler.now < link.blocked_until:
+            self.scheduler.at(link.blocked_until, partial(self._opened, link, ready))
         elif not link.stalled:
             self._input(ready)
 

@@ -56,7 +56,7 @@ def s7_start(step: Change, state: HistoryState) -> str | None:
 
 
 @rule("S7", "a delayed partition begins nothing more", "begins")
-def s7_held(step: Place, state: HistoryState) -> str | None:
+def s7_delayed(step: Place, state: HistoryState) -> str | None:
     """Once its user has delayed a revoke he begins no work on another record of the partition (rule 16). What failed he
     may try again."""
     each = step.each
