@@ -474,3 +474,44 @@ def test_ten_times_the_batches_take_no_more_calls() -> None:
     few, many = (b"".join(batch(plain(n)) for n in range(count)) for count in (20, 200))
     decode(few)
     assert calls(lambda: decode(many)) <= calls(lambda: decode(few))
+
+
+def test_of_a_large_response_what_is_copied_out_is_not_there_twice() -> None:
+    """Its pages are given back part by part: a response of 60 MB took 120 while it was taken apart."""
+    log = batch([Rec(offset=n, value=bytes([n + 1]) * 1_000_000) for n in range(12)])
+    response = bytearray(2 * len(log))
+    response[len(log) :] = log
+    records = RecordSet(
+        memoryview(response)[len(log) :], topic="t", partition=3, fetch_offset=0, frame_bytes=len(response)
+    )
+    records.detach()
+    left = [place for place in range(len(log), len(response), 1 << 16) if response[place]]
+    assert len(left) <= len(log) >> 20, "a page at most where two parts meet"
+    piece = records.decode(1 << 20, 1 << 30)
+    assert piece is not None
+    assert [each.value[:1] for each in records_of(piece.chunk)] == [bytes([n + 1]) for n in range(12)]
+
+
+def test_a_small_part_of_a_large_response_gives_its_pages_back() -> None:
+    log = batch([Rec(offset=0, value=b"a" * 100_000)])
+    response = bytearray(log + bytes(9 << 20))
+    records = RecordSet(
+        memoryview(response)[: len(log)], topic="t", partition=3, fetch_offset=0, frame_bytes=len(response)
+    )
+    records.detach()
+    assert response[50_000] == 0
+    piece = records.decode(1 << 20, 1 << 20)
+    assert piece is not None
+    assert [each.value for each in records_of(piece.chunk)] == [b"a" * 100_000]
+
+
+@pytest.mark.parametrize(("most", "read_on"), [(1000, True), (10, False)])
+def test_what_follows_a_batch_may_be_dropped(most: int, *, read_on: bool) -> None:
+    """It is fetched again: what is left says that the batch was the last."""
+    log = batch(plain(0), codec="zstd") + batch(plain(1), codec="zstd")
+    records = RecordSet(memoryview(log), topic="t", partition=3, fetch_offset=0, frame_bytes=1 << 20)
+    assert records.decode(1, 10) is None
+    records.detach(most)
+    piece = records.decode(1, 10, alone=True)
+    assert piece is not None
+    assert (piece.next_offset, piece.corrupt, records.done) == (1, None, not read_on)

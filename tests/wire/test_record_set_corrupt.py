@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import struct
 import tracemalloc
 from typing import Any
@@ -177,7 +178,8 @@ def test_a_bomb_stops_at_the_bound(codec: str) -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert offsets == [0, 1]
-    told = f"holds over {(1 << 20) - 36} bytes: max_decompressed_bytes is {1 << 20}, and the index of 1 record takes 36"
+    over = max(0, len(bomb) - (1 << 18))
+    told = f"holds over {(1 << 20) - 36 - over} bytes: max_decompressed_bytes is {1 << 20}, and the index of 1 record"
     assert told in str(error)
     assert peak < 4 << 20
 
@@ -310,3 +312,15 @@ def test_no_memory_is_an_error_that_may_pass_and_loses_nothing(monkeypatch: pyte
     again = RecordSet(data, topic="t", partition=0, fetch_offset=3).decode(1 << 20, 1 << 20)
     assert again is not None
     assert (again.next_offset, isinstance(again.corrupt, TransportError)) == (3, True)
+
+
+@pytest.mark.parametrize(("size", "refused"), [(600_000, False), (700_000, True)])
+def test_what_does_not_compress_counts_as_it_came_as_well(size: int, *, refused: bool) -> None:
+    """Both are there at once: 60 MB of noise took 120."""
+    noise = random.Random(1).randbytes(size)
+    log = batch([Rec(offset=0, value=noise)], codec="gzip")
+    _, _, error = decode(log, 0, max_decompressed_bytes=1 << 20)
+    assert (error is not None) is refused
+    if refused:
+        over = 12 + int.from_bytes(log[8:12], "big") - 61 - (1 << 18)
+        assert f"takes 36 of them, the batch as it came {over}" in str(error)

@@ -222,6 +222,45 @@ class LeastRecords(Broker):
         return made if first or len(made) <= self.asking.most else b""
 
 
+@case(
+    "records of nothing, whatever was requested",
+    "2",
+    "the same, and the broker sends a batch of each partition in every response, three times what was requested",
+    flows=(1, 3),
+    assign=50,
+    values=False,
+    seconds=8.0,
+    most_seconds=60.0,
+    requests=2000,
+)
+class LeastRecordsOfEach(LeastRecords):
+    def records(self, index: int, offset: int) -> bytes:
+        self.asking.first = True
+        return super().records(index, offset)
+
+
+@case(
+    "records of nothing, 45 batches of one partition",
+    "2",
+    "the same in 45 batches of one partition, 45 times what was requested",
+    flows=(1, 2),
+    assign=3,
+    values=False,
+    seconds=4.0,
+    most_seconds=60.0,
+    requests=2000,
+)
+class LeastRecordsOfOne(LeastRecords):
+    partitions, batches = 3, 45
+
+    def records(self, index: int, offset: int) -> bytes:
+        if index:
+            return lines(offset, "none", self.asking.most)
+        base = offset - offset % self.count
+        numbers = range(base, base + self.batches * self.count, self.count)
+        return b"".join(struct.pack(">q", each) + least_records(self.count)[8:] for each in numbers)
+
+
 @functools.cache
 def log_lines(codec: str = "gzip") -> bytes:
     """A megabyte of log lines, 28:1."""
@@ -336,6 +375,102 @@ class LargestValuesAsTheyAre(LargestValues):
 @functools.cache
 def large_value(size: int, codec: str) -> bytes:
     return batch(0, record(0, bytes(size)), 1, codec)
+
+
+@functools.cache
+def noise(size: int, codec: str) -> bytes:
+    return batch(0, record(0, random.Random(1).randbytes(size)), 1, codec)  # noqa: S311 - no secret
+
+
+@case(
+    "largest values, compressed in vain",
+    "2",
+    "values of 55 MB of noise in three partitions, compressed: as they came and decompressed they are 110 MB",
+    flows=(3, 49),
+    enough=2,
+    assign=50,
+    values=False,
+    errors=("CorruptRecordError",),
+    seconds=4.0,
+    most_seconds=90.0,
+    settings={"max_poll_records": 20, "request_timeout": 30.0},
+    requests=2000,
+)
+class LargestValuesOfNoise(LargestValuesAsTheyAre):
+    codec = "zstd"
+
+    def __init__(self) -> None:
+        noise(55_000_000, self.codec)
+        super().__init__()
+
+    def records(self, index: int, offset: int) -> bytes:
+        if index <= 2 and not self.asking.first:
+            return b""
+        self.asking.first = False
+        if index > 2:
+            return lines(offset, "none", self.asking.most)
+        return struct.pack(">q", offset) + noise(55_000_000, self.codec)[8:]
+
+
+@case(
+    "60 MB, whatever was requested",
+    "2",
+    "a megabyte of each of 60 partitions in every response",
+    flows=(0, 59),
+    assign=60,
+    values=False,
+    settings={"max_poll_records": 500},
+    seconds=4.0,
+    most_seconds=40.0,
+    requests=2000,
+)
+class WhateverWasRequested(Broker):
+    partitions, end = 60, 1_000_000_000
+
+    def records(self, index: int, offset: int) -> bytes:
+        return lines(offset, "none", self.brings(index) << 20)
+
+    def brings(self, index: int) -> int:
+        """How many MiB of this partition."""
+        return 1
+
+
+@case(
+    "60 MB of two partitions, whatever was requested",
+    "2",
+    "30 MB of each of two partitions in every response",
+    flows=(0, 1),
+    assign=2,
+    values=False,
+    settings={"max_poll_records": 500},
+    seconds=4.0,
+    most_seconds=40.0,
+    requests=2000,
+)
+class WhateverOfTwo(WhateverWasRequested):
+    partitions = 2
+
+    def brings(self, index: int) -> int:
+        return 30
+
+
+@case(
+    "52 MB of one partition, whatever was requested",
+    "2",
+    "52 MB of one partition and a megabyte of each of seven others in every response",
+    flows=(0, 7),
+    assign=8,
+    values=False,
+    settings={"max_poll_records": 500},
+    seconds=4.0,
+    most_seconds=40.0,
+    requests=2000,
+)
+class WhateverOfOne(WhateverWasRequested):
+    partitions = 8
+
+    def brings(self, index: int) -> int:
+        return 52 if index == 0 else 1
 
 
 @functools.cache

@@ -111,6 +111,9 @@ class UndecodedRecords(Protocol):
         """
         ...
 
-    def detach(self) -> None:
-        """Copy out what is left, where much more than that is kept for it."""
+    def detach(self, most: int = ...) -> None:
+        """Copy out what is left, where much more than that is kept for it.
+
+        most: bytes that are worth keeping behind the next batch; where there are more they are dropped.
+        """
         ...

@@ -20,7 +20,7 @@ import cramjam
 
 from instride._wire.segments import extended
 
-__all__ = ["CODECS", "CompressionError", "Sections", "TooLargeError", "releases_of"]
+__all__ = ["CODECS", "CompressionError", "Sections", "TooLargeError", "moved", "releases_of"]
 
 # The three low bits of a batch's attributes.
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -48,6 +48,8 @@ _XERIAL_HEADER_BYTES: Final = 16
 _SMALLEST_STEP: Final = 1 << 16
 # A buffer that must be larger than this is made as large as it may be at all, of pages that are not there yet.
 _LARGE_BYTES: Final = 8 << 20
+# What is moved is there twice a part at a time.
+_MOVED_BYTES: Final = 1 << 20
 
 # Pages of this process alone; to give pages back; where the system has it, to give back what malloc keeps for later.
 _PRIVATE: Final = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
@@ -150,8 +152,29 @@ def releases_of(data: memoryview) -> Callable[[int, int], object] | None:
 
     None where `data` is no large buffer of our own.
     """
+    return _releases_of_part(data) if len(data) > _LARGE_BYTES else None
+
+
+def moved(data: memoryview) -> memoryview:
+    """A copy of it; nobody reads `data` any more. A part of a large buffer gives back its pages as it is copied.
+
+    So little is there twice, however much it is. Raises MemoryError, and then `data` is still there.
+    """
+    release = _releases_of_part(data)
+    if release is None:
+        return memoryview(bytes(data))
+    pages = _pages(len(data))
+    for start in range(0, len(data), _MOVED_BYTES):
+        end = min(start + _MOVED_BYTES, len(data))
+        pages.write(data[start:end])
+        release(max(0, start - mmap.PAGESIZE), end)
+    return memoryview(pages)
+
+
+def _releases_of_part(data: memoryview) -> Callable[[int, int], object] | None:
+    """The same for a part of such a buffer, however small."""
     owner = data.obj
-    if _MADVISE is None or not isinstance(owner, bytearray) or len(data) <= _LARGE_BYTES:
+    if _MADVISE is None or not isinstance(owner, bytearray) or not data or len(owner) <= _LARGE_BYTES:
         return None
     begin = ctypes.addressof((ctypes.c_char * len(data)).from_buffer(data))
 

@@ -7,7 +7,8 @@ Laws
 3. Control batches, aborted transactions (for readers of committed data) and records below the fetch offset
    are never returned, but `next_offset` goes past them.
 4. Nothing is decompressed or indexed that is larger than the memory given, before it is there; but for one batch,
-   `alone`, of at most max_decompressed_bytes with its index.
+   `alone`, of at most max_decompressed_bytes with its index. While it is decompressed it is there as it came, too: of
+   that what is over a quarter of max_decompressed_bytes counts.
 5. A piece says all the memory that it keeps. It is a view of the response only where it is most of it; else a small
    piece that nobody consumes would keep all of a response.
 6. A large value is not there twice: a record has it as it was decompressed or received, unless that could not be moved.
@@ -25,7 +26,7 @@ from instride._topic_partition import TopicPartition
 from instride._wire.batch_reader import Batch, BatchError, end_of_batches, table_of
 from instride._wire.batches import HEADER_BYTES, INDEX_BYTES, BatchWalk, check_count
 from instride._wire.chunk import Piece
-from instride._wire.compression import CompressionError, Sections, TooLargeError, releases_of
+from instride._wire.compression import CompressionError, Sections, TooLargeError, moved, releases_of
 from instride._wire.decoder import RecordColumns, index_batches
 from instride._wire.record_index import LARGEST_BASE, MIN_RECORD_BYTES
 from instride.errors import CorruptRecordError, TransportError
@@ -43,6 +44,8 @@ MAX_DECOMPRESSED_BYTES: Final = 64 << 20
 
 # Of one aborted transaction: a tuple and two numbers.
 _ABORTED_BYTES: Final = 136
+# This part of max_decompressed_bytes a compressed batch may have besides (law 4).
+_AS_IT_CAME: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,17 +217,21 @@ class RecordSet:
         except (CompressionError, BatchError) as error:
             return self._failed_at(self._pending.position, f"{error} (in {self._pending.describe()})")
 
-    def detach(self) -> None:
-        """Copy out what is left, where much more than that is kept for it."""
+    def detach(self, most: int = LARGEST_BASE) -> None:
+        """Copy out what is left, where much more than that is kept for it.
+
+        most: bytes that are worth keeping behind the next batch; where there are more they are dropped.
+        """
         if self.done or self._walk is None or self._pending is None:
-            at, batch = 0, None
+            at, batch, end = 0, None, len(self._data)
         else:
-            at, batch = self._pending.start - HEADER_BYTES, self._pending
-        left = len(self._data) - at
+            at, batch, end = self._pending.start - HEADER_BYTES, self._pending, len(self._data)
+            end = batch.end if end - batch.end > most else end
+        left = end - at
         if self.done or self._frame_bytes - left <= left // 8:
             return
         try:
-            self._data = memoryview(bytes(self._data[at:]))
+            self._data = moved(self._data[at:end])
         except MemoryError:
             return  # there is no room for a copy: it stays where it is
         self._frame_bytes = left
@@ -283,7 +290,8 @@ class RecordSet:
         while (batch := self._pending) is not None:
             index = (count + batch.count) * INDEX_BYTES
             allowed = (capacity if batches else most) - index - sections.used
-            full = self._most_bytes - batch.count * INDEX_BYTES
+            over = max(0, batch.end - batch.start - self._most_bytes // _AS_IT_CAME)
+            full = max(0, self._most_bytes - batch.count * INDEX_BYTES - over)
             limit = max(0, min(allowed, full, LARGEST_BASE - sections.used))
             try:
                 check_count(batch, LARGEST_BASE, self._most_bytes)
@@ -292,6 +300,7 @@ class RecordSet:
             except TooLargeError as error:
                 if not batches and allowed >= full:
                     taken = f"the index of {counted(batch.count, 'record')} takes {batch.count * INDEX_BYTES} of them"
+                    taken += f", the batch as it came {over}" if over else ""
                     raise TooLargeError(f"{error}: max_decompressed_bytes is {self._most_bytes}, and {taken}") from None
                 self._least_room = 0 if batches else min(2 * most, self._most_bytes)
                 break

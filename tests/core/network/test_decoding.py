@@ -24,7 +24,7 @@ from instride._core.network.actions import Deliver, Transmit
 from instride._core.network.ranges import RangeChunk
 from instride._wire import api
 from instride._wire.chunk import Piece
-from instride.errors import CorruptRecordError, ErrorCode
+from instride.errors import CorruptRecordError, ErrorCode, FrameTooLargeError
 
 KIB = 1 << 10
 MIB = 1 << 20
@@ -41,6 +41,8 @@ class Batches:
     corrupt: Exception | None = None
     done: bool = False
     detached: bool = False
+    # How much of it was worth keeping when it was detached last; -1: all.
+    kept: int = -1
     nbytes: int = 0
     # As it came, compressed; 0: so little that it is decoded at once.
     length: int = 0
@@ -67,8 +69,9 @@ class Batches:
         self.done = not self.sizes and self.corrupt is None and not self.tail
         return Piece(chunk=chunk, next_offset=self.offset, nbytes=size)  # type: ignore[arg-type]
 
-    def detach(self) -> None:
+    def detach(self, most: int = -1) -> None:
         self.detached = True
+        self.kept = most
 
 
 def member(*partitions: int, **settings: object) -> NetworkScript:
@@ -297,7 +300,7 @@ def test_one_turn_decodes_a_bounded_amount_and_the_next_goes_on_at_once() -> Non
     batches = Batches(0, [MIB] * 10)
     action = next(each for each in script.waiting if isinstance(each.request, api.Fetch))
     script.waiting.remove(action)
-    found = api.FetchedPartition(next_offset=0, high_watermark=1000, undecoded=batches)
+    found = api.FetchedPartition(next_offset=batches.offset, high_watermark=1000, undecoded=batches)
     script.machine.response_received(action.request_id, api.FetchResponse(partitions={tp(0): found}), script.now)
     assert len(batches.sizes) == 6, "four are about a turn"
     script.machine.tick(script.now)
@@ -474,7 +477,7 @@ def test_little_that_comes_beside_much_waits_for_the_next_turn_too() -> None:
         (key,) = ((each.topic, each.partition) for each in action.request.partitions)  # type: ignore[union-attr]
         batches = large(0) if action is first else Batches(0, [5], length=5)
         batches.partition = key[1]
-        found = api.FetchedPartition(next_offset=0, high_watermark=1000, undecoded=batches)
+        found = api.FetchedPartition(next_offset=batches.offset, high_watermark=1000, undecoded=batches)
         script.machine.response_received(action.request_id, api.FetchResponse(partitions={key: found}), script.now)
     assert "records" not in turn(script)
     assert turn(script).count("records") == 5
@@ -655,3 +658,77 @@ def test_only_as_much_is_dropped_as_a_large_batch_needs_and_those_that_keep_most
     assert drop(script, 0) == 1
     assert fetched(script) == [(2, 1)], "what is small stays"
     assert script.take(DropBuffered) == []
+
+
+def two_leaders() -> NetworkScript:
+    """Partition 0 has had its first records; the next fetch of it has a response of any length that fits."""
+    script = NetworkScript(topics={"t": 48})
+    script.nodes, script.leaders = (1, 2), {0: 1, 1: 2, 2: 1}
+    script.member_of(1, 0, 1, 2)
+    response(script, p0=Batches(0, [KIB]), p2=Batches(0, [KIB]))
+    script.take(Fetched)
+    consume(script, 0, 1, KIB)
+    consume(script, 2, 1, KIB)
+    return script
+
+
+def longest(script: NetworkScript) -> dict[int, int]:
+    """By the node of each fetch: how long its response may be."""
+    fetches = [each for each in script.waiting if isinstance(each.request, api.Fetch)]
+    return {each.key.node_id: each.request.most_bytes for each in fetches if isinstance(each.request, api.Fetch)}
+
+
+def test_what_is_to_pass_alone_waits_for_a_long_response() -> None:
+    """Both would be there at once."""
+    script = two_leaders()
+    assert longest(script)[1] > 60 * MIB
+    large = Batches(0, [50 * MIB])
+    of_partition_1(script, large)
+    assert fetched(script) == []
+    response(script, p0=Batches(1, [], tail=1))
+    assert fetched(script) == [(1, 1)]
+    assert large.kept == 8 * MIB, "what follows the batch is dropped, where that is more than a response"
+
+
+def test_no_long_response_is_requested_while_a_batch_is_to_pass_alone() -> None:
+    script = two_leaders()
+    of_partition_1(script, Batches(0, [50 * MIB]))
+    response(script, p0=Batches(1, [KIB], length=MIB))
+    assert all(each < 20 * MIB for each in longest(script).values())
+
+
+def test_a_long_response_that_is_expected_waits_for_what_is_to_pass_alone() -> None:
+    """Else the batch waited for ever where one such response follows the other."""
+    script = two_leaders()
+    (action,) = [each for each in script.waiting if each.key.node_id == 1 and isinstance(each.request, api.Fetch)]
+    script.waiting.remove(action)
+    script.open.discard(action.key)
+    script.machine.closed(action.key, FrameTooLargeError("too long", length=20 * MIB), script.now)
+    script.pass_time(0.2)
+    of_partition_1(script, Batches(0, [50 * MIB]))
+    assert fetched(script) == []
+    response(script, p0=Batches(1, [KIB], length=MIB))
+    assert fetched(script) == [(1, 1)]
+
+
+def test_what_gave_way_to_a_batch_alone_has_its_turn_before_the_next_one() -> None:
+    """Else it gave way each time: a large response takes longer than a small one of large batches."""
+    script = two_leaders()
+    of_partition_1(script, Batches(0, [50 * MIB]))
+    response(script, p0=Batches(1, [20 * MIB], length=20 * MIB))
+    assert fetched(script) == [(1, 1)]
+    consume(script, 1, 1, 50 * MIB)
+    of_partition_1(script, Batches(1, [50 * MIB]))
+    assert fetched(script) == []
+    response(script, p0=Batches(1, [20 * MIB], length=20 * MIB))
+    assert fetched(script) == [(0, 2)]
+
+
+def of_partition_1(script: NetworkScript, batches: Batches) -> None:
+    """The response of its leader."""
+    batches.partition = 1
+    found = api.FetchedPartition(next_offset=batches.offset, high_watermark=1000, undecoded=batches)
+    action = next(each for each in script.waiting if isinstance(each.request, api.Fetch) and each.key.node_id == 2)
+    script.waiting.remove(action)
+    script.machine.response_received(action.request_id, api.FetchResponse(partitions={tp(1): found}), script.now)
+    script.settle()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import pytest
 from hypothesis import given, settings
@@ -64,7 +65,7 @@ class Batches:
         )
         return Piece(chunk=chunk, next_offset=self.offset, nbytes=size)  # type: ignore[arg-type]
 
-    def detach(self) -> None:
+    def detach(self, most: int = 0) -> None:
         pass
 
 
@@ -117,8 +118,9 @@ class World:
         else:
             self.most = max(self.most, self.held + length)
             self.batches.update(each.undecoded for each in found.values() if isinstance(each.undecoded, Batches))
-            response = api.FetchResponse(partitions=found)
-            self.script.machine.response_received(action.request_id, response, self.script.now)
+            self.script.machine.response_received(
+                action.request_id, api.FetchResponse(partitions=found), self.script.now
+            )
         del found
         self.script.pass_time(0.2)
         self.take()
@@ -210,11 +212,11 @@ class World:
             self.poll(20)
 
 
-def world(sizes: dict[int, tuple[int, ...]], *, nodes: int = 1, **config: object) -> World:
+def world(sizes: dict[int, tuple[int, ...]], *, nodes: int = 1, kind: type[World] = World, **config: object) -> World:
     script = NetworkScript(topics={"t": len(sizes)}, group_id=None, **config)  # type: ignore[arg-type]
     script.nodes = tuple(range(1, nodes + 1))
     script.leaders = {partition: 1 + partition % nodes for partition in sizes}
-    made = World(script=script, sizes=sizes)
+    made = kind(script=script, sizes=sizes)
     script.do(Assign(partitions={tp(partition): partition + 1 for partition in sizes}))
     for request in [each for each in script.waiting if isinstance(each.request, api.ListOffsets)]:
         assert isinstance(request.request, api.ListOffsets)
@@ -289,7 +291,7 @@ def test_a_lane_that_waits_for_room_has_its_turn_before_the_others() -> None:
 
 
 def test_what_came_of_a_paused_partition_is_let_go_of_for_a_large_value() -> None:
-    made = world({0: (MIB, 60_000_000), 1: (MIB, 60_000_000)}, max_partition_fetch_bytes=MIB)
+    made = world({0: (32 * KIB, 60_000_000), 1: (32 * KIB, 60_000_000)}, max_partition_fetch_bytes=MIB)
     made.respond(0)
     made.respond(0)
     assert [each.partition for each in made.batches] == [0], "it waits until what is buffered was returned"
@@ -370,3 +372,59 @@ def test_what_is_buffered_is_never_over_the_bound(
     made.run(60)
     assert made.most < BOUND, f"{made.most / MIB:.0f} MiB"
     assert all(made.read.get(each, 0) > before.get(each, 0) for each in range(len(logs))), "each goes on"
+
+
+class Compressed(Batches):
+    """As they come they are small, decoded each takes 50 MiB: a million records without a byte, say."""
+
+    decoded = 50 * MIB
+
+    def decode(self, target: int, capacity: int, *, alone: bool = False) -> Piece | None:
+        if self.decoded > capacity and not alone:
+            return None
+        start = self.offset
+        self.sizes.pop(0)
+        self.offset += 1
+        chunk = RangeChunk(
+            topic="t", partition=self.partition, first_offset=start, next_offset=self.offset, nbytes=self.decoded
+        )
+        return Piece(chunk=chunk, next_offset=self.offset, nbytes=self.decoded)  # type: ignore[arg-type]
+
+    def detach(self, most: int = 1 << 40) -> None:
+        if sum(self.sizes[1:]) > most:
+            del self.sizes[1:]
+
+
+class MuchMore(World):
+    """Brokers that send as much as may come, however little was requested: of each partition so many batches."""
+
+    batches_each: ClassVar = 1
+
+    def found(self, request: api.Fetch) -> tuple[int, dict[api.Partition, api.FetchedPartition]]:
+        most, found, length = request.most_bytes or 60 * MIB, dict[api.Partition, api.FetchedPartition](), 0
+        for each in request.partitions:
+            (size,) = self.sizes[each.partition]
+            count = min(self.batches_each, (most - length - HEADERS) // size)
+            if count > 0:
+                batches = Compressed(each.partition, each.offset, [size] * count)
+                length += size * count + HEADERS
+                found[tp(each.partition)] = api.FetchedPartition(
+                    next_offset=each.offset, high_watermark=1 << 40, undecoded=batches
+                )
+        return length, found
+
+
+class MuchMoreOfOne(MuchMore):
+    batches_each = 60
+
+
+@pytest.mark.requirement("surface/byte-bounds")
+@pytest.mark.parametrize("nodes", [1, 2, 10])
+@pytest.mark.parametrize("batches_of_one", [False, True])
+def test_a_batch_that_passes_alone_is_there_beside_no_long_response(nodes: int, *, batches_of_one: bool) -> None:
+    made = world(dict.fromkeys(range(60), (MIB,)), nodes=nodes, kind=MuchMoreOfOne if batches_of_one else MuchMore)
+    for turn in range(600):
+        made.respond(turn)
+        made.poll(1)
+    assert made.most < BOUND, f"{made.most / MIB:.0f} MiB"
+    assert len(made.read) == 60, "each has its turn"

@@ -63,7 +63,9 @@ C5. A slow partition, full of what nobody consumes, never stops another; what is
     revoked, or of which a record cannot be deserialized, does not count for the others.
 C6. A broker sends one batch at least for the first partition of a response, however large (KIP-74). So a fetch says how
     long its response may be: as long as is usual, or as all that is free of fetch_buffer_bytes and that no fetch in
-    flight may fill. A longer one is not received. Its lane then waits until so much is free; while it waits no other
+    flight may fill, if its lane expects that, or lags while nothing waits to be decoded. While such a response is in
+    flight no batch passes alone, and while one is to pass alone no such fetch leaves: both would be there. A longer
+    response is not received. Its lane then waits until so much is free; while it waits no other
     fetch leaves, and what came of partitions that cannot be decoded (as of paused ones) is let go of. Where nothing is
     left that a poll could take, so much need not be free: one such response is in flight at a time.
     What is usual is an equal part of `_TOGETHER` for each of a broker's two lanes, however many brokers there are. So
@@ -578,6 +580,8 @@ class Fetcher:
         self._short: dict[_Lane, None] = {}
         # C3: the queue; of each, in how many turns others were decoded while it was the first.
         self._passed_over: dict[AssignedPartition, int] = {}
+        # C6: a batch is to pass alone as soon as no long response is in flight.
+        self._alone_waits = False
         # Turns of the machine (law 9): from which on what came is decoded, which left that to the next one, which sent
         # a fetch last. What came and was not looked at, to be detached.
         self._decode_from = 0
@@ -642,9 +646,11 @@ class Fetcher:
             self._is_alone()
             return False
         usual = names + records
-        if lane.needs <= max(usual, free.buffer):
-            lane.usual, lane.reserved = records, max(0, free.buffer - usual)
-            lane.most_bytes = max(usual, free.buffer)
+        if lane.needs > usual and self._alone_waits:
+            return False
+        most = max(usual, free.buffer) if lane.needs > usual or self._may_be_long(lane) else usual
+        if lane.needs <= most:
+            lane.usual, lane.reserved, lane.most_bytes = records, most - usual, most
             return True
         if owned.flowing_memory_bytes or owned.undecoded() or any(each.reserved for each in self._lanes.values()):
             return False
@@ -653,11 +659,22 @@ class Fetcher:
         lane.usual, lane.reserved, lane.most_bytes = records, lane.needs, 0
         return True
 
+    def _may_be_long(self, lane: _Lane) -> bool:
+        """C6, where nothing says that it will be. Only where it comes at once: what is to pass alone waits for it."""
+        node_id, role = lane.key
+        ready = self._context.connections.is_ready(ConnectionKey(role, node_id))
+        return role is Role.DATA and ready and not self._owned().undecoded()
+
     def _free_bytes(self) -> _FreeBytes:
         owned, lanes = self._owned(), self._lanes.values()
         buffered = owned.memory_bytes + sum(each.undecoded_bytes for each in owned.undecoded())
         buffer = self._context.config.fetch_buffer_bytes - buffered - sum(each.reserved for each in lanes)
         return _FreeBytes(buffer=buffer, responses=_TOGETHER + min(0, buffer) - sum(each.usual for each in lanes))
+
+    def _passes_alone(self) -> bool:
+        """Whether a batch may (C3, C6, C7)."""
+        self._alone_waits = any(each.reserved for each in self._lanes.values())
+        return not self._alone_waits and self._is_alone()
 
     def _is_alone(self) -> bool:
         """C7."""
@@ -1115,7 +1132,7 @@ class Fetcher:
 
     def _decode(self, now: float) -> float:
         """Law 9. Returns when to be asked again: at once, where only the turn is over."""
-        waiting = []
+        waiting, self._alone_waits = [], False
         for assigned in self._owned().undecoded():
             if assigned.state is not Ownership.OWNED or assigned.phase is Phase.FAILED:
                 assigned.undecoded = ()
@@ -1157,9 +1174,10 @@ class Fetcher:
         free, alone = capacity.of(assigned)
         target = min(capacity.share - assigned.nbytes, _TURN_BYTES)
         piece = undecoded.records.decode(target, free) if target > 0 else None
-        if piece is None and alone and target > 0 and self._is_alone():
+        if piece is None and alone and target > 0 and self._passes_alone():
             self._forget_undecoded(assigned)
-            undecoded.records.detach()  # the others' part of its response is of no use any more
+            # The others' part of its response is of no use any more, nor is much that follows it.
+            undecoded.records.detach(response_bytes(self._context.config))
             piece = undecoded.records.decode(target, free, alone=True)
         if piece is None:
             if target > 0:
@@ -1186,9 +1204,12 @@ class Fetcher:
         return piece.nbytes + _PIECE_BYTES
 
     def _forget_undecoded(self, but: AssignedPartition) -> None:
-        """Law 9."""
+        """Law 9. What is dropped has its turn before the next batch that passes alone (C3)."""
+        self._arrived.clear()  # else their response is there until the turn is over
         for assigned in list(self._owned().undecoded()):
             assigned.undecoded = assigned.undecoded[:1] if assigned is but else ()
+            if assigned is not but:
+                self._passed_over.setdefault(assigned, 0)
             self._context.touch()
 
     def _corrupt(self, assigned: AssignedPartition, error: Exception, now: float) -> None:
