@@ -42,7 +42,7 @@ help:
 	@echo "make spark-cluster kills an executor and a worker of a standalone cluster in mid-job (8 minutes)"
 	@echo "make spark-versions runs what there is for Spark with PySpark $(OTHER_SPARK) too, and over Spark Connect (10 minutes)"
 	@echo "make fuzz    mutated bytes for every decoder, by hand, by coverage and with sanitizers (FUZZ_SECONDS=60 each)"
-	@echo "make bench   the benchmarks (BENCH_ARGS=\"groups --hold 20\": only that one)"
+	@echo "make bench   the benchmarks (BENCH_ARGS=--quick: in two minutes; BENCH_ARGS=\"groups --hold 20\": only that one)"
 	@echo "make format  let ruff format the code"
 	@echo "make clean   remove what was built and written (distclean: the virtual environment too)"
 

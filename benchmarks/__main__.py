@@ -1,5 +1,5 @@
 """`python -m benchmarks [NAME]`: throughput, groups, processor, processors, decoder, assignors, canned, timeline, spark
-or pipeline; or all.
+or pipeline; or all. `--quick` in place of a name: the rates at a real broker and the client's cost, in two minutes.
 
 Results go to bench-output/.
 """
@@ -11,6 +11,7 @@ import platform
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks import canned, groups, processor, processors, spark_pipeline, spark_source, throughput, timeline
@@ -18,34 +19,50 @@ from benchmarks import canned, groups, processor, processors, spark_pipeline, sp
 OUTPUT = Path("bench-output")
 
 
+def _decoder(options: list[str]) -> None:
+    options = options or ["--codec", "none", "lz4", "zstd", "snappy"]
+    subprocess.run([sys.executable, "-m", "benchmarks.decoder", *options], check=True)
+
+
+def _assignors(options: list[str]) -> None:
+    subprocess.run([sys.executable, "-m", "benchmarks.assignors", *options], check=True)
+
+
+BENCHMARKS: dict[str, Callable[[list[str]], object]] = {
+    "throughput": throughput.main,
+    "groups": groups.main,
+    "canned": canned.main,
+    "timeline": timeline.main,
+    "processor": processor.main,
+    "processors": processors.main,
+    "spark": spark_source.main,
+    "pipeline": spark_pipeline.main,
+    "decoder": _decoder,
+    "assignors": _assignors,
+}
+QUICK = {"throughput": ["--quick", "--case", "100 B"], "canned": ["--quick"]}
+
+
 def main() -> None:
-    chosen, options = sys.argv[1:2], sys.argv[2:]
     results: dict[str, object] = {"machine": platform.machine(), "python": platform.python_version()}
-    if not chosen or chosen == ["throughput"]:
-        results["throughput"] = throughput.main(options)
-    if not chosen or chosen == ["groups"]:
-        results["groups"] = groups.main(options)
-    if not chosen or chosen == ["canned"]:
-        results["canned"] = canned.main(options)
-    if not chosen or chosen == ["timeline"]:
-        results["timeline"] = timeline.main(options)
-    if not chosen or chosen == ["processor"]:
-        results["processor"] = processor.main(options)
-    if not chosen or chosen == ["processors"]:
-        results["processors"] = processors.main(options)
-    if not chosen or chosen == ["spark"]:
-        results["spark"] = spark_source.main(options)
-    if not chosen or chosen == ["pipeline"]:
-        results["pipeline"] = spark_pipeline.main(options)
-    if not chosen or chosen == ["decoder"]:
-        options = options or ["--codec", "none", "lz4", "zstd", "snappy"]
-        subprocess.run([sys.executable, "-m", "benchmarks.decoder", *options], check=True)
-    if not chosen or chosen == ["assignors"]:
-        subprocess.run([sys.executable, "-m", "benchmarks.assignors"], check=True)
+    for name, options in _chosen(sys.argv[1:]).items():
+        results[name] = BENCHMARKS[name](options)
     OUTPUT.mkdir(exist_ok=True)
     path = OUTPUT / f"{time.strftime('%Y%m%d-%H%M%S')}.json"
     path.write_text(json.dumps(results, indent=2))
     print(f"\nwritten to {path}")
+
+
+def _chosen(arguments: list[str]) -> dict[str, list[str]]:
+    """Which benchmarks, each with its options."""
+    if not arguments:
+        return {name: [] for name in BENCHMARKS}
+    if arguments == ["--quick"]:
+        return QUICK
+    name, *options = arguments
+    if name not in BENCHMARKS:
+        raise SystemExit(f"{name!r} is no benchmark: name one of {', '.join(BENCHMARKS)}, or --quick, or none for all")
+    return {name: options}
 
 
 if __name__ == "__main__":

@@ -10,7 +10,8 @@ their size. The bound is 1.25 `fetch_buffer_bytes` and 32 MB.
 "start-up" is what importing instride and making the first consumer take; the cases of assigning are without it.
 
 CPU s/M: user and system seconds of the client for a million rows. faults/M: pages that were touched first. no fetch %:
-the share of the time in which the broker had no fetch to answer (warm-up included).
+the share of the time in which the broker had no fetch to answer (warm-up included). room %: the share in which the
+consumer had no fetch outstanding and room for one.
 A run beside which other work took more than 5 % of the machine is void; the table says so.
 """
 
@@ -37,6 +38,7 @@ from benchmarks.canned_broker import TOPIC, canned_broker, certificates
 from benchmarks.clients import handled
 from benchmarks.load import FOREIGN_MOST, ForeignLoad
 from benchmarks.meter import Meter
+from benchmarks.outstanding import Outstanding
 
 PARTITION_BYTES = 4 << 20
 FETCH_BYTES = 64 << 20
@@ -45,6 +47,7 @@ CASES: dict[str, tuple[Log, str, int]] = {
     "raw": (Log(), "raw", -1),
     "columns": (Log(), "columns", -1),
     "arrow": (Log(), "arrow", -1),
+    "arrow, no values": (Log(), "valueless", -1),
     "arrow, keys": (Log(key=True), "arrow", -1),
     "arrow, headers": (Log(header=True), "arrow", -1),
     "arrow, 10 a batch": (Log(rows=10), "arrow", -1),
@@ -128,7 +131,7 @@ def _run_log(name: str, log: Log, form: str, limit: int, rows: int) -> dict[str,
 def _show(runs: dict[str, list[dict[str, float]]]) -> None:
     print(
         f"\n{'case':24}{'M rows/s':>10}{'CPU s/M':>10}{'(least)':>10}{'faults/M':>10}{'no fetch %':>11}"
-        f"{'seconds':>10}{'CPU %':>8}"
+        f"{'room %':>8}{'seconds':>10}{'CPU %':>8}"
     )
     for name, found in runs.items():
 
@@ -141,13 +144,14 @@ def _show(runs: dict[str, list[dict[str, float]]]) -> None:
         if "over start MB" in found[0]:
             print(f"{name:24}{middle('over start MB'):10.1f} MB over start; bound {middle('bound MB'):.1f}{remark}")
         elif rows:
+            room = f"{100 * middle('idle with room'):8.1f}" if "idle with room" in found[0] else " " * 8
             cpu = sorted(each["cpu"] / each["rows"] * 1e6 for each in found)
             print(
                 f"{name:24}{rows / middle('seconds') / 1e6:10.2f}{statistics.median(cpu):10.3f}{cpu[0]:10.3f}"
-                f"{middle('faults') / rows * 1e6:10.0f}{100 * middle('without a fetch'):11.1f}{'':18}{remark}"
+                f"{middle('faults') / rows * 1e6:10.0f}{100 * middle('without a fetch'):11.1f}{room}{'':18}{remark}"
             )
         else:
-            print(f"{name:24}{'':61}{middle('seconds'):10.2f}{100 * middle('cpu') / middle('seconds'):8.1f}{remark}")
+            print(f"{name:24}{'':59}{middle('seconds'):10.2f}{100 * middle('cpu') / middle('seconds'):8.1f}{remark}")
 
 
 # -- the client's process
@@ -190,6 +194,12 @@ def _arrow(records: object) -> int:
     return sum(each.num_rows for each in records.to_arrow())  # type: ignore[attr-defined]
 
 
+def _valueless(records: object) -> int:
+    """What a view of the values, without a copy, could save at most."""
+    names = ["topic", "partition", "offset", "timestamp", "timestamp_type", "key", "headers"]
+    return sum(each.num_rows for each in records.to_arrow(columns=names))  # type: ignore[attr-defined]
+
+
 def _records(records: object) -> int:
     return sum(1 for each in records if each.value is not None)  # type: ignore[attr-defined]
 
@@ -210,6 +220,7 @@ def _client(form: str, limit: int, rows: int, port: int, log: Log) -> dict[str, 
         return _read(iter(lambda: handled(range(500)), None), rows)
     if form.startswith("memory"):
         return _memory(port, log, rows, form)
+    outstanding = Outstanding() if log.partitions == log.hot else None
     consumer = _consumer(port, limit, log)
     if form == "idle":
         return _idle(consumer)
@@ -218,9 +229,10 @@ def _client(form: str, limit: int, rows: int, port: int, log: Log) -> dict[str, 
         threading.Thread(target=_spin, daemon=True).start()
     if "often" in besides:
         sys.setswitchinterval(0.0005)  # a tenth of what it is by default
-    forms: dict[str, Callable[[object], int]] = {"arrow": _arrow, "records": _records, "handler": handled}
-    count: Callable[[object], int] = forms.get(form, len)  # type: ignore[arg-type]
-    return _read(_polls(consumer, count), rows)
+    forms: dict[str, Callable[[object], int]] = {"arrow": _arrow, "valueless": _valueless, "records": _records}
+    count: Callable[[object], int] = {**forms, "handler": handled}.get(form, len)  # type: ignore[arg-type]
+    found = _read(_polls(consumer, count), rows)
+    return found | outstanding.shares() if outstanding else found
 
 
 def _time_assign(port: int, log: Log) -> dict[str, float]:

@@ -25,4 +25,5 @@ class Meter:
             "cpu": cpu,
             "faults": usage.ru_minflt - before.ru_minflt,
             "peak_mb": usage.ru_maxrss / 1024,
+            "switches": usage.ru_nvcsw + usage.ru_nivcsw - before.ru_nvcsw - before.ru_nivcsw,
         }

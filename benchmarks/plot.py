@@ -28,15 +28,16 @@ def main(source: str, target: str) -> None:
 
     found = json.loads(Path(source).read_text(encoding="utf-8"))["throughput"]
     cases = [case for case in ("100 B", "1 KB") if case in found]
-    figure, axes = plt.subplots(1, len(cases), figsize=(10, 3.4), sharey=True, layout="constrained")
-    for axis, case in zip(axes, cases, strict=True):
-        rates = [_middle(found[case][name]) for name in SHOWN]
-        places = range(len(SHOWN))[::-1]
+    shown = {name: label for name, label in SHOWN.items() if all(name in found[case] for case in cases)}
+    figure, axes = plt.subplots(1, len(cases), figsize=(10, 3.4), sharey=True, squeeze=False, layout="constrained")
+    for axis, case in zip(axes[0], cases, strict=True):
+        rates = [_middle(found[case][name]) for name in shown]
+        places = range(len(shown))[::-1]
         bars = axis.barh(
-            places, rates, color=["#1f6f54" if name.startswith("instride") else "#b8b8b0" for name in SHOWN]
+            places, rates, color=["#1f6f54" if name.startswith("instride") else "#b8b8b0" for name in shown]
         )
         axis.bar_label(bars, labels=[f"{rate:.2f}" for rate in rates], padding=3, fontsize=8)
-        axis.set_yticks(places, SHOWN.values(), fontsize=8)
+        axis.set_yticks(places, shown.values(), fontsize=8)
         axis.set_title(f"records of {case}: millions a second", fontsize=9, loc="left")
         axis.margins(x=0.12)
         axis.spines[["top", "right"]].set_visible(False)

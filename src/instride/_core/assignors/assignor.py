@@ -19,7 +19,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from functools import partial
+from itertools import chain, repeat
 from types import MappingProxyType
 from typing import Final, Protocol
 
@@ -45,6 +46,9 @@ __all__ = [
 Assignment = dict[str, tuple[TopicPartition, ...]]
 """Member id -> its partitions, sorted."""
 
+# As its own constructor does, which is written in Python: a leader makes a hundred thousand.
+_TOPIC_PARTITION: Final = partial(tuple.__new__, TopicPartition)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterView:
@@ -59,7 +63,7 @@ class ClusterView:
 
     def of_topic(self, topic: str) -> list[TopicPartition]:
         """The topic's partitions in order; none where the topic is unknown."""
-        return [TopicPartition(topic, number) for number in range(self.partitions.get(topic, 0))]
+        return list(map(_TOPIC_PARTITION, zip(repeat(topic), range(self.partitions.get(topic, 0)))))
 
     def __contains__(self, partition: TopicPartition) -> bool:
         return 0 <= partition.partition < self.partitions.get(partition.topic, 0)
@@ -157,8 +161,11 @@ def topics_of(member: MemberSubscription, cluster: ClusterView) -> frozenset[str
 def subscribers(members: Sequence[MemberSubscription], cluster: ClusterView) -> dict[str, list[MemberSubscription]]:
     """Each subscribed topic that has partitions, by name, with its subscribers in the order of `members`."""
     found: dict[str, list[MemberSubscription]] = {}
+    known: dict[tuple[str, ...], frozenset[str]] = {}  # most groups have one subscription
     for member in members:
-        for topic in topics_of(member, cluster):
+        if member.topics not in known:
+            known[member.topics] = topics_of(member, cluster)
+        for topic in known[member.topics]:
             found.setdefault(topic, []).append(member)
     return {topic: found[topic] for topic in sorted(found)}
 
@@ -246,9 +253,11 @@ class Racks:
 
     def matter(self, partitions: Collection[TopicPartition], members: Iterable[str]) -> bool:
         """Law 6."""
+        if not self._replicas:
+            return False
         of_members = {rack for member in members if (rack := self._members.get(member)) is not None}
         if not of_members:
             return False
-        of_each = [frozenset(self._replicas.get(each, ())) for each in partitions]
-        everywhere = frozenset().union(*of_each)
-        return bool(of_members & everywhere) and any(each != everywhere for each in of_each)
+        combinations = {self._replicas.get(each, ()) for each in partitions}  # few, of however many partitions
+        everywhere = frozenset().union(*combinations)
+        return bool(of_members & everywhere) and any(everywhere.difference(each) for each in combinations)

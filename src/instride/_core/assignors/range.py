@@ -39,21 +39,40 @@ class RangeAssignor(Stateless):
 
     def assign(self, cluster: ClusterView, members: Iterable[MemberSubscription]) -> Assignment:
         group = in_order(members)
-        cuts = [
-            _Cut(cluster.of_topic(topic), [member.member_id for member in consumers])
+        racks = Racks(cluster, group)
+        topics = [
+            (cluster.of_topic(topic), [member.member_id for member in consumers])
             for topic, consumers in subscribers(group, cluster).items()
         ]
-        racks = Racks(cluster, group)
-        if any(racks.matter(cut.free, cut.given) for cut in cuts):
-            for alike in _alike(cuts):
-                _deal_near(alike, racks)
-        for cut in cuts:
-            cut.deal(lambda _member, free=cut.free: free)  # type: ignore[misc]  # bound now
         parts: dict[str, list[TopicPartition]] = {member.member_id: [] for member in group}
-        for cut in cuts:
-            for member_id, given in cut.given.items():
-                parts[member_id] += given
+        if any(racks.matter(partitions, consumers) for partitions, consumers in topics):
+            _add_near(parts, [_Cut(partitions, consumers) for partitions, consumers in topics], racks)
+        else:
+            for partitions, consumers in topics:
+                _add_pieces(parts, partitions, consumers)
         return as_assignment(parts)
+
+
+def _add_pieces(
+    parts: dict[str, list[TopicPartition]], partitions: Sequence[TopicPartition], consumers: Sequence[str]
+) -> None:
+    """Law 2."""
+    size, longer = divmod(len(partitions), len(consumers))
+    start = 0
+    for place, member in enumerate(consumers):
+        end = start + size + (place < longer)
+        parts[member] += partitions[start:end]
+        start = end
+
+
+def _add_near(parts: dict[str, list[TopicPartition]], cuts: list[_Cut], racks: Racks) -> None:
+    """Law 3."""
+    for alike in _alike(cuts):
+        _deal_near(alike, racks)
+    for cut in cuts:
+        cut.deal(lambda _member, free=cut.free: free)  # type: ignore[misc]  # bound now
+        for member, given in cut.given.items():
+            parts[member] += given
 
 
 class _Cut:
@@ -95,9 +114,12 @@ def _deal_near(alike: list[_Cut], racks: Racks) -> None:
         if racks.matter(first.free, first.given):
             first.deal(racks.queues(first.free))
         return
+    members = dict.fromkeys(first.given)
     for equal in zip(*[list(cut.free) for cut in alike], strict=True):
-        for member in first.given:
+        for member in members:
             if all(cut.capacity(member) and racks.near(member, each) for cut, each in zip(alike, equal, strict=True)):
                 for cut, each in zip(alike, equal, strict=True):
                     cut.give(member, [each])
+                if not first.capacity(member):
+                    del members[member]  # it gets no more in this one, so in none
                 break

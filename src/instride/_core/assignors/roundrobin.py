@@ -36,8 +36,13 @@ class RoundRobinAssignor(Stateless):
         parts: dict[str, list[TopicPartition]] = {member_id: [] for member_id in ids}
         turn = 0
         for topic, consumers in subscribers(group, cluster).items():
-            eligible = {member.member_id for member in consumers}
-            for partition in cluster.of_topic(topic):
+            partitions, eligible = cluster.of_topic(topic), {member.member_id for member in consumers}
+            if len(eligible) == len(ids):
+                for place, member_id in enumerate(ids):
+                    parts[member_id] += partitions[(place - turn) % len(ids) :: len(ids)]
+                turn += len(partitions)
+                continue
+            for partition in partitions:
                 while ids[turn % len(ids)] not in eligible:
                     turn += 1
                 parts[ids[turn % len(ids)]].append(partition)

@@ -38,6 +38,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from operator import itemgetter
 from typing import Final
 
 from instride._core.assignors.assignor import (
@@ -92,9 +93,8 @@ def assign_constrained(partitions: Sequence[TopicPartition], kept: KeptPartition
     return parts
 
 
-def _number_first(partition: TopicPartition) -> tuple[int, str]:
-    """Low numbers of all topics before high ones of any, so that what is kept is spread over the topics."""
-    return partition.partition, partition.topic
+_number_first: Final = itemgetter(1, 0)
+"""Low numbers of all topics before high ones of any, so that what is kept is spread over the topics."""
 
 
 def _takers(parts: dict[str, list[TopicPartition]], quota: int) -> Iterator[str]:
@@ -164,7 +164,8 @@ def assign_aligned(
     examples = {racks.of(each): each for each in shares.free}
     beside = {where: [member for member in members if racks.near(member, each)] for where, each in examples.items()}
     takers = {where: shares.takers(near) for where, near in beside.items()}
-    for partition in sorted(shares.free, key=lambda each: (len(beside[racks.of(each)]), each)):
+    few = {where: len(near) for where, near in beside.items()}
+    for partition in sorted(shares.free, key=lambda each: few[racks.of(each)]):  # of equally many: in their order
         shares.give_to_least(partition, takers[racks.of(partition)])
     _keep(shares, kept, lambda _member, _partition: True)
     anybody = shares.takers(members)
@@ -175,7 +176,7 @@ def assign_aligned(
 
 def _keep(shares: _Shares, kept: KeptPartitions, near: Near) -> None:
     for member in shares.parts:
-        for partition in sorted(kept[member], key=lambda each: (each.partition, each.topic)):
+        for partition in sorted(kept[member], key=_number_first):
             if partition in shares.free and near(member, partition) and shares.capacity(member):
                 shares.give(member, partition)
 
@@ -478,15 +479,15 @@ class OwnedPartitions:
 
 
 def keepable(cluster: ClusterView, owned: Iterable[OwnedPartitions]) -> KeptPartitions:
-    owned = list(owned)
-    holders = _holders(owned)
+    owned, counts = list(owned), cluster.partitions
+    owners = _owners(owned)
     kept: KeptPartitions = {}
     for each in owned:
         member_id, topics = each.member.member_id, topics_of(each.member, cluster)
         kept[member_id] = [
             partition
             for partition in dict.fromkeys(each.owned)
-            if partition.topic in topics and partition in cluster and holders[partition] == [member_id]
+            if partition[0] in topics and 0 <= partition[1] < counts[partition[0]] and owners[partition] == member_id
         ]
     return kept
 
@@ -494,26 +495,35 @@ def keepable(cluster: ClusterView, owned: Iterable[OwnedPartitions]) -> KeptPart
 def withhold_transferring(assignment: Assignment, owned: Iterable[OwnedPartitions]) -> Assignment:
     """The assignment without what another member must give up first: it is granted in the round after
     that."""
-    holders = _holders(owned)
+    owners = _owners(list(owned))
     return {
-        member_id: tuple(partition for partition in partitions if holders.get(partition, [member_id]) == [member_id])
+        member_id: tuple([partition for partition in partitions if owners.get(partition, member_id) == member_id])
         for member_id, partitions in assignment.items()
     }
 
 
-def _holders(owned: Iterable[OwnedPartitions]) -> Mapping[TopicPartition, list[str]]:
-    """Partition -> the members that list it with the highest generation of those that list it."""
+def _owners(owned: Sequence[OwnedPartitions]) -> Mapping[TopicPartition, str | None]:
+    """Partition -> the member that lists it with the highest generation of those that list it; None: several do."""
+    owners: dict[TopicPartition, str | None] = {}
+    listed = 0
+    for each in owned:
+        mine = dict.fromkeys(each.owned, each.member.member_id)
+        listed += len(mine)
+        owners.update(mine)
+    return owners if len(owners) == listed else _owners_of_disputed(owned)
+
+
+def _owners_of_disputed(owned: Sequence[OwnedPartitions]) -> Mapping[TopicPartition, str | None]:
     highest: dict[TopicPartition, int] = {}
-    holders: dict[TopicPartition, list[str]] = {}
+    owners: dict[TopicPartition, str | None] = {}
     for each in owned:
         for partition in dict.fromkeys(each.owned):
             best = highest.get(partition)
             if best is None or each.generation > best:
-                highest[partition] = each.generation
-                holders[partition] = [each.member.member_id]
+                highest[partition], owners[partition] = each.generation, each.member.member_id
             elif each.generation == best:
-                holders[partition].append(each.member.member_id)
-    return holders
+                owners[partition] = None
+    return owners
 
 
 # -- userdata: bytes <-> what a member owned, and when
