@@ -240,11 +240,8 @@ class Run:
         )
 
     def first_unfinished(self) -> int:
-        """The offset of the first record that is not finished, or -1."""
-        for block in self._blocks:
-            if block.head < len(block.states):
-                return block.offsets[block.head]
-        return -1
+        """The offset of the first record that is not finished, or -1. (What is finished before it is gone.)"""
+        return self._blocks[0].offsets[self._blocks[0].head] if self._blocks else -1
 
     def finished_beyond(self) -> list[tuple[int, int]]:
         """Ranges [start, end) beyond the first record that is not finished, in which all records are finished."""

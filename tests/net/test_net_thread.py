@@ -17,6 +17,7 @@ from instride import Consumer, TopicPartition
 from instride._core.events import Pause, Resume, SetPosition
 from instride._core.network.actions import ConnectionKey, OpenConnection, Role
 from instride._core.network.machine import NetworkMachine
+from instride._net.clock import now
 from instride._net.mailbox import Mailbox
 from instride._net.thread import NetworkThread
 from instride.config import ConsumerConfig
@@ -103,6 +104,28 @@ def test_local_verbs_still_return_when_the_network_thread_is_dead(dying: Consume
         dying.poll(timeout=60)
     assert dying.assignment() == {TP}
     assert dying.lost_partitions() == frozenset()
+
+
+def test_a_thread_that_dies_while_it_is_closed_keeps_nobody(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What killed it is told in the log: whoever closes cannot mend it."""
+
+    def dies(call: object) -> None:
+        raise NetworkThreadDiedError("the network thread died of LookupError")
+
+    with nobody_responds() as address:
+        consumer = Consumer(bootstrap_servers=address, group_id="g")
+        consumer.assign([TP])
+        driver = consumer._driver
+        monkeypatch.setattr(driver, "run", dies)
+        monkeypatch.setattr(driver, "join", lambda timeout: True)
+        consumer.close()
+        with pytest.raises(ConsumerClosedError):
+            consumer.assignment()
+        assert "closing without the network thread: the network thread died of LookupError" in caplog.text
+        driver.application.end(now(), 0.0, leave=False)
+        assert driver._thread.join(30)
 
 
 @pytest.mark.requirement("threading/29")

@@ -67,8 +67,11 @@ def test_a_part_is_told_of_when_a_moment_is_over(ends: Ends, sent: bytes) -> Non
     """Whoever waits for the rest is to know that it has begun."""
     ends.offer()
     ends.peer.send(sent)
+    assert ends.line.received == 0
     assert ends.pump.select(60.0) == [("one", READ)]
+    assert ends.line.received == len(sent)
     assert ends.line.take() == len(sent)
+    assert ends.line.received == 0
 
 
 def test_a_part_is_told_of_with_whatever_else_is_ready(ends: Ends) -> None:

@@ -160,9 +160,11 @@ def test_an_opening_that_is_given_up_while_its_name_is_looked_up_comes_to_nothin
     thread._open(OpenConnection(key=KEY, host="b", port=9092))
     thread._close(KEY)
     thread._open(OpenConnection(key=KEY, host="c", port=9092))
-    answers[0]([listens])
-    resolved(thread)
+    for answer in ([listens], TransportError("no such name")):
+        answers[0](answer)
+        resolved(thread)
     assert not thread._transports
+    assert thread.machine.told == []
     answers[1]([listens])
     resolved(thread)
     assert [each.host for each in thread._transports.values()] == ["c"]
