@@ -63,7 +63,8 @@ class Forks:
             return
         child = os.fork()
         if child == 0:
-            signal.alarm(20)  # ends it, if it goes on
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(20)  # kills it, if it goes on
             self.end()
             return
         self.status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
