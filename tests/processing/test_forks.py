@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 from collections.abc import Callable
@@ -62,6 +63,8 @@ class Forks:
             return
         child = os.fork()
         if child == 0:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(20)  # kills it, if it goes on
             self.end()
             return
         self.status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])

@@ -31,11 +31,12 @@ mark: ContextVar[int] = ContextVar("mark")
 class Bench:
     """Records of one partition and a handler for one of them at a time; `turn` gives the event loop its turns."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, handler: Any, records: int, order: Order = "none") -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, handler: Any, records: int, order: Order = "none", max_batch: int = 0
+    ) -> None:
         self.loop = loop
-        self.engine = Engine(
-            EnginePlan(order=order, failures=Failures(retry=Retry(attempts=2, backoff=0.0))), lambda _: 1
-        )
+        failures = Failures(retry=Retry(attempts=2, backoff=0.0))
+        self.engine = Engine(EnginePlan(order=order, failures=failures, max_batch=max_batch), lambda _: 1)
         desk = desk_of(self.engine)
         self.workers = LoopWorkers(desk, handler, None, 1, loop, None, AsyncLifespan(desk.fail))
         self.engine.submit(keyed(P0, "a" * records))
@@ -144,6 +145,24 @@ def test_a_cancellation_is_felt_by_its_own_attempt_only(loop: asyncio.AbstractEv
     ends[3].set_result(None)
     bench.turn(lambda: bench.engine.tally.finished == 4)
     assert servers[0] is servers[1] is not servers[2] is servers[3], "a task for all, until one was cancelled in it"
+
+
+def test_a_batch_that_is_given_up_is_cancelled_once(loop: asyncio.AbstractEventLoop) -> None:
+    felt: list[int] = []
+
+    async def handler(records: list[Record]) -> None:
+        try:
+            await loop.create_future()
+        except asyncio.CancelledError:
+            felt.append(len(records))
+
+    bench = Bench(loop, handler, 2, max_batch=2)
+    bench.turn(lambda: bench.engine.started == 2)
+    bench.turn(most=3)
+    bench.workers.cancel(bench.engine.submit([], lost=[P0]))
+    bench.turn(lambda: felt)
+    bench.turn(most=3)
+    assert felt == [2]
 
 
 def test_nothing_is_started_of_a_draining_partition_by_the_end_of_an_attempt(loop: asyncio.AbstractEventLoop) -> None:
