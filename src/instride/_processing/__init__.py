@@ -3,7 +3,7 @@
 processor, definition, running, rounds    `Processor`, how it may run, a run of it, its loop
 engine, attempts, failures, breaker       which record is started next; tries, retries, the circuit breaker
 crashes                                   which record has killed the process
-workers, event_loop                       handlers in threads, and on an event loop with exact timers
+workers, event_loop, forks                handlers in threads, on an event loop with exact timers; forked children
 process_workers, process_child            handlers in processes; such a process
 partition_executor, partition_queues      `PartitionExecutor`, and a queue for each partition
 arrow_batches, outputs, dead_letters      batches as Arrow tables; output topics; dead letters
