@@ -126,8 +126,8 @@ class ConsumerConfig:
     client_dns_lookup: "use_all_dns_ips" tries every address of a name, a new connection another one first;
         "resolve_canonical_bootstrap_servers_only" goes by the canonical names of a bootstrap server's addresses.
     max_frame_bytes: a longer response of a broker is refused before anything is allocated.
-    max_decompressed_bytes: a record batch that decompresses to more, its index included, is refused. Of a
-        compressed one, what is over a quarter of this as it came counts, too: both are there at once.
+    max_decompressed_bytes: a record batch that decompresses to more, its index included, is refused. Of a compressed
+        one, what is over a quarter of this as it came counts, too: both are there at once.
     range_poll_interval: how often a RangeConsumer asks for the ends of its partitions.
     telemetry: hears of rebalances, hand-overs and stalls, on the application's thread (`instride.telemetry`).
     stalled_after: an owned partition that is behind, or of which no fetch succeeds, is warned of after so long.
