@@ -135,6 +135,7 @@ attack-kafka: $(COMPILED)
 	@$(WITH_JAVA) PYTHONPATH=tools $(BIN)/python -m attack.kafka --seconds $(ATTACK_SECONDS) $(ATTACK_ARGS)
 
 sink-attack: $(COMPILED)
+	@INSTRIDE_EVERY_STEP=1 $(BIN)/python -m pytest -x tests/spark/test_table_crash.py
 	@$(WITH_JAVA) $(BIN)/python -m pytest -x -s tests/spark/attack_sinks.py
 
 spark-groups: $(COMPILED)

@@ -56,6 +56,7 @@ def committed(kafka: LocalKafka, topic: str, partitions: int) -> dict[int, int |
     return {partition.partition: None if each is None else each.offset for partition, each in found.items()}
 
 
+@pytest.mark.requirement("source/elastic")
 def test_two_applications_join_and_leave_and_each_record_is_read_once(
     kafka: LocalKafka, kafka_topic: Topic, start: Start
 ) -> None:
@@ -85,6 +86,7 @@ def test_two_applications_join_and_leave_and_each_record_is_read_once(
     assert committed(kafka, topic, 4) == counts
 
 
+@pytest.mark.requirement("source/revoke")
 def test_a_partition_is_handed_over_right_after_its_batch(kafka: LocalKafka, kafka_topic: Topic, start: Start) -> None:
     """The one that joins reads nothing of it before, and what it got at once flows."""
     topic, kept = kafka_topic(2), [Checkpoint(), Checkpoint()]
@@ -108,6 +110,7 @@ def test_a_partition_is_handed_over_right_after_its_batch(kafka: LocalKafka, kaf
     each_once({0: 20, 1: 20}, *kept)
 
 
+@pytest.mark.requirement("source/batch-0")
 def test_a_batch_that_was_pending_is_read_again_or_left_to_its_new_owner(
     kafka: LocalKafka, kafka_topic: Topic, start: Start
 ) -> None:

@@ -79,6 +79,7 @@ class Application:
         return [bytes(row["value"]).decode() for row in self._spark.read.parquet(str(self._folder / "out")).collect()]
 
 
+@pytest.mark.requirement("source/elastic", "source/killed", "source/idle-commit")
 def test_applications_join_leave_and_die_and_each_record_is_in_one_sink_once(
     spark: SparkSession, kafka: LocalKafka, kafka_topic: Topic, tmp_path: Path
 ) -> None:

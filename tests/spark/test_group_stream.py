@@ -491,6 +491,7 @@ def test_a_source_that_was_never_asked_is_stopped(query: Query) -> None:
     assert (query.settings, query.cluster.closed) == ({}, True)
 
 
+@pytest.mark.requirement("source/killed")
 def test_sigterm_ends_the_process_through_its_clean_up(query: Query, handlers: dict[int, Any]) -> None:
     query.latest(query.start)
     with pytest.raises(SystemExit) as exit_:

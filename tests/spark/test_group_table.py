@@ -76,6 +76,7 @@ def test_where_the_group_says_nothing_the_start_is_committed_before_the_first_pl
     assert spans(take(table, NOTHING)) == {0: (40, 40), 1: (5, 9)}
 
 
+@pytest.mark.requirement("source/regain")
 def test_a_partition_that_comes_back_is_placed_anew() -> None:
     table = owning({0: (5, 9)})
     table.gone([tp(0)])
@@ -165,6 +166,7 @@ def test_before_the_first_batch_of_a_run_there_is_nothing_to_confirm() -> None:
 # -- kept and released
 
 
+@pytest.mark.requirement("source/revoke")
 def test_a_partition_is_kept_until_its_batch_is_committed_and_no_longer() -> None:
     table = owning({0: (5, 9), 1: (3, 3)})
     first = table.plan(NOTHING, lambda free: BatchPlan({tp(0): free[tp(0)]}, {"t": "id"}, MARK))
@@ -180,6 +182,7 @@ def test_a_partition_is_kept_until_its_batch_is_committed_and_no_longer() -> Non
     assert table.free() == {}
 
 
+@pytest.mark.requirement("source/revoke")
 def test_the_others_flow_on_while_one_is_handed_over() -> None:
     table = owning({0: (5, 9), 1: (3, 6)})
     first = take(table, NOTHING)
@@ -202,6 +205,7 @@ def test_of_a_lost_partition_nothing_is_committed() -> None:
     assert table.owed == {}
 
 
+@pytest.mark.requirement("source/regain")
 def test_a_lost_partition_that_comes_back_goes_on_behind_what_its_batch_read() -> None:
     table = owning({0: (5, 9)})
     first = take(table, NOTHING)
@@ -240,6 +244,7 @@ def replaying(offsets: dict[int, int | None]) -> GroupTable:
     return table
 
 
+@pytest.mark.requirement("source/batch-0")
 def test_a_pending_batch_is_read_again_as_planned() -> None:
     table = replaying({0: 5, 1: 3})
     assert table.replay(NOTHING, PENDING).spans == PENDING.spans

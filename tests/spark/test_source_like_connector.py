@@ -82,6 +82,7 @@ def _batch(topic: str) -> list[dict[str, str]]:
         {**one, "endingTimestamp": str(middle)},
         {**one, "endingOffsetsByTimestamp": parts(middle, 2 * middle, 1)},
         {**one, "startingTimestamp": str(middle), "endingOffsets": parts(20, 20, -1)},
+        {**one, "startingOffsets": parts(3, 0, 5), "endingTimestamp": str(middle)},
         {**one, "startingTimestamp": str(2 * middle), "startingOffsetsByTimestampStrategy": "latest"},
         # Refused by both.
         {**one, "startingTimestamp": str(2 * middle)},
@@ -107,6 +108,18 @@ def _stream(topic: str) -> list[dict[str, str]]:
     ]
 
 
+@pytest.mark.requirement(
+    "source/1",
+    "source/4",
+    "source/5",
+    "source/6",
+    "source/7",
+    "source/8",
+    "source/15",
+    "source/16",
+    "source/18",
+    "source/same-rows",
+)
 @pytest.mark.timeout(600)
 def test_both_give_the_same_rows_and_refuse_the_same(
     kafka: LocalKafka, topic: str, jars: list[str], tmp_path: Path
@@ -127,7 +140,7 @@ def test_both_give_the_same_rows_and_refuse_the_same(
     ]
     assert differing == [], done.stderr[-20_000:]
     kinds = ["refused" if result["kafka"] == "refused" else "rows" for result in results]
-    assert kinds == ["rows"] * 16 + ["refused"] * 8 + ["rows"] * 2 + ["refused"] * 2
+    assert kinds == ["rows"] * 17 + ["refused"] * 8 + ["rows"] * 2 + ["refused"] * 2
 
 
 def _some(result: list[str] | str) -> object:

@@ -56,6 +56,7 @@ def values(frame: DataFrame) -> list[str]:
     return sorted(bytes(row["value"]).decode() for row in frame.select("value").collect())
 
 
+@pytest.mark.requirement("source/17", "source/18")
 def test_a_batch_has_the_connectors_columns_and_every_record(kafka: LocalKafka, kafka_topic: Topic, read: Read) -> None:
     topic = kafka_topic(3, configs={"retention.ms": "-1"})
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
@@ -78,6 +79,7 @@ def test_a_batch_has_the_connectors_columns_and_every_record(kafka: LocalKafka, 
     assert (second["key"], second["value"], second["headers"]) == (None, None, None)
 
 
+@pytest.mark.requirement("source/6", "source/9")
 def test_a_batch_reads_what_was_requested(kafka: LocalKafka, kafka_topic: Topic, read: Read) -> None:
     topic = kafka_topic(2)
     written = fill(kafka, topic, {0: 20, 1: 20})
@@ -130,6 +132,7 @@ def test_a_topic_with_nothing_to_read_is_an_empty_frame(kafka_topic: Topic, read
     assert values(read(kafka_topic(2))) == []
 
 
+@pytest.mark.requirement("source/5", "source/8", "source/23")
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -159,6 +162,7 @@ def test_a_schema_of_ones_own_is_refused(spark: SparkSession) -> None:
         reader.option("kafka.bootstrap.servers", "localhost:9").load().collect()
 
 
+@pytest.mark.requirement("source/15", "source/16")
 def test_aborted_records_are_left_out_of_read_committed(kafka: LocalKafka, kafka_topic: Topic, read: Read) -> None:
     topic = kafka_topic(1)
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": topic})
@@ -172,19 +176,6 @@ def test_aborted_records_are_left_out_of_read_committed(kafka: LocalKafka, kafka
     committed = sorted(f"{turn}-{number}" for turn in (0, 2) for number in range(10))
     assert values(read(topic, kafka__isolation__level="read_committed")) == committed
     assert len(values(read(topic))) == 40
-
-
-def test_no_secret_is_in_a_plan(kafka_topic: Topic, read: Read, capsys: pytest.CaptureFixture[str]) -> None:
-    line = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="ann" password="hush-hush";'
-    frame = read(kafka_topic(1), kafka__sasl__jaas__config=line, kafka__sasl__mechanism="PLAIN", **SASL)
-    with pytest.raises(PySparkException) as caught:
-        frame.collect()
-    frame.explain("extended")
-    frame.explain("formatted")
-    assert "hush-hush" not in capsys.readouterr().out + str(caught.value)
-
-
-SASL = {"kafka__security__protocol": "SASL_SSL", "kafka__default__api__timeout__ms": "500"}
 
 
 def _evens() -> Any:
@@ -223,14 +214,14 @@ class Stream:
         self._spark, self._folder = spark, folder
         reader = spark.readStream.format("instride").option("kafka.bootstrap.servers", kafka.bootstrap_servers)
         options = {"subscribe": topic, "startingOffsets": "earliest", **_dotted(options)}
-        self._frame = reader.options(**options).load()
+        self.frame = reader.options(**options).load()
 
     def run(self) -> list[dict[str, Any]]:
         """Everything that there is; the batches' progress."""
         return beside_a_full_load(self._run)
 
     def _run(self) -> list[dict[str, Any]]:
-        writer = self._frame.writeStream.format("parquet").option("path", str(self._folder / "out"))
+        writer = self.frame.writeStream.format("parquet").option("path", str(self._folder / "out"))
         query = writer.option("checkpointLocation", str(self._folder / "at")).trigger(availableNow=True).start()
         try:
             assert query.awaitTermination(int(PATIENCE) * 5)
@@ -242,6 +233,7 @@ class Stream:
         return values(self._spark.read.parquet(str(self._folder / "out")))
 
 
+@pytest.mark.requirement("source/1", "source/27")
 def test_a_stream_goes_on_from_its_checkpoint_in_batches_of_its_limit(
     spark: SparkSession, kafka: LocalKafka, kafka_topic: Topic, tmp_path: Path
 ) -> None:
@@ -276,6 +268,7 @@ def test_a_stream_goes_on_from_its_checkpoint_in_batches_of_its_limit(
     assert {partition.partition: each and each.offset for partition, each in told.items()} == {0: 26, 1: 17}
 
 
+@pytest.mark.requirement("source/24")
 def test_what_comes_after_latest_is_read_by_the_next_run(
     spark: SparkSession, kafka: LocalKafka, kafka_topic: Topic, tmp_path: Path
 ) -> None:
@@ -289,6 +282,20 @@ def test_what_comes_after_latest_is_read_by_the_next_run(
     assert stream.rows() == sorted(written)
 
 
+@pytest.mark.requirement("source/26")
+def test_a_stream_that_is_united_with_itself_is_one_source(
+    spark: SparkSession, kafka: LocalKafka, kafka_topic: Topic, tmp_path: Path
+) -> None:
+    topic = kafka_topic(2)
+    written = fill(kafka, topic, {0: 9, 1: 4})
+    stream = Stream(spark, kafka, topic, tmp_path)
+    stream.frame = stream.frame.where("partition = 0").union(stream.frame)
+    (progress,) = [each for each in stream.run() if each["numInputRows"]]
+    assert [each["numInputRows"] for each in progress["sources"]] == [2 * 13], "each row once for each of its uses"
+    assert stream.rows() == sorted(written + written[:9])
+
+
+@pytest.mark.requirement("source/20")
 def test_a_topic_that_was_made_again_fails_the_stream_that_knew_the_old_one(
     spark: SparkSession, kafka: LocalKafka, kafka_topic: Topic, tmp_path: Path
 ) -> None:

@@ -49,6 +49,7 @@ TAKEN: list[tuple[str, str, str, object]] = [
 ]
 
 
+@pytest.mark.requirement("source/23", "source/taken")
 @pytest.mark.parametrize(("name", "value", "attribute", "expected"), TAKEN)
 def test_an_option_is_taken_whatever_its_case(name: str, value: str, attribute: str, expected: object) -> None:
     for spelled in (name, name.lower(), name.upper()):
@@ -62,6 +63,7 @@ def test_topics_are_assigned_or_match_a_pattern() -> None:
     assert parse_options({**base, "subscribePattern": "t.*"}, "batch").topics == Topics(pattern="t.*")
 
 
+@pytest.mark.requirement("source/6")
 def test_the_defaults_are_the_connectors() -> None:
     stream, batch = parse("stream"), parse("batch")
     assert (stream.starting, batch.starting) == (Bound(every=LATEST), Bound(every=EARLIEST))
@@ -73,6 +75,7 @@ def test_the_defaults_are_the_connectors() -> None:
     assert stream.read_timeout == 120.0
 
 
+@pytest.mark.requirement("source/4", "source/5")
 def test_times_beat_offsets_and_the_one_time_beats_those_of_partitions() -> None:
     each = '{"t": {"0": 9}}'
     assert parse(startingOffsets="earliest", startingOffsetsByTimestamp=each).starting.timestamps == ((P0, 9),)
@@ -151,6 +154,7 @@ def test_nobody_shares_assigned_partitions() -> None:
         parse_options(given, "stream")
 
 
+@pytest.mark.requirement("source/8", "source/23", "source/28", "source/refused")
 @pytest.mark.parametrize(("mode", "given", "message"), REFUSED)
 def test_what_is_wrong_or_cannot_be_kept_is_refused_by_name(mode: Any, given: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
@@ -224,6 +228,7 @@ def test_a_jaas_line_that_cannot_be_kept_is_refused_and_not_repeated(line: str, 
     assert "secret" not in str(caught.value)
 
 
+@pytest.mark.requirement("source/secret-log")
 def test_no_secret_is_in_a_text_of_the_options() -> None:
     line = 'a.ScramLoginModule required username="ann" password="hush-hush";'
     given = {

@@ -42,6 +42,7 @@ def test_an_offset_comes_back_as_it_was_and_is_in_order() -> None:
     assert list(data["topics"]["t"]["partitions"]) == ["9", "10"]
 
 
+@pytest.mark.requirement("source/24")
 @pytest.mark.parametrize("data", [{}, {"version": 2, "topics": {}}, {"t": {"0": 5}}])
 def test_an_offset_of_another_source_or_version_is_refused(data: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="checkpoint"):
@@ -51,6 +52,7 @@ def test_an_offset_of_another_source_or_version_is_refused(data: dict[str, Any])
 # -- admission
 
 
+@pytest.mark.requirement("source/10")
 def test_a_limit_is_shared_by_backlog_and_starves_nobody() -> None:
     lag = {tp(0): 1_000_000, tp(1): 3, tp(2): 0}
     assert admitted(lag, 100) == {tp(0): 99, tp(1): 1, tp(2): 0}
@@ -58,6 +60,7 @@ def test_a_limit_is_shared_by_backlog_and_starves_nobody() -> None:
     assert admitted(lag, 2**63 - 1) == lag
 
 
+@pytest.mark.requirement("source/10")
 @given(st.lists(st.integers(0, 10**12), min_size=1, max_size=20), st.integers(1, 2**63 - 1))
 def test_nobody_gets_more_than_it_has_and_everybody_something(sizes: list[int], limit: int) -> None:
     lag = {tp(number): size for number, size in enumerate(sizes)}
@@ -66,6 +69,7 @@ def test_nobody_gets_more_than_it_has_and_everybody_something(sizes: list[int], 
     assert sum(shares.values()) <= limit + len(sizes)
 
 
+@pytest.mark.requirement("source/11")
 def test_a_least_number_waits_for_so_many_or_so_long_but_not_the_first_time() -> None:
     pace = Pace(10, 60.0)
     assert pace.may_start(0, 0.0)
@@ -132,6 +136,7 @@ def test_one_task_a_range_unless_told_otherwise() -> None:
     assert tasks_of([], min_partitions=5, max_partitions=9, max_records=1) == []
 
 
+@pytest.mark.requirement("source/19")
 def test_large_ranges_are_cut_for_more_tasks() -> None:
     """Vector 19: 6 tasks of 3 partitions."""
     assert len(tasks_of([span(n, 0, 100) for n in range(3)], min_partitions=6)) == 6
@@ -242,6 +247,7 @@ def spans(end: dict[str, Any]) -> dict[int, tuple[int, int]]:
     return {each.partition: (span.start, span.end) for each, span in BatchPlan.from_json(end).spans.items()}
 
 
+@pytest.mark.requirement("source/25")
 def test_batches_meet_and_nothing_new_is_the_start_itself(brokers: Brokers) -> None:
     made = reader()
     first = latest(made, made.initialOffset())
@@ -256,6 +262,7 @@ def test_batches_meet_and_nothing_new_is_the_start_itself(brokers: Brokers) -> N
     assert made.partitions(second, second) == []
 
 
+@pytest.mark.requirement("source/24")
 def test_where_latest_was_is_durable_with_an_empty_first_batch_whoever_asks_again(brokers: Brokers) -> None:
     """A reader that forgot it lost what came between: the initial offset is not logged and looked up again."""
     made = reader(startingOffsets="latest")
@@ -276,6 +283,7 @@ def test_a_batch_that_is_planned_again_is_the_same_whatever_has_come_since(broke
     assert [each.ranges for each in cast(Any, again.partitions(again.initialOffset(), first))] == before
 
 
+@pytest.mark.requirement("source/3")
 def test_new_partitions_begin_at_their_first_record(brokers: Brokers) -> None:
     made = reader(startingOffsets="latest")
     first = latest(made, made.initialOffset())
@@ -283,6 +291,7 @@ def test_new_partitions_begin_at_their_first_record(brokers: Brokers) -> None:
     assert spans(latest(made, first)) == {0: (10, 10), 1: (0, 0), 2: (0, 5)}
 
 
+@pytest.mark.requirement("source/11")
 def test_a_limit_and_a_least_number(brokers: Brokers) -> None:
     made = reader(maxOffsetsPerTrigger="4")
     assert made.getDefaultReadLimit() == ReadMaxRows(4)
@@ -337,6 +346,7 @@ def test_available_now_ends_at_what_there_was_in_batches_of_bytes_too(brokers: B
     assert ends == [(0, 5), (5, 10), (10, 15)]
 
 
+@pytest.mark.requirement("source/12")
 def test_available_now_ends_at_what_there_was_in_batches_of_the_limit(brokers: Brokers) -> None:
     """Vector 12: 15 records, 5 at a time, are 3 batches. What comes later, and new partitions, are for the next run."""
     brokers.logs = {tp(0): (0, 15)}
@@ -350,6 +360,7 @@ def test_available_now_ends_at_what_there_was_in_batches_of_the_limit(brokers: B
     assert ends == [(0, 5), (5, 10), (10, 15)]
 
 
+@pytest.mark.requirement("source/13", "source/14")
 @pytest.mark.parametrize("change", ["lost", "shrunk"])
 def test_available_now_fails_where_its_target_cannot_be_reached(brokers: Brokers, change: str) -> None:
     """Vectors 13 and 14."""
@@ -369,6 +380,7 @@ LOSSES: list[tuple[str, dict[TopicPartition, tuple[int, int]], str, dict[int, tu
 ]  # fmt: skip
 
 
+@pytest.mark.requirement("source/22")
 @pytest.mark.parametrize(("message", "logs", "topic_id", "left"), LOSSES)
 def test_data_loss_is_an_error_or_what_is_left_is_read(
     brokers: Brokers,
@@ -421,6 +433,7 @@ class ChangingBrokers(Brokers):
 MOVES = st.tuples(st.sampled_from(["write", "write", "delete", "batch", "batch", "restart"]), st.integers(0, 2))
 
 
+@pytest.mark.requirement("source/22", "source/29")
 @example(moves=[(("write", 0), 0, 5), (("batch", 0), 0, 1), (("delete", 0), 0, 1), (("write", 0), 0, 3)], most="")
 @given(st.lists(st.tuples(MOVES, st.integers(0, 3), st.integers(1, 9)), max_size=40), st.sampled_from(["", "1", "7"]))
 def test_whatever_topics_do_and_whoever_restarts_each_record_is_in_one_batch(
@@ -483,6 +496,7 @@ def test_the_newest_offsets_are_reported(brokers: Brokers) -> None:
     assert spans(cast(Any, made.reportLatestOffset()))[0] == (0, 10)
 
 
+@pytest.mark.requirement("source/27")
 def test_a_listener_hears_how_far_each_partition_is_behind(brokers: Brokers) -> None:
     made = reader(maxOffsetsPerTrigger="4")
     end = latest(made, made.initialOffset())

@@ -187,6 +187,22 @@ def a_function_that_fails_leaves_nothing(case: SinkUnderTest) -> None:
     case.holds((_span(0, 5), "a"))
 
 
+def a_driver_may_end_after_each_step(case: SinkUnderTest) -> None:
+    """Laws 1, 3, 5 and 6: after its begin, amid a range, after its data, after its commit. The next one goes on."""
+    whole: list[tuple[OutputRange, str]] = []
+    for number, step in enumerate(("begin", "amid", "data", "commit")):
+        start, output, job = 5 * number, _span(5 * number, 5 * number + 5), f"ends_{step}"
+        _drive_until(step, case.make(), output, job)
+        case.holds(*whole, *([(output, job)] if step == "commit" else []))
+        sink = case.make()
+        if sink.begin(_at(0), 0) == start:
+            job = f"follows_{step}"
+            assert _commit(sink, job, _write(sink, output, job)).status is _COMMITTED
+        whole.append((output, job))
+        assert case.make().positions([_at(0)]) == {_at(0): output.end}
+    case.holds(*whole)
+
+
 def drivers_race(case: SinkUnderTest) -> None:
     """Laws 1 to 4: four drivers, two partitions; and nobody waits for another to get out of the way."""
     goal, sinks = 24, [case.make() for _ in range(4)]
@@ -248,11 +264,35 @@ CHECKS: Final[tuple[Callable[[SinkUnderTest], None], ...]] = (
     a_start_is_set_once,
     a_topic_made_anew_is_told_from_the_old,
     a_function_that_fails_leaves_nothing,
+    a_driver_may_end_after_each_step,
     drivers_race,
     stopped_driver,
     killed_drivers,
 )
 """All of them, to parametrize a test with."""
+
+
+class _EndsHereError(BaseException):
+    """As a process's end, no error to deal with."""
+
+
+def _drive_until(step: str, sink: Sink, output: OutputRange, job: str) -> None:
+    """What a driver and its executor do for a range, up to where they end."""
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield from _batches(output, job)
+        if step == "amid":
+            raise _EndsHereError
+
+    sink.begin(_at(output.partition), 0)
+    if step == "begin":
+        return
+    try:
+        written = sink.writer().write(output, job=job, attempt=0, batches=batches())
+    except _EndsHereError:
+        return
+    if step == "commit":
+        assert _commit(sink, job, written).status is _COMMITTED
 
 
 class _Driver:

@@ -3,7 +3,9 @@
 Laws
 1. A task is stateless: it needs its input partition and the settings, and reads exactly the planned offsets.
 2. A worker process keeps its reader, and so its connections, from task to task. A reader that failed is closed.
-3. No secret is in an input partition: Spark may show that.
+3. A topic that is deleted, or made again, while a task reads it is data loss: an error; with failOnDataLoss=false the
+   task passes over what is gone.
+4. No secret is in an input partition: Spark may show that.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
-from instride.errors import WrongTopicError
+from instride.errors import UnknownTopicOrPartitionError, WrongTopicError
 from instride.spark._data_source.columns import in_spark_schema, made_of
 from instride.spark._data_source.fused import Transform
 from instride.spark._data_source.options import Options
@@ -73,7 +75,7 @@ class TaskReader:
             for batch in reader.read(wanted, following):
                 made = in_spark_schema(batch, self.columns)
                 yield from (made,) if self.transform is None else self.transform.results(made)
-        except WrongTopicError as error:
+        except (UnknownTopicOrPartitionError, WrongTopicError) as error:
             forget(self.settings)
             if self.settings.fail_on_data_loss:
                 raise
