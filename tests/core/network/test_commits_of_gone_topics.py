@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 import pytest
 from network_script import NetworkScript, tp
 
@@ -10,6 +12,8 @@ from instride._wire import api
 from instride.errors import UnknownTopicOrPartitionError
 
 UNKNOWN_TOPIC = 3
+UNKNOWN_TOPIC_ID = 100
+OLD, NEW = UUID(int=1), UUID(int=2)
 
 
 @pytest.fixture
@@ -24,12 +28,12 @@ def outcome(script: NetworkScript, call: int) -> Exception | None:
     return response.committed[tp(0)]
 
 
-def refused_for(script: NetworkScript, seconds: float) -> None:
+def refused_for(script: NetworkScript, seconds: float, code: int = UNKNOWN_TOPIC) -> None:
     """The coordinator says that there is no such topic, whenever it is asked to commit."""
     end = script.now + seconds
     while script.now < end:
         if "OffsetCommit" in script.waits():
-            script.committed(UNKNOWN_TOPIC)
+            script.committed(code)
         script.pass_time(0.25)
         if "Heartbeat" in script.waits():
             script.response(api.Heartbeat, api.HeartbeatResponse())
@@ -76,3 +80,31 @@ def test_a_topic_that_was_known_in_between_has_its_time_again(script: NetworkScr
     script.commit({0: 6})
     refused_for(script, 3.0)
     assert script.take(CallCompleted) == []
+
+
+@pytest.fixture
+def known_by_id() -> NetworkScript:
+    made = NetworkScript()
+    made.topic_ids = {"t": OLD}
+    made.member_of(1, 0)
+    return made
+
+
+def test_a_commit_of_a_topic_that_is_gone_names_the_id_that_it_had(known_by_id: NetworkScript) -> None:
+    """By name, a topic that is made again meanwhile would take it: its first records would be read by nobody."""
+    partitions = known_by_id.topics.pop("t")
+    known_by_id.fresh_metadata()
+    known_by_id.commit({0: 5})
+    assert known_by_id.requested(api.OffsetCommit).topic_ids == {"t": OLD}
+    known_by_id.topics["t"], known_by_id.topic_ids = partitions, {"t": NEW}
+    known_by_id.fresh_metadata()
+    known_by_id.committed(UNKNOWN_TOPIC_ID)
+    known_by_id.pass_time(30.0)
+    assert "OffsetCommit" not in known_by_id.waits()
+
+
+def test_a_commit_of_an_id_that_is_gone_ends(known_by_id: NetworkScript) -> None:
+    del known_by_id.topics["t"]
+    call = known_by_id.commit({0: 5})
+    refused_for(known_by_id, 8.0, UNKNOWN_TOPIC_ID)
+    assert isinstance(outcome(known_by_id, call), UnknownTopicOrPartitionError)

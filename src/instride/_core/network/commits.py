@@ -15,7 +15,8 @@ Laws of sending (`Commits`)
    caller hears of every partition, at its deadline at the latest.
 6. Nothing is sent without a lease.
 7. A commit of a topic that does not exist any more ends with that error. The metadata must say so too, and the
-   coordinator for a while: one that has just started may not know its topics yet.
+   coordinator for a while: one that has just started may not know its topics yet. Until then a commit names the id of
+   the topic that its offset is of, where the broker goes by ids (Kafka 4.1), also when the metadata have lost it.
 8. The work of a turn follows the partitions that wait, not the calls: of each partition one entry waits (rule 20).
 9. A start offset is sent only where no other commit of its epoch was accepted or waits, and the group has no
    offset from elsewhere (a transactional producer's, say): the coordinator is asked first. It bars none (rule 18).
@@ -42,6 +43,7 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from heapq import heapify, heappop, heappush
 from itertools import chain
+from uuid import UUID
 
 from instride._core.events import CallCompleted, Commit
 from instride._core.network.cluster import MISSING_GRACE, Cluster
@@ -265,6 +267,7 @@ class Commits:
     """Not thread-safe: the network machine owns it.
 
     holds: whether what speaks of this partition, epoch and seek number may be committed.
+    topic_id: that of the topic which a partition's offsets are of; NO_TOPIC_ID where none is known.
     completes: whether the revoke of this partition is completing.
     group_refused: hears of an error code by which the group's coordinator refused a commit, and when; returns the code
     that it takes it for.
@@ -278,6 +281,7 @@ class Commits:
         *,
         membership: Membership,
         holds: Callable[[TopicPartition, int, int], bool],
+        topic_id: Callable[[TopicPartition], UUID],
         completes: Callable[[TopicPartition], bool],
         group_refused: Callable[[int, float], int],
     ) -> None:
@@ -286,6 +290,7 @@ class Commits:
         self._coordinator = coordinator
         self._membership = membership
         self._holds = holds
+        self._topic_id = topic_id
         self._completes = completes
         self._group_refused = group_refused
         self._backoff = context.backoff()
@@ -418,7 +423,7 @@ class Commits:
                 )
                 for tp, entry in entries.items()
             },
-            topic_ids=self._cluster.topic_ids({tp.topic for tp in entries}),
+            topic_ids=self._topic_ids(entries),
         )
         self._coordinator.send_if(
             lambda then: self._may_still_go(sent, then),
@@ -426,6 +431,11 @@ class Commits:
             lambda result, then: self._on_response(sent, result, then),
             now,
         )
+
+    def _topic_ids(self, partitions: Iterable[TopicPartition]) -> dict[str, UUID]:
+        """Law 7. By name, a topic that is made again while a commit is on its way would take offsets of the old one."""
+        found = {tp.topic: self._topic_id(tp) for tp in partitions}
+        return {topic: each for topic, each in found.items() if each != api.NO_TOPIC_ID}
 
     def _take_what_fits(self) -> dict[TopicPartition, _Entry]:
         """Law 11. What waits longest is first; one is sent however large it is."""
@@ -609,7 +619,7 @@ class Commits:
         elif code in _RETRY and not gone:
             self._requeue(tp, entry)
         else:
-            self._refused(tp, entry, code)
+            self._refused(tp, entry, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if gone else code)
 
     def _refused(self, tp: TopicPartition, entry: _Entry, code: int) -> None:
         """For good. Whose metadata is shorter than what was too long may have its own offset committed still."""
@@ -626,7 +636,7 @@ class Commits:
 
     def _is_gone(self, tp: TopicPartition, code: int, now: float) -> bool:
         """Law 7."""
-        if code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        if code not in _GONE:
             self._unknown_since.pop(tp, None)
             return False
         # The coordinator alone is not believed (law 7): the metadata must say the same.

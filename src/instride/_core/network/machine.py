@@ -22,6 +22,7 @@ import logging
 from collections.abc import Callable
 from enum import Enum, auto
 from typing import assert_never
+from uuid import UUID
 
 from instride._core.assignors.selection import common_protocol, pick_assignors
 from instride._core.events import (
@@ -230,6 +231,7 @@ class NetworkMachine:
             self._coordinator,
             membership=membership,
             holds=self._holds,
+            topic_id=self._topic_id,
             completes=self._completes,
             group_refused=self._group_refused,
         )
@@ -403,6 +405,11 @@ class NetworkMachine:
 
     def _holds(self, partition: TopicPartition, epoch: int, seek_number: int) -> bool:
         return self._assignment.holds(partition, epoch, seek_number)
+
+    def _topic_id(self, partition: TopicPartition) -> UUID:
+        assigned = self._assignment.partitions.get(partition)
+        known = api.NO_TOPIC_ID if assigned is None else assigned.topic_id
+        return known if known != api.NO_TOPIC_ID else self._cluster.topic_id(partition.topic)
 
     def _completes(self, partition: TopicPartition) -> bool:
         return self._assignment.completes(partition)
