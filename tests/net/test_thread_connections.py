@@ -332,6 +332,26 @@ def test_a_response_to_a_commit_ends_its_future_and_no_other(make: Callable[...,
     assert not left.done()
 
 
+def test_what_was_handed_over_while_the_thread_died_ends_with_what_killed_it(make: Callable[..., Thread]) -> None:
+    """The thread has ended all that it knew of; whoever has just posted ends its own."""
+    thread = make()
+    thread._died = NetworkThreadDiedError("of a bug")
+    future = thread.future(1)
+    thread.wake()
+    assert future.exception(0) is thread._died
+
+
+def test_a_thread_that_ends_closes_its_connections_and_ends_its_futures(
+    make: Callable[..., Thread], ends: Ends
+) -> None:
+    thread = make()
+    has(thread, ends)
+    future = thread.future(1)
+    thread._clean_up()
+    assert ends.heard(1) == b""
+    assert isinstance(future.exception(0), ConsumerClosedError)
+
+
 def test_a_start_that_was_interrupted_just_after_may_be_done_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """By a signal's exception before anybody noted that the thread runs."""
     with closing(Broker()) as broker:
