@@ -6,6 +6,7 @@ crashes                                   which record has killed the process
 workers, forks, event_loop                handlers in threads, which may fork, and on an event loop with exact timers
 process_workers, process_child            handlers in processes; such a process
 partition_executor, partition_queues      `PartitionExecutor`, and a queue for each partition
+back_pressure                             when both pause and resume a partition
 arrow_batches, outputs, dead_letters      batches as Arrow tables; output topics; dead letters
 store, async_store, remembered            a database, for threads and for coroutines; what a commit remembers
 lifespan, origin, health, kit             set-up and tear-down; where a record is from; health; the test kit

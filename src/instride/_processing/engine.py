@@ -48,6 +48,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from uuid import UUID
 
 from instride import _arguments as arguments
+from instride._processing.back_pressure import has_its_share, may_resume
 from instride._processing.breaker import Breaker, CircuitBreaker
 from instride._processing.crashes import Guard, Permit
 from instride._processing.failures import Failures, Step
@@ -1261,19 +1262,11 @@ class Engine:
         return max(free // 2, 1)
 
     def _has_its_share(self, lane: Lane) -> bool:
-        """A batch is let grow to its size."""
         free, free_bytes = self.plan.max_records - self.records, self.plan.max_bytes - self.bytes
-        if free <= 0 or free_bytes <= 0:
-            return True
-        if lane.queued < self.plan.max_batch:
-            return False
-        return 2 * lane.queued >= free or 2 * lane.size * lane.queued >= free_bytes * lane.records
+        return has_its_share(lane, free, free_bytes, batch=self.plan.max_batch)
 
     def _may_resume(self, lane: Lane) -> bool:
-        free, free_bytes = self.plan.max_records - self.records, self.plan.max_bytes - self.bytes
-        if not lane.queued:
-            return True
-        return 4 * lane.queued <= free and 4 * lane.size * lane.queued <= free_bytes * lane.records
+        return may_resume(lane, self.plan.max_records - self.records, self.plan.max_bytes - self.bytes)
 
     def _unpause(self, lane: Lane) -> None:
         lane.paused = False

@@ -28,6 +28,7 @@ from operator import attrgetter
 from typing import Any, Final, Generic, TypeVar
 
 from instride import _arguments as arguments
+from instride._processing.back_pressure import has_its_share, may_resume
 from instride.consumer_records import Stretch
 from instride.errors import IllegalStateError
 from instride.ledger import OffsetLedger, TrackedRecord
@@ -414,16 +415,10 @@ class PartitionQueues(Generic[R]):
         return sorted(queue.partition for queue in found)
 
     def _has_its_share(self, queue: PartitionQueue[R]) -> bool:
-        free, free_bytes = self._max_records - self.records, self._max_bytes - self.bytes
-        if free <= 0 or free_bytes <= 0:
-            return True
-        return 2 * queue.queued >= free or 2 * queue.size * queue.queued >= free_bytes * queue.records
+        return has_its_share(queue, self._max_records - self.records, self._max_bytes - self.bytes)
 
     def _may_resume(self, queue: PartitionQueue[R]) -> bool:
-        free, free_bytes = self._max_records - self.records, self._max_bytes - self.bytes
-        if not queue.queued:
-            return True
-        return 4 * queue.queued <= free and 4 * queue.size * queue.queued <= free_bytes * queue.records
+        return may_resume(queue, self._max_records - self.records, self._max_bytes - self.bytes)
 
     def _unpause(self, queue: PartitionQueue[R]) -> None:
         queue.paused = False
