@@ -40,6 +40,26 @@ def test_a_long_frame_is_received_where_the_last_one_was_once_no_view_of_it_is_l
     assert buffers == 2 < grown  # the scratch buffer, and all the rest in one
 
 
+def test_a_connection_that_has_sent_a_frame_as_long_gets_the_whole_memory_at_once() -> None:
+    frames = FrameBuffer(max_frame_bytes=MOST)
+    kept, grown = received(frames, b"a" * LONG)
+    received(frames, b"short")
+    again, buffers = received(frames, b"b" * (LONG - 5))
+    assert again.obj is not kept.obj
+    assert buffers == 2 < grown  # the scratch buffer, and all the rest in one
+
+
+def test_what_is_claimed_beyond_the_longest_frame_so_far_is_not_believed() -> None:
+    frames = FrameBuffer(max_frame_bytes=1 << 30)
+    received(frames, b"a" * LONG)
+    tracemalloc.start()
+    try:
+        frames.receive_data(struct.pack(">i", 1 << 30) + bytes(100_000))
+        assert tracemalloc.get_traced_memory()[1] < 3 * LONG
+    finally:
+        tracemalloc.stop()
+
+
 @pytest.mark.parametrize("keep", [lambda frame: frame[7:9], pa.py_buffer, lambda frame: memoryview(frame).toreadonly()])
 def test_what_is_still_seen_is_not_written_to(keep: object) -> None:
     frames = FrameBuffer(max_frame_bytes=MOST, segments=Segments(1 << 20))

@@ -4,7 +4,8 @@ Laws
 1. A length is judged before anything is allocated for it, and a long one by its request, whose number
    the first bytes of the frame say. Once one is refused, no further frame comes out.
 2. A frame that does not fit into the scratch buffer gets one segment (`segments`), into which the caller receives
-   directly. Where none is there to be used again, it grows with what has arrived: a claimed length costs nothing.
+   directly. Where none is there to be used again, it grows with what has arrived: a claimed length costs nothing. A
+   connection that has sent a frame as long, whole, is believed: a new segment is that long at once.
    Frames are views, and records decoded from them may keep them. Where a long frame is likely, since the last one was
    long, a segment that is there to be used again takes it from its first byte on.
 3. The first frame of a connection is small. What is not is judged by its first bytes: it is not Kafka.
@@ -27,7 +28,8 @@ _LENGTH: Final = struct.Struct(">i")
 _SCRATCH_BYTES: Final = 64 * 1024
 # A longer frame is a long one.
 _SHORT: Final = _SCRATCH_BYTES - _LENGTH.size
-# By how much the buffer of a long frame grows at once: as much as has arrived, at most this.
+# By how much the buffer of a long frame grows at once: as much as has arrived, at most this. Each growth is a wait of
+# the network thread, so a buffer does not grow up to the length that this connection has shown to send.
 _LARGEST_STEP: Final = 1 << 20
 # The response to ApiVersions is under 2 KB. Any text, TLS record or foreign greeting read as a length is above this.
 FIRST_FRAME_BYTES: Final = 1 << 20
@@ -55,6 +57,7 @@ class FrameBuffer:
         self._scratch = self._small  # or a segment
         self._scratch_used = 0
         self._last_long = 0  # how long the last frame was, if that was a long one
+        self._longest = 0  # of all long ones that came whole
         self._large: bytearray | None = None
         self._large_used = 0
         self._large_length = 0
@@ -117,6 +120,7 @@ class FrameBuffer:
         frame = memoryview(segment)[start:end]
         self._segments.keep(segment)
         self._last_long = end - start
+        self._longest = max(self._longest, self._last_long)
         return frame
 
     def receive_data(self, data: bytes | bytearray | memoryview) -> list[memoryview]:
@@ -203,4 +207,5 @@ class FrameBuffer:
     def _grow(self, large: bytearray) -> None:
         if self._large_used == len(large):
             step = min(_LARGEST_STEP, max(_SCRATCH_BYTES, self._large_used))
+            step = max(step, self._longest - self._large_used)
             self._large = extended(large, min(step, segment_bytes(self._large_length) - self._large_used))
