@@ -183,14 +183,13 @@ class Reads:
 
         read = self.columns and tuple("timestamp_type" if each == "timestampType" else each for each in self.columns)
         settings = ReaderSettings(bootstrap_servers=self.servers, columns=read)
-        reader = reader_for(settings)
         spare_collections()
         ends = sorted((each.partition, end) for each, end in end_offsets(settings, [self.topic]).items())
         for number in (each for batch in batches for each in batch["id"].to_pylist()):
             mine = ends[number :: self.cores]
             ranges = [OutputRange(topic=self.topic, partition=each, start=0, end=end) for each, end in mine]
             for wanted, following in followed(ranges):
-                for rows in reader.read(wanted, following):
+                for rows in reader_for(settings, wanted).read(wanted, following):
                     yield in_spark_schema(rows, self.columns) if self.columns else count(rows)
 
 

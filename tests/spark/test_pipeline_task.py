@@ -64,7 +64,7 @@ def reader(monkeypatch: pytest.MonkeyPatch) -> Reader:
     def forget(settings: ReaderSettings) -> None:
         played.forgotten += 1
 
-    monkeypatch.setattr(task, "reader_for", lambda settings: played)
+    monkeypatch.setattr(task, "reader_for", lambda settings, wanted=None: played)
     monkeypatch.setattr(task, "forget", forget)
     return played
 

@@ -13,7 +13,8 @@ from pipeline_help import fill
 
 from instride import PartitionInfo
 from instride.errors import KafkaTimeoutError, WrongTopicError
-from instride.spark._range_reader import RangeReader, ReaderSettings, followed
+from instride.spark import _range_reader
+from instride.spark._range_reader import RangeReader, ReaderSettings, followed, forget, reader_for
 from instride.spark.sink import OutputRange
 from instride.testing import LocalKafka
 
@@ -76,6 +77,52 @@ def test_a_reader_that_gives_up_says_why_nothing_came() -> None:
                 offsets(reader, OutputRange(topic="t", partition=0, start=7, end=9))
         finally:
             reader.close()
+
+
+@pytest.fixture
+def nothing_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a process that has read nothing yet."""
+    monkeypatch.setattr(_range_reader, "_readers", {})
+    monkeypatch.setattr(_range_reader, "_record_bytes", {})
+
+
+@pytest.mark.spark
+@pytest.mark.kafka
+def test_a_range_of_which_much_is_to_come_has_a_reader_that_fetches_much(
+    kafka: LocalKafka, kafka_topic: Topic, monkeypatch: pytest.MonkeyPatch, nothing_read: None
+) -> None:
+    """What a record takes is known once one was read. The reader of short ranges begins no long one that follows."""
+    name = kafka_topic(partitions=3)
+    fill(kafka, name, dict.fromkeys(range(3), 500))
+    monkeypatch.setattr(_range_reader, "_LONG", replace(_range_reader._LONG, buffer_bytes=20_000))
+    settings = ReaderSettings(bootstrap_servers=kafka.bootstrap_servers)
+    short, *long = [OutputRange(topic=name, partition=each, start=0, end=500) for each in range(3)]
+    used = []
+    try:
+        for wanted, following in followed([short, *long]):
+            used.append(reader_for(settings, wanted))
+            assert offsets(used[-1], wanted, following) == list(range(500))
+        assert used[0] is not used[1]
+        assert used[1] is used[2]
+        assert [each._fetches for each in used[:2]] == [_range_reader._SHORT, _range_reader._LONG]
+        little = OutputRange(topic=name, partition=0, start=0, end=20)
+        assert reader_for(settings, little) is used[0]
+        assert offsets(used[0], little, long[0]) == list(range(20))
+        assert used[0]._ahead is None
+        assert reader_for(settings) is used[0]
+    finally:
+        forget(settings)
+    assert _range_reader._readers == {}
+
+
+@pytest.mark.parametrize(("records", "long"), [(100_000, False), (400_000, True)])
+def test_what_a_range_takes_is_reckoned_by_what_its_topics_records_took(
+    records: int, long: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_range_reader, "_record_bytes", {"t": 100.0})
+    known, unknown = (OutputRange(topic=topic, partition=0, start=7, end=7 + records) for topic in ("t", "other"))
+    assert (_range_reader.fetches(known) is _range_reader._LONG) == long
+    assert _range_reader.fetches(unknown) is _range_reader._SHORT
 
 
 class Looked:

@@ -81,7 +81,7 @@ class _Read:
 
     def _read(self, piece: OutputRange) -> Iterator[pa.RecordBatch]:
         try:
-            reader = reader_for(self.settings)
+            reader = reader_for(self.settings, piece)
             spare_collections()
             for batch in reader.read(piece):
                 yield in_spark_schema(batch, self.columns)

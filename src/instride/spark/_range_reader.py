@@ -5,7 +5,9 @@ Laws
    markers) are passed, also at the end of the range. Nothing but the position ends a range.
 2. No group: the consumer only assigns. Where a range begins is the driver's to say, never a reset policy's.
 3. A worker process keeps its reader and the connections from task to task. A reader that failed is closed.
-4. Memory is bounded by what a consumer buffers, whatever the range's size: one batch is given out at a time.
+4. Memory is bounded by what a consumer buffers, whatever the range's size: one batch is given out at a time. A range
+   of which much is to come has a reader of its own, which fetches much at once: so it costs half of the CPU. What is
+   fetched beyond a range's end is at most as much as the range has.
 5. Every record of a range is of the topic whose id the driver knew: an id is never used twice, so it is looked up
    before the first record and, since a topic may be made again between that and the fetch, after the last one. What
    was found after one range counts before the range that follows it.
@@ -48,7 +50,6 @@ __all__ = ["RangeReader", "ReaderSettings", "end_offsets", "followed", "reader_f
 _log = logging.getLogger(__name__)
 
 _POLL_SECONDS: Final = 0.1
-_FETCH_BYTES: Final = 2 << 20
 _MOST_READERS: Final = 4
 _SOONEST: Final = 0.1
 
@@ -77,11 +78,33 @@ class ReaderSettings:
         return {"bootstrap_servers": self.bootstrap_servers, "client_id": self.client_id, **dict(self.security)}
 
 
+@dataclass(frozen=True, slots=True)
+class Fetches:
+    """Law 4. How a reader fetches: buffer_bytes in all, at most so much of it at once."""
+
+    most_bytes: int
+    buffer_bytes: int
+
+
+_SHORT: Final = Fetches(2 << 20, 2 << 20)
+_LONG: Final = Fetches(8 << 20, 32 << 20)
+_record_bytes: Final[dict[str, float]] = {}
+"""What a record of a topic took in Arrow when one of its batches was read last. Of what is in no column nothing is
+known, so a range of which no values are read counts as a short one."""
+
+
+def fetches(wanted: OutputRange) -> Fetches:
+    """Those that suit a range, by what this process has read of its topic."""
+    nbytes = (wanted.end - wanted.start) * _record_bytes.get(wanted.topic, 0.0)
+    return _LONG if nbytes >= _LONG.buffer_bytes else _SHORT
+
+
 class RangeReader:
     """A consumer without a group, for one range after another. Not thread-safe."""
 
-    def __init__(self, settings: ReaderSettings) -> None:
+    def __init__(self, settings: ReaderSettings, fetches: Fetches = _SHORT) -> None:
         self._settings = settings
+        self._fetches = fetches
         self._stall: PartitionStalled | None = None
         self._ahead: OutputRange | None = None
         self._seen: tuple[str, str] | None = None
@@ -89,9 +112,10 @@ class RangeReader:
             isolation_level=settings.isolation_level,
             auto_offset_reset="none",
             max_poll_records=-1,
-            # Little is fetched beyond the end, and the next range's fetch does not wait behind an empty one.
-            fetch_buffer_bytes=_FETCH_BYTES,
-            max_partition_fetch_bytes=_FETCH_BYTES,
+            # Of a short range little is fetched beyond the end.
+            fetch_buffer_bytes=fetches.buffer_bytes,
+            max_partition_fetch_bytes=fetches.most_bytes,
+            # The next range's fetch does not wait behind an empty one.
             fetch_max_wait=0.02,
             # Why nothing comes is known before the reader gives up, and said then.
             stalled_after=max(_SOONEST, settings.timeout / 2),
@@ -162,8 +186,10 @@ class RangeReader:
         return True
 
     def _go_ahead(self, wanted: OutputRange, following: OutputRange | None) -> None:
-        """Law 7. Of the same partition the consumer fetches ahead by itself."""
-        if following is not None and following.topic_partition != wanted.topic_partition:
+        """Law 7. Of the same partition the consumer fetches ahead by itself. Another reader begins its own ranges."""
+        if following is None or following.topic_partition == wanted.topic_partition:
+            return
+        if fetches(following) == self._fetches:
             self._go_to(following)
             self._ahead = following
 
@@ -185,6 +211,7 @@ class RangeReader:
             for batch in records.to_arrow(_with_offset(self._settings.columns)):
                 kept = _before(batch, wanted.end)
                 if kept.num_rows:
+                    _record_bytes[wanted.topic] = kept.nbytes / kept.num_rows
                     yield kept if self._settings.columns is None else kept.select(list(self._settings.columns))
             now = time.monotonic()
             if reached > position:
@@ -243,22 +270,30 @@ def end_offsets(settings: ReaderSettings, topics: Iterable[str]) -> dict[TopicPa
         return dict(consumer.end_offsets(partitions, timeout=settings.timeout)) if partitions else {}
 
 
-_readers: dict[ReaderSettings, tuple[int, RangeReader]] = {}
+_readers: dict[tuple[ReaderSettings, Fetches], tuple[int, RangeReader]] = {}
 
 
-def reader_for(settings: ReaderSettings) -> RangeReader:
-    """This process's reader with these settings: made once. For one thread, as a Spark worker process has."""
-    pid, reader = _readers.pop(settings, (0, None))
+def reader_for(settings: ReaderSettings, wanted: OutputRange | None = None) -> RangeReader:
+    """This process's reader with these settings that suits the range: made once. For one thread, as a Spark worker
+    process has.
+    """
+    key = settings, _SHORT if wanted is None else fetches(wanted)
+    pid, reader = _readers.pop(key, (0, None))
     if reader is None or pid != os.getpid():
-        reader = RangeReader(settings)
-    _readers[settings] = (os.getpid(), reader)
+        reader = RangeReader(*key)
+    _readers[key] = (os.getpid(), reader)
     while len(_readers) > _MOST_READERS:
-        forget(next(iter(_readers)))
+        _close(next(iter(_readers)))
     return reader
 
 
 def forget(settings: ReaderSettings) -> None:
-    """Close this process's reader, so that the next one starts afresh."""
-    pid, reader = _readers.pop(settings, (0, None))
-    if reader is not None and pid == os.getpid():
+    """Close this process's readers with these settings, so that the next one starts afresh."""
+    for key in [each for each in _readers if each[0] == settings]:
+        _close(key)
+
+
+def _close(key: tuple[ReaderSettings, Fetches]) -> None:
+    pid, reader = _readers.pop(key)
+    if pid == os.getpid():
         reader.close()

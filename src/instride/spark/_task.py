@@ -114,7 +114,7 @@ class RangeTask:
 
         context = TaskContext.get()
         attempt = context.taskAttemptId() if context is not None else 0
-        reader, function = reader_for(settings), unpickled(self.function)
+        reader, function = reader_for(settings, part.offsets), unpickled(self.function)
         if context is not None:
             spare_collections()
         read = count.of(reader.read(part.offsets, following))

@@ -70,7 +70,7 @@ class TaskReader:
 
     def _read(self, wanted: OutputRange, following: OutputRange | None) -> Iterator[pa.RecordBatch]:
         try:
-            reader = reader_for(self.settings)
+            reader = reader_for(self.settings, wanted)
             spare_collections()
             for batch in reader.read(wanted, following):
                 made = in_spark_schema(batch, self.columns)
