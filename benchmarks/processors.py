@@ -186,7 +186,7 @@ def backlog(kafka: Any, name: str, command: Command, kind: str, chosen: argparse
     with start(command, kafka.bootstrap_servers, topic, kind, 1) as (member,):
         before = member.report().cpu
         member.tell("join")
-        report = _until(count, [member], count / 100)
+        (report,) = _until(count, [member], count / 100)
         member.tell("leave")
         last = member.report()
     times = sorted(at for _, _, at in report.finished)
@@ -215,8 +215,7 @@ def storm(kafka: Any, name: str, command: Command, kind: str, chosen: argparse.N
                 time.sleep(max(0.0, began + STORM * (number + 1) - time.monotonic()))
             end = time.time()
         made = feeder.made
-        _until(made, members, PATIENCE)
-        reports = [member.report() for member in members]
+        reports = _until(made, members, PATIENCE)
     finished = [each for report in reports for each in report.finished]
     produced = _timestamps(kafka.bootstrap_servers, topic, made)
     first_end = {(partition, offset): at for partition, offset, at in sorted(finished, key=_at, reverse=True)}
@@ -245,17 +244,22 @@ def _longest_stall(finished: list[tuple[int, int, float]], begin: float, end: fl
     return max(after - before for times in by_partition.values() for before, after in pairwise([*times, end]))
 
 
-def _until(count: int, members: list[Member], patience: float) -> Report:
-    """Until so many records were handled by all together, or nothing is any more."""
+def _until(count: int, members: list[Member], patience: float) -> list[Report]:
+    """What they have handled, once so many records were by all together, or nothing is any more.
+
+    Only counts are asked for while they work: a report of all records takes as long as hundreds of records.
+    """
     deadline, seen = time.monotonic() + patience + PATIENCE, 0
-    while True:
+    while time.monotonic() < deadline:
         time.sleep(1.0)
-        reports = [member.report() for member in members]
-        finished = {(each[0], each[1]) for report in reports for each in report.finished}
-        if len(finished) >= count or time.monotonic() > deadline:
-            return reports[0]
-        if len(finished) > seen:
-            seen, deadline = len(finished), max(deadline, time.monotonic() + PATIENCE)
+        finished = sum(int(member.tell("count")) for member in members)
+        if finished >= count:  # of which some may have been handled twice
+            reports = [member.report() for member in members]
+            if len({(each[0], each[1]) for report in reports for each in report.finished}) >= count:
+                return reports
+        if finished > seen:
+            seen, deadline = finished, max(deadline, time.monotonic() + PATIENCE)
+    return [member.report() for member in members]
 
 
 def _topic(kafka: Any) -> str:

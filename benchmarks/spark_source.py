@@ -81,6 +81,7 @@ def session(cores: int) -> Any:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     conf = {**recommended_conf(), "spark.ui.enabled": "false", "spark.jars": ",".join(connector_jars())}
     conf["spark.sql.streaming.numRecentProgressUpdates"] = "1000"
+    conf["spark.driver.memory"] = "4g"  # the tuned connector needs more than the default of 1 GiB
     spark = SparkSession.builder.master(f"local[{cores}]").config(map=conf).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     return spark

@@ -76,6 +76,10 @@ public class Parallel {
                 join(told[0], told[1], told[2], Integer.parseInt(told[3]));
             } else if (verb.equals("leave")) {
                 processor.closeDontDrainFirst(Duration.ofSeconds(60));
+            } else if (verb.equals("count")) {
+                synchronized (FINISHED) {
+                    verb = Integer.toString(FINISHED.size());
+                }
             } else {
                 var system = (com.sun.management.OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean();
                 synchronized (FINISHED) {
