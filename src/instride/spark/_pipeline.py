@@ -46,6 +46,8 @@ __all__ = ["Pipeline"]
 
 _log = logging.getLogger(__name__)
 
+_RANGE_RECORDS: Final = 100_000
+_QUICK: Final = 0.5
 _COLUMNS: Final = ("topic", "partition", "offset", "timestamp", "timestamp_type", "key", "value", "headers")
 
 
@@ -80,7 +82,7 @@ class Pipeline:
         on_event: Callable[[PipelineEvent], None] | None = None,
         telemetry: TelemetryListener | None = None,
         progress_line: bool = True,
-        max_range_records: int = 100_000,
+        max_range_records: int | None = None,
         max_range_bytes: int = 64 << 20,
         max_concurrent_jobs: int = 8,
         ranges_per_task: int = 32,
@@ -122,7 +124,8 @@ class Pipeline:
         on_event: hears of what happens; see `PipelineEvent`. Runs on run's thread: keep it short.
         telemetry: hears of rebalances and hand-overs; see `instride.telemetry`. A delay's blocker names its job.
         progress_line: one line on standard error, where that is a terminal, says how far it is.
-        max_range_records, max_range_bytes: of one partition in one job.
+        max_range_records, max_range_bytes: of one partition in one job. Records None: 100,000, and more of them where
+            the partition's last range shows that they take no more than half a second.
         max_concurrent_jobs: Spark jobs at a time; partitions that take long hold one each.
         ranges_per_task: how many ranges share a task, at most, where over 32 partitions have offsets: that saves some
             20 ms of Spark's time for each. Those that took long share with nobody; 1 is for when any may.
@@ -167,8 +170,9 @@ class Pipeline:
             topics=self._topics,
             stop_timeout=stop_timeout,
             limits=Limits(
-                range_records=max_range_records,
+                range_records=_RANGE_RECORDS if max_range_records is None else max_range_records,
                 range_bytes=max_range_bytes,
+                quick=_QUICK if max_range_records is None else 0.0,
                 jobs=max_concurrent_jobs,
                 task_ranges=ranges_per_task,
                 alone=batch_format == "spark",
