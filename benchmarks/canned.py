@@ -10,7 +10,7 @@ their size. The bound is 1.25 `fetch_buffer_bytes` and 32 MB.
 "start-up" is what importing instride and making the first consumer take; the cases of assigning are without it.
 
 CPU s/M: user and system seconds of the client for a million rows. faults/M: pages that were touched first. no fetch %:
-the share of the time in which the broker had no fetch to answer (warm-up included). room %: the share in which the
+the share of the time in which the broker had no fetch to respond to (warm-up included). room %: the share in which the
 consumer had no fetch outstanding and room for one.
 A run beside which other work took more than 5 % of the machine is void; the table says so.
 """
@@ -162,7 +162,7 @@ def _read(polls: Iterator[int], rows: int) -> dict[str, float]:
     for got in polls:
         seen += got
         if warm and seen >= warm:
-            meter.start()
+            meter = Meter()
             warm, seen = 0, 0
         elif not warm and seen >= rows:
             return meter.read(seen)

@@ -7,12 +7,9 @@ import time
 
 
 class Meter:
-    """Of this process, from `start` on."""
+    """Of this process, from its making on."""
 
     def __init__(self) -> None:
-        self.start()
-
-    def start(self) -> None:
         self._wall = time.perf_counter()
         self._usage = resource.getrusage(resource.RUSAGE_SELF)
 

@@ -79,11 +79,12 @@ class Thread(NetworkThread):
 
     def woken(self) -> None:
         """Waits for a byte, and takes it."""
-        assert select.select([self._wake_in], [], [], PATIENCE)[0]
+        assert self.is_woken(PATIENCE)
         self._drain_wakes()
 
-    def is_woken(self) -> bool:
-        return bool(select.select([self._wake_in], [], [], 0)[0])
+    def is_woken(self, patience: float = 0.0) -> bool:
+        assert self._wake_pair is not None
+        return bool(select.select([self._wake_pair.inner], [], [], patience)[0])
 
     def end(self) -> None:
         self._clean_up()
@@ -155,17 +156,17 @@ def test_only_bootstrap_servers_go_by_their_canonical_names(
 def test_an_opening_that_is_given_up_while_its_name_is_looked_up_comes_to_nothing(
     make: Callable[..., Thread], listens: SocketAddress, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    thread, answers = make(), list[Callable[..., None]]()
-    monkeypatch.setattr(thread._resolver, "resolve", lambda host, port, on_done, **_: answers.append(on_done))
+    thread, results = make(), list[Callable[..., None]]()
+    monkeypatch.setattr(thread._resolver, "resolve", lambda host, port, on_done, **_: results.append(on_done))
     thread._open(OpenConnection(key=KEY, host="b", port=9092))
     thread._close(KEY)
     thread._open(OpenConnection(key=KEY, host="c", port=9092))
-    for answer in ([listens], TransportError("no such name")):
-        answers[0](answer)
+    for result in ([listens], TransportError("no such name")):
+        results[0](result)
         resolved(thread)
     assert not thread._transports
     assert thread.machine.told == []
-    answers[1]([listens])
+    results[1]([listens])
     resolved(thread)
     assert [each.host for each in thread._transports.values()] == ["c"]
 

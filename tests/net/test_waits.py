@@ -7,6 +7,7 @@ import select
 import socket
 from collections import deque
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +20,6 @@ from instride import Consumer, TopicPartition
 from instride._core.events import CallCompleted, CallsCompleted, Consumed, Polled, Wakeup
 from instride._core.network.actions import Deliver
 from instride._net.mailbox import Mailbox
-from instride._net.pump import Waker
 from instride._net.thread import NetworkThread
 from instride.commits import CommitResult
 from instride.config import ConsumerConfig
@@ -140,6 +140,7 @@ class Turns:
     thread: NetworkThread
     machine: Machine
     selector: Selector
+    woken: socket.socket
 
 
 @pytest.fixture
@@ -148,15 +149,12 @@ def turns(clock: Clock) -> Iterator[Turns]:
     machine = Machine()
     config = ConsumerConfig(bootstrap_servers="test:9092", group_id="g")
     thread = NetworkThread(config, machine, Mailbox())  # type: ignore[arg-type]  # scripted
-    thread._wake_in, thread._wake_out = socket.socketpair()
-    for each in (thread._wake_in, thread._wake_out):
-        each.setblocking(False)
-    thread._waker = Waker(thread._wake_out.fileno())
-    selector = Selector(clock, thread._wake_in)
-    thread._pump = selector  # type: ignore[assignment]  # scripted
-    yield Turns(thread, machine, selector)
-    thread._wake_in.close()
-    thread._wake_out.close()
+    with ExitStack() as opened:
+        thread._open_own(opened)
+        assert thread._wake_pair is not None
+        selector = Selector(clock, thread._wake_pair.inner)
+        thread._pump = selector  # type: ignore[assignment]  # scripted
+        yield Turns(thread, machine, selector, thread._wake_pair.inner)
 
 
 def test_a_turn_waits_until_the_machines_deadline(turns: Turns, clock: Clock) -> None:
@@ -176,7 +174,7 @@ def test_what_is_queued_before_the_wait_is_not_waited_for(turns: Turns, clock: C
 def test_a_loop_that_is_awake_is_not_woken(turns: Turns) -> None:
     turns.thread.events.append(Polled(at=0.0))
     turns.thread.wake()
-    assert select.select([turns.thread._wake_in], [], [], 0)[0] == [], "it takes the event without being told"
+    assert select.select([turns.woken], [], [], 0)[0] == [], "it takes the event without being told"
 
 
 def test_a_loop_that_was_woken_is_not_woken_again_before_it_has_run(turns: Turns) -> None:
@@ -187,7 +185,7 @@ def test_a_loop_that_was_woken_is_not_woken_again_before_it_has_run(turns: Turns
         for _ in range(3):
             turns.thread.events.append(Polled(at=0.0))
             turns.thread.wake()
-        sent.append(len(turns.thread._wake_in.recv(100, socket.MSG_PEEK)))
+        sent.append(len(turns.woken.recv(100, socket.MSG_PEEK)))
 
     turns.selector.meanwhile = post
     turns.thread._turn()
@@ -206,10 +204,10 @@ def test_what_was_consumed_wakes_a_loop_only_where_something_waits_for_the_room(
         turns.selector.meanwhile = None
         turns.thread.events.append(Consumed(partitions={}))
         turns.thread.wake()
-        woken.append(bool(select.select([turns.thread._wake_in], [], [], 0)[0]))
+        woken.append(bool(select.select([turns.woken], [], [], 0)[0]))
         turns.thread.events.append(Polled(at=0.0))
         turns.thread.wake()
-        woken.append(bool(select.select([turns.thread._wake_in], [], [], 0)[0]))
+        woken.append(bool(select.select([turns.woken], [], [], 0)[0]))
 
     turns.machine.waits_for_capacity, turns.selector.meanwhile = waits_for_capacity, post
     turns.thread._turn()
@@ -251,12 +249,12 @@ def test_a_wake_up_is_taken_once(turns: Turns) -> None:
     def post() -> None:
         turns.thread.events.append(Polled(at=0.0))
         turns.thread.wake()
-        woken.append(bool(select.select([turns.thread._wake_in], [], [], 0)[0]))
+        woken.append(bool(select.select([turns.woken], [], [], 0)[0]))
 
     turns.selector.meanwhile = post
     turns.thread._turn()
     assert woken == [True]
-    assert select.select([turns.thread._wake_in], [], [], 0)[0] == []
+    assert select.select([turns.woken], [], [], 0)[0] == []
 
 
 def test_many_wakeups_that_nobody_has_heard_are_one(monkeypatch: pytest.MonkeyPatch) -> None:

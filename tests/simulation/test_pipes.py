@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -19,14 +21,19 @@ SEEDS = range(40)
 class Ends:
     """Both ends of one way."""
 
-    def __init__(self, kind: type[WholePipe], seed: int) -> None:
+    def __init__(self, kind: Callable[..., WholePipe], seed: int) -> None:
         self.scheduler = Scheduler(seed)
         self.came: list[tuple[int, Any]] = []
         self.blocked_until = 0.0
         self.broken = False
+        kind = partial(kind, partly=self._came_in_part) if kind is FramedPipe else kind
+        self.breaks_after = math.inf
         self.way = kind(
             self.scheduler, self._latency, lambda: self.blocked_until, lambda: not self.broken, self._arrived
         )
+
+    def _came_in_part(self) -> None:
+        self.broken = len(self.came) >= self.breaks_after
 
     def _latency(self) -> float:
         return self.scheduler.jitter(0.1)
@@ -82,12 +89,7 @@ def test_a_break_within_a_frame_leaves_whole_messages_only() -> None:
     within = 0
     for seed in SEEDS:
         ends = Ends(FramedPipe, seed)
-        assert isinstance(ends.way, FramedPipe)
-
-        def breaks(ends: Ends = ends) -> None:
-            ends.broken = len(ends.came) >= 3
-
-        ends.way.partly = breaks
+        ends.breaks_after = 3
         sent = ends.send(20)
         ends.run()
         assert ends.came == sent[: len(ends.came)]

@@ -119,6 +119,7 @@ class FakeConsumer:
         self.reasons: dict[TopicPartition, str] = {}
         self.owned: set[TopicPartition] = set()
         self.requested: set[TopicPartition] = set()
+        self._known_requests: set[TopicPartition] = set()
         self.delayed: set[TopicPartition] = set()
         self.position = _Positions()
         self.paused: set[TopicPartition] = set()
@@ -190,7 +191,7 @@ class FakeConsumer:
         assert self._listener is not None
         if self.errors:
             raise self.errors.pop(0)
-        gone = self.requested - self.delayed - self._new_asks()
+        gone = self.requested - self.delayed - self._new_requests()
         for each in gone:
             self.owned.discard(each)
             self.requested.discard(each)
@@ -199,9 +200,9 @@ class FakeConsumer:
         self._tell(OwnershipChange.COMPLETING, gone)
         self._tell(OwnershipChange.REVOKED, gone)
         self.delayed = set()
-        self._tell(OwnershipChange.REASSIGNED, self._known_asks & self.owned - self.requested)
-        self._tell(OwnershipChange.REVOKE_REQUESTED, self.requested - self._known_asks)
-        self._known_asks = set(self.requested)
+        self._tell(OwnershipChange.REASSIGNED, self._known_requests & self.owned - self.requested)
+        self._tell(OwnershipChange.REVOKE_REQUESTED, self.requested - self._known_requests)
+        self._known_requests = set(self.requested)
         self._told_delayed &= self.requested
         due, self._due = self._due, []
         for change, partitions in due:
@@ -217,9 +218,9 @@ class FakeConsumer:
         return ranges
 
     def _ranges(self) -> list[OffsetRange]:
-        held = [each for each in self._offered if each[0] in self.paused]
+        waiting = [each for each in self._offered if each[0] in self.paused]
         given = [self._range(*each) for each in self._offered if each[0] not in self.paused]
-        self._offered = held
+        self._offered = waiting
         return given
 
     def _range(self, where: TopicPartition, count: int) -> OffsetRange:
@@ -242,11 +243,9 @@ class FakeConsumer:
         assert partition in self.owned
         self.paused.discard(partition)
 
-    _known_asks: set[TopicPartition] = set()  # noqa: RUF012 - replaced, never changed
-
-    def _new_asks(self) -> set[TopicPartition]:
-        """Asked for since the last poll: the application has not seen them yet."""
-        return self.requested - self._known_asks
+    def _new_requests(self) -> set[TopicPartition]:
+        """Since the last poll: the application has not seen them yet."""
+        return self.requested - self._known_requests
 
     def wakeup(self) -> None:
         self._woken.set()
@@ -255,7 +254,7 @@ class FakeConsumer:
         return frozenset(self.owned)
 
     def to_be_revoked_partitions(self) -> frozenset[TopicPartition]:
-        return frozenset(self._known_asks & self.requested)
+        return frozenset(self._known_requests & self.requested)
 
     def revoke_deadline(self, partition: TopicPartition) -> float | None:
         assert partition in self.owned

@@ -21,7 +21,7 @@ import sys
 import threading
 from collections import deque
 from concurrent.futures import Future
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from typing import assert_never
 
@@ -85,6 +85,24 @@ class _Opening:
         return f"{self.host}:{self.port}"
 
 
+class _WakePair:
+    """Two sockets: a byte into the one ends the thread's wait for the other. Raises OSError where there are no more."""
+
+    def __init__(self) -> None:
+        self.inner, self._outer = socket.socketpair()
+        self.inner.setblocking(False)
+        self._outer.setblocking(False)
+        self._waker = Waker(self._outer.fileno())
+
+    def wake(self) -> None:
+        self._waker.wake()  # full: the loop is woken already; closed: it has ended
+
+    def close(self) -> None:
+        self._waker.close()
+        self.inner.close()
+        self._outer.close()
+
+
 class NetworkThread:
     """`events`, `wake` and `future` are thread-safe; everything else belongs to the thread.
 
@@ -120,6 +138,8 @@ class NetworkThread:
         self._registered: dict[ConnectionKey, tuple[int, int, Line | None]] = {}
         self._pump: Pump[ConnectionKey | None] = Pump(eager=sys.platform == "linux")
         self._keeps_gil = False
+        # None until the thread is started: to build a consumer opens nothing.
+        self._wake_pair: _WakePair | None = None
         self._wakes = memoryview(bytearray(64))
         self._stopping = False
         # Whether the loop waits, or is about to: else it sees what is said by itself (law 2).
@@ -150,11 +170,8 @@ class NetworkThread:
             raise TransportError(f"cannot start the network thread: {error}; close what is not needed") from error
 
     def _open_own(self, opened: ExitStack) -> None:
-        self._wake_in, self._wake_out = map(opened.enter_context, socket.socketpair())
-        self._wake_in.setblocking(False)
-        self._wake_out.setblocking(False)
-        self._pump.register(None, self._wake_in.fileno(), selectors.EVENT_READ)
-        self._waker = Waker(self._wake_out.fileno())
+        self._wake_pair = opened.enter_context(closing(_WakePair()))
+        self._pump.register(None, self._wake_pair.inner.fileno(), selectors.EVENT_READ)
 
     def wake(self) -> None:
         turn = self._turns
@@ -189,7 +206,8 @@ class NetworkThread:
         return self._thread.is_alive()
 
     def _wake(self) -> None:
-        self._waker.wake()  # full: the loop is woken already; closed: it has ended
+        assert self._wake_pair is not None
+        self._wake_pair.wake()
 
     # -- the thread
 
@@ -239,8 +257,9 @@ class NetworkThread:
         return min(self._machine.deadline(), *times, float("inf"))
 
     def _drain_wakes(self) -> None:
+        assert self._wake_pair is not None
         try:
-            while receive(self._wake_in.fileno(), self._wakes) == len(self._wakes):
+            while receive(self._wake_pair.inner.fileno(), self._wakes) == len(self._wakes):
                 pass
         except BlockingIOError:
             pass
@@ -492,9 +511,8 @@ class NetworkThread:
         self._resolver.close()
         for key in list(self._transports):
             self._close(key)
-        self._waker.close()
-        self._wake_in.close()
-        self._wake_out.close()
+        assert self._wake_pair is not None
+        self._wake_pair.close()
 
 
 def _tell_request(key: ConnectionKey, number: int, request: Request, at: float, observer: Observer) -> None:

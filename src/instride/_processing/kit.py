@@ -14,7 +14,9 @@ import contextvars
 import heapq
 import threading
 import zlib
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar
 from uuid import UUID
@@ -26,7 +28,7 @@ from instride._processing.definition import Definition
 from instride._processing.engine import Engine, Job, Tally, Task
 from instride._processing.lifespan import AsyncLifespan, SyncLifespan
 from instride._processing.outputs import OutputRecord
-from instride._processing.rounds import Rounds, Verb
+from instride._processing.rounds import Rounds, Verb, Verbs
 from instride._processing.workers import LoopWorkers, write_letter
 from instride._wire.decoder import ConsumerRecord
 from instride.commits import CommitEntry, CommitSnapshot
@@ -61,17 +63,20 @@ class _Records:
         return [Stretch(each.offset, each.offset + 1, 1) for each in self._records]
 
 
+@dataclass(slots=True)
+class _Broker:
+    """What outlives a crash: the records, what the group committed, and how often partitions were assigned."""
+
+    logs: dict[TopicPartition, list[ConsumerRecord]]
+    group: dict[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
+    assignments: int = 0
+
+
 class _Double:
-    """A consumer that owns what it is let own. Offsets and logs outlive a restart; the rest is of one run."""
+    """One membership of a consumer that owns what it is let own: at first, each partition."""
 
-    def __init__(self, partitions: Sequence[TopicPartition]) -> None:
-        self.logs: dict[TopicPartition, list[ConsumerRecord]] = {each: [] for each in partitions}
-        self.group: dict[TopicPartition, OffsetAndMetadata] = {}
-        self._epochs = 0
-        self.begin(partitions)
-
-    def begin(self, partitions: Iterable[TopicPartition]) -> None:
-        """A new membership."""
+    def __init__(self, broker: _Broker) -> None:
+        self._broker = broker
         self._positions: dict[TopicPartition, int] = {}
         self._owned: dict[TopicPartition, int] = {}
         self._requested: set[TopicPartition] = set()
@@ -80,7 +85,7 @@ class _Double:
         self._lost: set[TopicPartition] = set()
         self._to_lose: set[TopicPartition] = set()
         self._paused: set[TopicPartition] = set()
-        self._to_assign = list(partitions)
+        self._to_assign = list(broker.logs)
         self._listener: Any = None
 
     # -- what the test does to it
@@ -98,9 +103,6 @@ class _Double:
         if partition not in self._owned and partition not in self._to_assign:
             raise ValueError(f"{partition} is not assigned to the processor now")
         return partition
-
-    def append(self, record: ConsumerRecord) -> None:
-        self.logs[record.topic_partition].append(record)
 
     # -- the verbs
 
@@ -124,9 +126,9 @@ class _Double:
     def _take_new(self) -> None:
         new, self._to_assign = self._to_assign, []
         for partition in new:
-            self._epochs += 1
-            self._owned[partition] = self._epochs
-            committed = self.group.get(partition)
+            self._broker.assignments += 1
+            self._owned[partition] = self._broker.assignments
+            committed = self._broker.group.get(partition)
             self._positions[partition] = 0 if committed is None else committed.offset
         if new:
             self._listener.on_partitions_assigned(new)
@@ -139,7 +141,7 @@ class _Double:
     def _read(self, partition: TopicPartition, most: int | None) -> list[ConsumerRecord]:
         if partition in self._paused or partition in self._next:
             return []
-        found = self.logs[partition][self._positions[partition] :][:most]
+        found = self._broker.logs[partition][self._positions[partition] :][:most]
         self._positions[partition] += len(found)
         return [_stamped(each, self._owned[partition]) for each in found]
 
@@ -166,7 +168,7 @@ class _Double:
         self._paused.difference_update(partitions)
 
     def committed(self, *partitions: TopicPartition, timeout: float) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        return {each: self.group.get(each) for each in partitions}
+        return {each: self._broker.group.get(each) for each in partitions}
 
     def topic_ids(self, *topics: str) -> dict[str, UUID]:
         return dict.fromkeys(topics, _TOPIC_ID)
@@ -186,7 +188,7 @@ class _Double:
             entry = entries.get(partition)
             current = entry is None or self._owned.get(partition) == entry.epoch
             if current:
-                self.group[partition] = each
+                self._broker.group[partition] = each
             if isinstance(offsets, CommitSnapshot) and entry is not None:
                 offsets.settle(partition, entry, committed=current, stale=not current)
 
@@ -335,6 +337,25 @@ class _AsyncSetUp:
         task.result()
 
 
+@dataclass(frozen=True, slots=True)
+class _Process:
+    """What dies in a crash."""
+
+    double: _Double
+    engine: Engine
+    workers: LoopWorkers | _Inline
+    set_up: _SetUp | _AsyncSetUp
+    rounds: Rounds
+    verbs: Verbs
+
+    def end(self, settle: Callable[[], None]) -> None:
+        """With whatever is at work."""
+        self.verbs.close()
+        self.workers.cancel(self.engine.give_up())
+        settle()
+        self.set_up.leave()
+
+
 class ProcessorKit(Generic[K, V]):
     """A `Processor` under test: `with billing.testing() as kit`. Not thread-safe; nothing waits for real time.
 
@@ -351,24 +372,24 @@ class ProcessorKit(Generic[K, V]):
         self._count = partitions
         self._now = 0.0
         self._loop = _Loop(lambda: self._now) if what.is_async else None
-        self._double = _Double([TopicPartition(topic, number) for topic in what.topics for number in range(partitions)])
+        self._broker = _Broker({TopicPartition(topic, n): [] for topic in what.topics for n in range(partitions)})
         self._ended = False
         try:
-            self._begin()
+            self._process = self._started()
+            self._verb = next(self._process.verbs)
         except BaseException:
             if self._loop is not None:
                 self._loop.close()
             raise
 
-    def _begin(self) -> None:
+    def _started(self) -> _Process:
         what, lock = self._what, threading.RLock()
         bound = what.bound(_GROUP)
-        self._handler = bound.handler
         if isinstance(what.store, AsyncDatabaseStore):
             self._await(what.store.database.prepare())
         elif what.store is not None:
             what.store.database.prepare()
-        self._engine = engine = Engine(what.plan, lambda record: len(record.key or b"") + len(record.value or b""))
+        engine = Engine(what.plan, lambda record: len(record.key or b"") + len(record.value or b""))
         desk = Desk(
             engine=engine,
             lock=lock,
@@ -383,26 +404,27 @@ class ProcessorKit(Generic[K, V]):
             group=_GROUP,
             pass_over=bound.pass_over,
         )
-        self._workers: LoopWorkers | _Inline
-        self._set_up: _SetUp | _AsyncSetUp
-        if self._loop is None:
-            self._set_up = _SetUp(what)
-            self._workers = _Inline(desk, self._handle, self._write, self._set_up.inner)
-        else:
-            self._set_up = _AsyncSetUp(what, self._loop, self._pass_time, desk.fail)
-            self._workers = LoopWorkers(
-                desk, self._handle_async, self._produce, what.concurrency, self._loop, what.timeout, self._set_up.inner
-            )
-        self._rounds = Rounds(
+        set_up, workers = self._workers(desk, bound.handler)
+        rounds = Rounds(
             engine,
-            self._workers,
+            workers,
             pace=what.pace,
             guard=lock,
             clock=lambda: self._now,
             has_store=what.store is not None,
         )
-        self._verbs = self._rounds.run(what.topics)
-        self._verb = next(self._verbs)
+        return _Process(_Double(self._broker), engine, workers, set_up, rounds, rounds.run(what.topics))
+
+    def _workers(self, desk: Desk, handler: Callable[[Any], Any]) -> tuple[_SetUp | _AsyncSetUp, LoopWorkers | _Inline]:
+        what = self._what
+        if self._loop is None:
+            set_up = _SetUp(what)
+            return set_up, _Inline(desk, partial(self._handle, handler), self._write, set_up.inner)
+        around = _AsyncSetUp(what, self._loop, self._pass_time, desk.fail)
+        handle = partial(self._handle_async, handler)
+        return around, LoopWorkers(
+            desk, handle, self._produce, what.concurrency, self._loop, what.timeout, around.inner
+        )
 
     def _await(self, coroutine: Coroutine[Any, Any, T]) -> T:
         assert self._loop is not None
@@ -414,13 +436,13 @@ class ProcessorKit(Generic[K, V]):
             raise IllegalStateError("the store's database is outside of the kit, whose time is not real: use running()")
         return task.result()
 
-    def _handle(self, what: Any) -> Any:
-        returned = self._handler(what)
+    def _handle(self, handler: Callable[[Any], Any], what: Any) -> Any:
+        returned = handler(what)
         self.handled += what if isinstance(what, list) else [what]
         return returned
 
-    async def _handle_async(self, what: Any) -> Any:
-        returned = await self._handler(what)
+    async def _handle_async(self, handler: Callable[[Any], Awaitable[Any]], what: Any) -> Any:
+        returned = await handler(what)
         self.handled += what if isinstance(what, list) else [what]
         return returned
 
@@ -450,20 +472,20 @@ class ProcessorKit(Generic[K, V]):
         """
         number = zlib.crc32(key or b"") % self._count if partition is None else partition
         where = TopicPartition(topic, number)
-        if where not in self._double.logs:
+        if where not in self._broker.logs:
             raise ValueError(f"give: the processor reads no {where}; testing(partitions={self._count})")
-        at = len(self._double.logs[where])
+        at = len(self._broker.logs[where])
         made: ConsumerRecord[bytes | None, bytes | None] = ConsumerRecord(
             topic, number, at, timestamp=int(self._now * 1000), key=key, value=value, headers=tuple(headers)
         )
-        self._double.append(made)
+        self._broker.logs[where].append(made)
         return made
 
     def run(self) -> None:
         """Let everything happen that needs no time. Raises what ends the processor."""
         if self._ended:
             raise IllegalStateError("run: the processor has ended")
-        self._set_up.enter()
+        self._process.set_up.enter()
         still, before = 0, None
         while still < _STILL and not self._ended:
             self._work()
@@ -472,8 +494,8 @@ class ProcessorKit(Generic[K, V]):
             still = still + 1 if after == before else 0
             before = after
         self._work()
-        if self._rounds.is_ended and self._rounds.error is not None:
-            raise self._rounds.error
+        if self._process.rounds.is_ended and self._process.rounds.error is not None:
+            raise self._process.rounds.error
 
     def advance(self, seconds: float) -> None:
         """Let so many seconds pass: retries become due, commits are sent. Raises what ends the processor."""
@@ -485,28 +507,25 @@ class ProcessorKit(Generic[K, V]):
 
     def revoke(self, topic: str, partition: int) -> None:
         """The group requests its revocation. The next `run` hands it over, unless records of it are at work."""
-        self._double.ask_for(TopicPartition(topic, partition))
+        self._process.double.ask_for(TopicPartition(topic, partition))
 
     def lose(self, topic: str, partition: int) -> None:
         """It is another member's all of a sudden: what is at work is cancelled, nothing of it is committed."""
-        self._double.lose(TopicPartition(topic, partition))
+        self._process.double.lose(TopicPartition(topic, partition))
 
     def assign(self, topic: str, partition: int) -> None:
         """It comes (back) to this member, from the group's committed offset."""
-        self._double.assign(TopicPartition(topic, partition))
+        self._process.double.assign(TopicPartition(topic, partition))
 
     def crash(self) -> None:
         """The process dies, and another one begins with what is committed."""
-        self._verbs.close()
-        self._workers.cancel(self._engine.give_up())
-        self._settle()
-        self._set_up.leave()
-        self._double.begin(list(self._double.logs))
-        self._begin()
+        self._process.end(self._settle)
+        self._process = self._started()
+        self._verb = next(self._process.verbs)
 
     def stop(self) -> None:
         """As a SIGTERM: what is at work is finished (let time pass for it), what is finished committed."""
-        self._rounds.stop()
+        self._process.rounds.stop()
 
     # -- what it sees
 
@@ -518,25 +537,25 @@ class ProcessorKit(Generic[K, V]):
     @property
     def committed(self) -> dict[TopicPartition, int]:
         """The group's offsets."""
-        return {partition: each.offset for partition, each in sorted(self._double.group.items())}
+        return {partition: each.offset for partition, each in sorted(self._broker.group.items())}
 
     @property
     def owned(self) -> list[TopicPartition]:
         """Partitions of the processor."""
-        return sorted(self._double.assignment())
+        return sorted(self._process.double.assignment())
 
     @property
     def tally(self) -> Tally:
         """How many records were handled, tried again, skipped and so on, since the kit began or crashed."""
-        return self._engine.tally
+        return self._process.engine.tally
 
     # -- inside
 
     def _work(self) -> None:
-        if isinstance(self._workers, _Inline):
-            self._workers.work()
+        if isinstance(self._process.workers, _Inline):
+            self._process.workers.work()
         else:
-            self._workers.wake()
+            self._process.workers.wake()
         self._settle()
 
     def _settle(self) -> None:
@@ -558,8 +577,8 @@ class ProcessorKit(Generic[K, V]):
         try:
             result = self._call(self._verb)
         except Exception as error:  # noqa: BLE001 - the database's: the rounds decide
-            return self._verbs.throw(error)
-        return self._verbs.send(result)
+            return self._process.verbs.throw(error)
+        return self._process.verbs.send(result)
 
     def _call(self, verb: Verb) -> Any:
         if verb.name == "stored":
@@ -568,12 +587,12 @@ class ProcessorKit(Generic[K, V]):
             if isinstance(store, AsyncDatabaseStore):
                 return self._await(store.database.positions(_GROUP, *verb.args))
             return store.database.positions(_GROUP, *verb.args)
-        return getattr(self._double, verb.name)(*verb.args, **verb.kwargs)
+        return getattr(self._process.double, verb.name)(*verb.args, **verb.kwargs)
 
     def _state(self) -> tuple[object, ...]:
-        engine, double = self._engine, self._double
-        logs = sum(map(len, double.logs.values()))
-        return repr(engine.tally), engine.queued, engine.started, logs, repr(double.group), self.owned, self._ended
+        engine, broker = self._process.engine, self._broker
+        logs = sum(map(len, broker.logs.values()))
+        return repr(engine.tally), engine.queued, engine.started, logs, repr(broker.group), self.owned, self._ended
 
     def _pass_time(self) -> bool:
         """To the next timer of the event loop, if there is one."""
@@ -585,7 +604,7 @@ class ProcessorKit(Generic[K, V]):
 
     def _next_event(self) -> float:
         timer = None if self._loop is None else self._loop.next_timer()
-        times = [self._engine.next_due(), timer, self._now + self._what.pace.commit_interval]
+        times = [self._process.engine.next_due(), timer, self._now + self._what.pace.commit_interval]
         return min(each for each in times if each is not None and each > self._now)
 
     def __enter__(self) -> Self:
@@ -600,9 +619,6 @@ class ProcessorKit(Generic[K, V]):
                 self.stop()
                 self.advance(self._what.pace.drain_timeout + 1)
         finally:
-            self._verbs.close()
-            self._workers.cancel(self._engine.give_up())
-            self._settle()
-            self._set_up.leave()
+            self._process.end(self._settle)
             if self._loop is not None:
                 self._loop.close()

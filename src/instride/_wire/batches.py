@@ -62,25 +62,26 @@ class BatchWalk:
         self._open: set[int] = set()
         self._end = end
         self._epochs = epochs
-        self._begin(data)
-
-    def _begin(self, data: memoryview) -> None:
         self._data = data
-        self._reader = BatchReader(data, self._fetch_offset, self._end, *self._epochs)
         # The batch that comes next was read already: only with its successor is it known to be good (law 4).
-        self._ahead: Batch | None = None
-        self._ahead_failure: str | None = None
+        self._reader, self._ahead, self._ahead_failure = self._begun(data)
+
+    def _begun(self, data: memoryview) -> tuple[BatchReader, Batch | None, str | None]:
+        """A reader of these bytes, its first batch, and what is wrong where there is none."""
+        reader = BatchReader(data, self._fetch_offset, self._end, *self._epochs)
         try:
-            self._ahead = self._reader.next(self.next_offset)
+            first = reader.next(self.next_offset)
         except BatchError as error:
-            self._ahead_failure = str(error)
-        if self._ahead is None and self._ahead_failure is None and data:
-            self._ahead_failure = f"{counted(len(data), 'byte')} came, but no complete batch"
+            return reader, None, str(error)
+        if first is None and data:
+            return reader, None, f"{counted(len(data), 'byte')} came, but no complete batch"
+        return reader, first, None
 
     def move(self, data: memoryview, batch: Batch) -> None:
         """Go on in a copy of the bytes, which begins with this batch: the last one that `next` gave."""
         self.next_offset, self._passed_epoch = batch.position, self.leader_epoch
-        self._begin(data)
+        self._data = data
+        self._reader, self._ahead, self._ahead_failure = self._begun(data)
 
     def next(self) -> Batch | None:
         """The next batch with records to return, or None at the end or before one that is bad."""

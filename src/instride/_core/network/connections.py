@@ -141,6 +141,7 @@ OnDone = Callable[[Response | Exception, float], None]
 Wanted = Callable[[float], bool]
 """Whether a request is still to be sent, at that time."""
 _REFUSED_BACKOFF = 1.0
+# Every broker that we speak to has a version of these (law 8).
 _KNOWN_TO_ALL = (
     Fetch,
     FindCoordinator,
@@ -206,7 +207,7 @@ class Connections:
         self._links: dict[ConnectionKey, _Link] = {}
         self._where: dict[int, ConnectionKey] = {}
         self._requests = 0
-        self.on_broken: Callable[[ConnectionKey, Exception], None] = lambda _key, _error: None
+        self.on_broken: list[Callable[[ConnectionKey, Exception], None]] = []
         self.closing = False
         self.ever_connected = False  # and had a response
         self.last_error: Exception | None = None
@@ -333,7 +334,8 @@ class Connections:
         self.last_error = link.failure = error
         self._fail_all(link, error, now)
         if was_ready:
-            self.on_broken(key, error)
+            for hook in self.on_broken:
+                hook(key, error)
         if blamed is not None:
             blamed.on_done(broken, now)
 
@@ -424,6 +426,7 @@ class Connections:
         return broken
 
     def _give_up(self, key: ConnectionKey, link: _Link, why: str, now: float) -> None:
+        # By a reset: a request that was given up must not reach the broker later, behind the one that takes its place.
         self._out.append(CloseConnection(key=key, abort=bool(link.in_flight)))
         self.closed(key, TransportError(why), now)
 

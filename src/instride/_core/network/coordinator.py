@@ -72,7 +72,7 @@ class Coordinator:
         self._address: Address = ("", 0)
         self._refusal: Exception | None = None
         self._broken = False
-        context.connections.on_broken = self._connection_broke
+        context.connections.on_broken.append(self._connection_broke)
 
     def move(self, event: CoordinatorInput) -> None:
         self.state = TRANSITIONS[self.state, event]
@@ -146,6 +146,7 @@ class Coordinator:
         return float("inf")
 
     def _on_response(self, key: ConnectionKey, result: api.Response | Exception, now: float) -> None:
+        # It was closed meanwhile.
         if self.state is not CoordinatorState.COORDINATOR_DISCOVERY:
             return
         if isinstance(result, api.FindCoordinatorResponse) and result.error == 0:
@@ -153,6 +154,7 @@ class Coordinator:
             self._refusal = None
             self._context.standing.passed("coordinator")
             self._backoff.succeeded()
+            # A Join that is pending at the old coordinator, or on a half-open connection, would have no response ever.
             if result.node_id != self.node_id:
                 self.drop_join(now, "the coordinator has moved")
             elif self._broken or (result.host, result.port) != self._address:

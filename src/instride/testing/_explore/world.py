@@ -195,6 +195,7 @@ class Member(RebalanceListener):
         self.listens = manual and world.scope.listener is not None
         self.closed = self.closed_before_the_end = self.ended = False
         self._hearing = False
+        self._calling = ""
         self._finishing = False
         self._returned = False
         self._only_closes = False  # since an exception left its close

@@ -90,12 +90,9 @@ class Link:
         self._passes_until = -1.0  # what is on its way when it ends
         self._queue: deque[tuple[int, Request]] = deque()
         self._busy = False
-        kind = FramedPipe if framed else WholePipe
-        self._out: Pipe = kind(scheduler, latency, self._blocked_until, self._passes_out, self._arrived)
-        self._back: Pipe = kind(scheduler, latency, self._blocked_until, self._passes_back, self._delivered)
-        for way in (self._out, self._back):
-            if isinstance(way, FramedPipe):
-                way.partly = self._partly
+        kind: Callable[..., Pipe] = partial(FramedPipe, partly=self._partly) if framed else WholePipe
+        self._out = kind(scheduler, latency, self._blocked_until, self._passes_out, self._arrived)
+        self._back = kind(scheduler, latency, self._blocked_until, self._passes_back, self._delivered)
 
     def transmit(self, request_id: int, request: Request) -> None:
         self._out.send(request_id, request)

@@ -74,7 +74,7 @@ class WholePipe:
 class FramedPipe(WholePipe):
     """Law 2. partly: called when a part of a message has arrived, and the rest has not."""
 
-    __slots__ = ("_frames", "_sent", "partly")
+    __slots__ = ("_frames", "_partly", "_sent")
 
     def __init__(
         self,
@@ -83,11 +83,13 @@ class FramedPipe(WholePipe):
         blocked_until: Callable[[], float],
         passes: Callable[[], bool],
         arrived: Arrived,
+        *,
+        partly: Callable[[], None],
     ) -> None:
         super().__init__(scheduler, latency, blocked_until, passes, arrived)
         self._frames = FrameBuffer(max_frame_bytes=_MOST)
         self._sent: dict[int, Any] = {}
-        self.partly: Callable[[], None] = lambda: None
+        self._partly = partly
 
     def send(self, number: int, message: Any) -> None:
         random = self._scheduler.random
@@ -103,4 +105,4 @@ class FramedPipe(WholePipe):
             (number,) = struct.unpack_from(">i", frame)
             self._arrived(number, self._sent.pop(number))
         if not self._frames.is_between_frames:
-            self.partly()
+            self._partly()
