@@ -60,7 +60,7 @@ from instride.telemetry import (
     TelemetryEvent,
 )
 
-__all__ = ["Monitor", "Phase", "Phases", "STEPS", "Step"]
+__all__ = ["Monitor", "Phase", "Phases", "STEPS"]
 
 # -- phases of a rebalance
 
@@ -72,35 +72,20 @@ class Phase(Enum):
     TAKING = "until a poll takes the assignment"
 
 
-class Step(Enum):
-    STARTED = "the first join"
-    JOINED = "the Join response came"
-    SYNCED = "the Sync response came"
-    AGAIN = "the sync was refused"
-    TAKEN = "a poll took the assignment"
-    SUPERSEDED = "the next join began before"
-    FAILED = "the membership ended"
+_P, _G, _O = Phase, GroupState, RebalanceOutcome
 
-
-_P, _G, _S = Phase, GroupState, Step
-
-# What it means when the group is seen in another state. A pair that is not here means nothing.
-STEPS: Final[Mapping[tuple[Phase, GroupState], tuple[Step, Phase]]] = {
-    (_P.QUIET, _G.PREPARING_REBALANCE): (_S.STARTED, _P.JOINING),
-    (_P.JOINING, _G.COMPLETING_REBALANCE): (_S.JOINED, _P.SYNCING),
-    (_P.JOINING, _G.UNJOINED): (_S.FAILED, _P.QUIET),
-    (_P.SYNCING, _G.ASSIGNING_PARTITIONS): (_S.SYNCED, _P.TAKING),
-    (_P.SYNCING, _G.PREPARING_REBALANCE): (_S.AGAIN, _P.JOINING),
-    (_P.SYNCING, _G.UNJOINED): (_S.FAILED, _P.QUIET),
-    (_P.TAKING, _G.STABLE): (_S.TAKEN, _P.QUIET),
-    (_P.TAKING, _G.PREPARING_REBALANCE): (_S.SUPERSEDED, _P.JOINING),
-    (_P.TAKING, _G.UNJOINED): (_S.FAILED, _P.QUIET),
-}
-
-_OUTCOMES: Final = {
-    Step.TAKEN: RebalanceOutcome.TAKEN,
-    Step.SUPERSEDED: RebalanceOutcome.SUPERSEDED,
-    Step.FAILED: RebalanceOutcome.FAILED,
+# The next phase when the group is seen in another state, and how a rebalance has ended by that. A pair that is not here
+# means nothing.
+STEPS: Final[Mapping[tuple[Phase, GroupState], tuple[Phase, RebalanceOutcome | None]]] = {
+    (_P.QUIET, _G.PREPARING_REBALANCE): (_P.JOINING, None),
+    (_P.JOINING, _G.COMPLETING_REBALANCE): (_P.SYNCING, None),
+    (_P.JOINING, _G.UNJOINED): (_P.QUIET, _O.FAILED),
+    (_P.SYNCING, _G.ASSIGNING_PARTITIONS): (_P.TAKING, None),
+    (_P.SYNCING, _G.PREPARING_REBALANCE): (_P.JOINING, None),
+    (_P.SYNCING, _G.UNJOINED): (_P.QUIET, _O.FAILED),
+    (_P.TAKING, _G.STABLE): (_P.QUIET, _O.TAKEN),
+    (_P.TAKING, _G.PREPARING_REBALANCE): (_P.JOINING, _O.SUPERSEDED),
+    (_P.TAKING, _G.UNJOINED): (_P.QUIET, _O.FAILED),
 }
 
 
@@ -121,18 +106,18 @@ class Phases:
         found = STEPS.get((self.phase, state))
         if found is None:
             return []
-        step, self.phase = found
-        if step is Step.STARTED:
-            return [self._start(generation, reason, now)]
-        if step is Step.AGAIN:
+        before, (self.phase, outcome) = self.phase, found
+        events: list[RebalanceStarted | RebalanceEnded] = []
+        if outcome is not None:
+            events.append(self._end(outcome, generation, now))
+        if before is Phase.SYNCING and self.phase is Phase.JOINING:  # P3
             self._joins += 1
             self._marks.clear()
-            return []
-        if step in (Step.JOINED, Step.SYNCED):
+        elif self.phase is Phase.JOINING:
+            events.append(self._start(generation, reason, now))
+        elif outcome is None:
             self._marks.append(now)
-            return []
-        ended = self._end(_OUTCOMES[step], generation, now)
-        return [ended, self._start(generation, reason, now)] if step is Step.SUPERSEDED else [ended]
+        return events
 
     def _start(self, generation: int, reason: str, now: float) -> RebalanceStarted:
         self._began, self._reason, self._joins = now, reason, 1
