@@ -3,7 +3,7 @@
 Laws
 1. It does no I/O and reads no clock: a driver calls the verb that it yields, and sends back what that returned or
    throws what it raised. A thread does so with a `Consumer`, the simulation with its own, a test kit with a double.
-2. A poll that raised is followed by no `hold`: the next one continues it.
+2. After a poll that raised, `hold` is not called: the next poll continues the one that raised.
 3. An error that ends nothing (a partition's, a broker's) is logged, and the loop goes on; a fatal one, and a record
    that failed for good, stop it as `stop` does, and are raised at its end by whoever runs it.
 4. In a process that was suspended, whose partitions another member may have by now, nothing is started before a poll
@@ -164,7 +164,8 @@ class Rounds(RebalanceListener):
         return self._is_called
 
     def may_start(self) -> bool:
-        """Whether the member is one still, as far as it can know; else the next poll tells. Under the guard."""
+        """Whether this process is still a member, as far as it knows. Else the next poll says what was lost. Under the
+        guard."""
         return self._standing is None or self._standing.holds(self._lease_clock())
 
     # -- the loop
@@ -200,6 +201,7 @@ class Rounds(RebalanceListener):
         try:
             records: ConsumerRecords = yield Verb("poll", (), self._poll_bounds())
         except WakeupError:
+            # The rest of the round looks at what it was woken for.
             return
         except KafkaError as error:
             yield from self._note(error)
@@ -223,6 +225,7 @@ class Rounds(RebalanceListener):
         """What would be lost with its partition soon is given up, so that the rest is committed and handed over."""
         for partition in sorted(delayed):
             left = yield Verb("revoke_deadline", (partition,))
+            # One second is left for the commit of what is finished; a moment later all of the partition would be lost.
             if left is not None and left <= _IN_TIME:
                 with self._guard:
                     given_up = self._engine.give_up_of(partition)
@@ -232,6 +235,7 @@ class Rounds(RebalanceListener):
         timeout = self._poll_timeout()
         with self._guard:
             capacity = self._engine.capacity()
+        # None: there is capacity for a whole poll, which the consumer's own max_poll_records bounds.
         return {"timeout": timeout, "max_records": capacity if capacity < self._most_records else None}
 
     def _poll_timeout(self) -> float:
@@ -239,6 +243,7 @@ class Rounds(RebalanceListener):
         with self._guard:
             self._is_called = False
             if self._delays or self._drain_until is not None or self._engine.is_beginning():
+                # A revoke is complete with the first poll that delays it no more: so that one comes soon.
                 return _HASTE
             self._engine.has_next(now)  # what is due is startable from here on, so that `next_due` is to come
             due = self._engine.next_due()
@@ -262,6 +267,7 @@ class Rounds(RebalanceListener):
     def _locate(self) -> Verbs:
         with self._guard:
             wanted = sorted({*self._fresh, *self._engine.unlocated()})
+        # A stop starts nothing more: where it would have begun is of no use.
         if not wanted or self._drain_until is not None or self._clock() < self._ask_store_at:
             return
         try:
@@ -276,9 +282,11 @@ class Rounds(RebalanceListener):
             return
         for partition in wanted:
             found: OffsetAndMetadata | None = committed.get(partition)
+            # The database is right: its offset was written in one transaction with the records' effects (exactly once).
             if partition in stored and (found is None or found.offset != stored[partition]):
                 found = OffsetAndMetadata(offset=stored[partition])
                 if partition in self._fresh:
+                    # Only one whose records have not begun: a seek below records at work would read them twice.
                     yield from self._seek(partition, found, ids.get(partition.topic))
                     continue
             with self._guard:
@@ -341,6 +349,7 @@ class Rounds(RebalanceListener):
             if self._in_flight is not None or not due:
                 return
             snapshot = self._committable()
+        # Also where there is nothing to commit: the interval is from look to look.
         self._next_commit = now + self._pace.commit_interval
         if snapshot:
             self._in_flight = yield Verb("commit_async", (snapshot,))
@@ -381,6 +390,7 @@ class Rounds(RebalanceListener):
             return self._engine.waits_for(partition)
 
     def _pause_and_resume(self) -> Verbs:
+        # Law 5. Each round anew: a rebalance may assign more meanwhile.
         if self._drain_until is not None:
             assigned = yield Verb("assignment")
             yield Verb("pause", tuple(sorted(assigned)))
@@ -486,6 +496,7 @@ class Rounds(RebalanceListener):
         self._fail_by_letters(unwritten)
         self._fail_by_time(given_up)
         self._give_up(given_up, "the end")
+        # Blocking: no poll follows that would bring the response.
         for _ in range(2):  # the first may be woken by a wakeup that came late
             try:
                 with self._guard:

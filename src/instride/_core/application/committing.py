@@ -165,6 +165,7 @@ def auto_commit(state: ApplicationState, now: float, partitions: Iterable[TopicP
 def commit_before_release(state: ApplicationState, now: float, partitions: Iterable[TopicPartition]) -> None:
     """These are about to be let go of: auto-commit's last, and law 6."""
     wanted = list(partitions)
+    # First: where something was returned, its position is committed, and no start is.
     auto_commit(state, now, wanted)
     setting = state.config.commit_start_offsets
     if state.config.group_id is None or not (state.commits if setting is None else setting):

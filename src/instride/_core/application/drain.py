@@ -128,6 +128,7 @@ def apply_early(state: ApplicationState, partitions: Iterable[TopicPartition]) -
 
 def _data(state: ApplicationState, event: Data) -> list[Write]:
     owned = state.lists.owned.get(event.partition)
+    # Its assignment came before it in the queue, and waits for the poll that takes it.
     if event.epoch > state.lists.newest.get(event.partition, -1):
         return [state.inbox.keeping_early(event)]
     if owned is None or owned.epoch != event.epoch:
@@ -151,8 +152,10 @@ def _data(state: ApplicationState, event: Data) -> list[Write]:
 
 def _fetched(state: ApplicationState, owned: OwnedPartition, event: Fetched) -> list[Write]:
     owned.high_watermark = max(owned.high_watermark, event.high_watermark)
+    # Fetched before a seek, or before the revocation was requested.
     if not owned.awaits(event.fetch_number):
         return _dropping(state, event)
+    # It does not continue what is buffered: taken, it would skip records. They are fetched from there again.
     if event.start != owned.fetch_end():
         return [*_dropping(state, event), *fetch_again(state, owned)]
     return [state.lists.filled.marking(owned), owned.arriving(event.chunk, event.next_offset, event.leader_epoch)]

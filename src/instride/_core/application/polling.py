@@ -123,6 +123,7 @@ class Poller:
                 alive = now + state.config.max_poll_interval / 3
                 state.post(Polled(at=now))
             self._raise_due()
+            # A loss that came while this poll waited is in its own result, and before what was assigned after it.
             heard = yield from self._take_losses()
             if now >= next_auto_commit(state):
                 auto_commit_due(state, now)
@@ -203,6 +204,7 @@ class Poller:
         auto_commit_due(state, now)
         completing, writes = state.lists.step(state.gone)
         if completing:
+            # Posted before the release: the network side completes the revoke at the commit's response.
             commit_before_release(state, now, completing)
             writes.append((state.send, CompleteRevoke(partitions=completing)))
         state.write([*writes, *self._telling_lost(), (setattr, self, "_stepped", True)])
@@ -256,8 +258,8 @@ class Poller:
     # -- the other events
 
     def _take_events(self, now: float, *, immediate: bool) -> Call[bool]:
-        """Whether a listener may have heard of one. A verb in a listener may have drained a loss: that goes first:
-        an assignment that came after it would take its place."""
+        """Whether a listener may have heard of one. A verb that a listener calls may drain a loss. The loss is taken
+        first: an assignment of the same partition that came after it would take its place."""
         inbox = self._state.inbox
         took = False
         while True:
@@ -292,6 +294,7 @@ class Poller:
         if immediate and not change.partitions and state.listener is not None:
             # Eager, and nothing is owned (C).
             writes.append((state.callbacks.append, Callback(call=partial(state.listener.on_partitions_revoked, []))))
+        # What is dropped counts as consumed: else it would take the others' capacity for ever.
         told = {each: state.lists.owned[each].all_told() for each in sorted(requested)}
         dropped = {each: left for each, left in told.items() if left[2]}
         sent: list[Write] = [(state.send, Consumed(partitions=dropped))] if dropped else []
@@ -310,6 +313,7 @@ class Poller:
         told: Write = (state.send, PartitionsAssigned(generation=change.generation))
         if state.listener is not None and (change.partitions or immediate):
             call = partial(state.listener.on_partitions_assigned, sorted(change.partitions))
+            # The network side hears that the assignment was taken when the listener has run.
             told = (state.callbacks.append, Callback(call=call, ends=[told]))
         generation = (setattr, state, "generation", change.generation)
         member_id = (setattr, state, "member_id", change.member_id)

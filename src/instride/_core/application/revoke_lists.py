@@ -129,6 +129,7 @@ class RevokeLists:
                 accepted = False
             else:
                 at_once(self._move(owned, OwnershipInput.DELAYED))
+                # Refused, and kept all the same: see above.
                 accepted &= now < owned.deadline
         self.ownership_view.catch_up()
         return accepted
@@ -168,6 +169,7 @@ class RevokeLists:
             # It may have moved before this was taken.
             writes.append((setattr, owned, "deadline", min(owned.deadline, deadline)))
             if owned.state is Ownership.OWNED:
+                # What is buffered goes: if the partition is reassigned it is fetched again from its position (rule 8).
                 news.add(owned.partition)
                 writes += owned.restarting()
             writes += self._move(owned, OwnershipInput.REVOCATION_REQUESTED)

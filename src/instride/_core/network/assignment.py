@@ -39,6 +39,7 @@ from instride.records import TopicPartition
 
 __all__ = ["MemberAssignment"]
 
+# Law 6: so many seconds after the first complete revoke the group is told of all.
 _GATHERED_FOR = 0.4
 _NAMED = 20
 
@@ -117,6 +118,7 @@ class MemberAssignment:
         """Law 1: a Sync had its response."""
         self.target = target
         self._generation, self._member_id = generation, member_id
+        # Revocations before assignments, as listeners hear of them in Java (KIP-429).
         self._request_revocation(self.partitions.keys() - target, self._cooperative_deadline(now))
         self._reassign(self.partitions.keys() & target)
         # One that leaves has joined for its commits alone; a subscription that follows shall not hear of these.
@@ -201,6 +203,7 @@ class MemberAssignment:
             self._lose(late, now)
             self._released("a delayed revoke reached its deadline")
         self._complete_all([each for each in self.partitions.pending() if each.state is Ownership.COMPLETING], now)
+        # A rejoin costs the whole group a rebalance: while another revoke is pending, it may complete in the same one.
         if now >= self._tell_at or (self._tell_at < float("inf") and not self.anything_pending()):
             self.group_told()
             self._released("a revoke is complete")
@@ -209,6 +212,7 @@ class MemberAssignment:
     def _next_deadline(self, now: float) -> float:
         times = [self._tell_at, *self._draining.values()]
         for assigned in self.partitions.pending():
+            # Past its deadline, only the end of its commit's budget is left to wait for (law 4).
             times.append(assigned.deadline if assigned.deadline > now else assigned.deadline + assigned.grace)
         return min((each for each in times if each > now), default=float("inf"))
 
@@ -263,6 +267,7 @@ class MemberAssignment:
     def _assign(self, partitions: Iterable[TopicPartition]) -> None:
         epochs = {}
         for tp in partitions:
+            # Each assignment its own: what is said of an earlier one of the same partition is told apart.
             self._newest_epoch += 1
             self.partitions.add(self._new(tp, self._newest_epoch))
             epochs[tp] = self._newest_epoch
@@ -309,6 +314,7 @@ class MemberAssignment:
             self._context.touch()
 
     def _lose(self, partitions: list[AssignedPartition], now: float) -> None:
+        # Their last commit had its response: nothing is repeated, and their listener has heard of a revoke, not a loss.
         complete = [each for each in partitions if self._is_complete(each)]
         self._release(complete)
         lost = {}

@@ -158,6 +158,7 @@ class Cluster:
         connections = self._context.connections
         known = [ConnectionKey(Role.DATA, node) for node in self.brokers]
         usable = [key for key in known if key.node_id not in self._suspects and not connections.backing_off(key, now)]
+        # As Java's least loaded node: open and free. Then by number, so that a history can be played again.
         usable.sort(key=lambda key: (not connections.is_ready(key), connections.busy(key), key.node_id))
         if usable:
             broker = self.brokers[usable[0].node_id]
@@ -304,6 +305,7 @@ class Cluster:
         self._context.connections.keep({node: (each.host, each.port) for node, each in self.brokers.items()}, now)
         self.version += 1
         self._due_at = now + self._context.config.metadata_max_age
+        # Several parts may want fresh metadata for one and the same reason.
         self._not_before = now + self._context.config.retry_backoff
         if self._look_for_trouble(result, requested, now):
             self._due_at = 0.0
@@ -374,6 +376,7 @@ class Cluster:
         trouble = False
         described = {topic.name: topic for topic in response.topics}
         for name in self._interest:
+            # A subscription that came while the request was in flight.
             if requested is not None and name not in requested:
                 trouble = True  # it became of interest after the request was sent: this response says nothing of it
                 continue

@@ -70,6 +70,7 @@ __all__ = ["Commits", "Waiter", "Waiters", "abandoned", "final_error", "told"]
 
 # -- results
 
+# Fewer deadlines of calls that have ended are not worth a new heap.
 _FEW = 64
 
 
@@ -227,12 +228,14 @@ def final_error(tp: TopicPartition, commit: CommitEntry, code: int) -> KafkaErro
 
 # -- sending
 
+# As in Java, a time-out of the commit's write too: the coordinator's log may have another leader by now.
 _REDISCOVER = COORDINATOR_MOVED | {ErrorCode.REQUEST_TIMED_OUT}
 _GONE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 _FENCED = frozenset({ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID})
 _NOTHING_KNOWN = api.CommittedOffset(error=ErrorCode.UNKNOWN_SERVER_ERROR)
 _ELSEWHERE = "committed by another"
 _NOT_OWNED = "it is not this consumer's any more, or was sought elsewhere"
+# These say nothing of the commit itself: it is sent again as it is.
 _RETRY = _REDISCOVER | _GONE | {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
 
 # Law 11: half of what a batch may have at a broker's default settings (message.max.bytes).
@@ -519,6 +522,7 @@ class Commits:
         """What is not owned any more, and what lies behind what the broker accepted (law 2)."""
         for tp, entry in list(self._queued.items()):
             accepted = self._accepted.get(tp)
+            # Else the offset of work on an older assignment would overwrite what the next owner has committed.
             if not self._holds(tp, entry.commit.epoch, entry.commit.seek_number):
                 self.abandon(tp, _NOT_OWNED)
             elif accepted is not None and not entry.rewind and _older(entry.commit, accepted):
@@ -549,6 +553,7 @@ class Commits:
             return
         # -1: a broker that leaves a partition out has not said that it accepted its offset.
         codes = {tp: result.errors.get(tp, -1) for tp in sent.entries}
+        # One partition's error makes all wait: a request for the others would come at the same coordinator at once.
         if any(codes.values()):
             self._backoff.failed(now)
         else:
@@ -585,8 +590,8 @@ class Commits:
             if code is None or code in _RETRY:
                 if not entry.start and (before is None or _older(before, entry.commit)):
                     self._doubtful[tp] = entry.commit
-            # A final response to a commit that is as far: whatever became of the doubtful one, the group has what this
-            # one says.
+            # This commit is as far as the doubtful one, and its response is final. Whatever became of the doubtful one,
+            # the group has what this one says.
             elif before is not None and not self._means_not_yet(code, sent) and _replaces(entry, before):
                 del self._doubtful[tp]
 
@@ -608,7 +613,7 @@ class Commits:
 
     def _settle_code(self, tp: TopicPartition, sent: _InFlightCommit, code: int, now: float) -> None:
         entry, gone = sent.entries[tp], self._is_gone(tp, code, now)
-        if code == 0:
+        if code == ErrorCode.NONE:
             self._settle_accepted(tp, entry, entry.commit)
         elif self._means_not_yet(code, sent):
             # Found first: queued again, the entry may be merged with one whose callers this response does not concern.
@@ -622,7 +627,8 @@ class Commits:
             self._refused(tp, entry, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if gone else code)
 
     def _refused(self, tp: TopicPartition, entry: _Entry, code: int) -> None:
-        """For good. Whose metadata is shorter than what was too long may have its own offset committed still."""
+        """The broker refuses it for good. Where the metadata were too long, a caller whose own are shorter may have its
+        offset committed still."""
         self._context.log(logging.WARNING, str(final_error(tp, entry.commit, code)))
         other = _other_metadata(tp, entry) if code == ErrorCode.OFFSET_METADATA_TOO_LARGE else None
         if other is not None:
@@ -645,6 +651,7 @@ class Commits:
 
     def _means_not_yet(self, code: int, sent: _InFlightCommit) -> bool:
         """Law 4. A commit of an older generation was refused because a rebalance came between."""
+        # From JoinGroup's response to SyncGroup's the broker takes no commit; after that it does.
         if code == ErrorCode.REBALANCE_IN_PROGRESS:
             return True
         return code == ErrorCode.ILLEGAL_GENERATION and (self._membership.rebalancing or not self._same(sent))
@@ -654,6 +661,7 @@ class Commits:
 
     def _requeue(self, tp: TopicPartition, entry: _Entry) -> None:
         """Law 2: what was handed over meanwhile is the newer."""
+        # Nobody waits, and no revoke does: a later commit says more.
         if not entry.waiters and not self._completes(tp):
             return  # law 10
         if not self._holds(tp, entry.commit.epoch, entry.commit.seek_number):

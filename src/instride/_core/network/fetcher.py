@@ -204,6 +204,7 @@ def capacity(config: ConsumerConfig, owned: AssignedPartitions) -> Capacity:
 
 def requested_bytes(config: ConsumerConfig, owned: AssignedPartitions) -> int:
     """C1: for what is requested or has come and is not decoded yet."""
+    # What is decoded fills its own half and most of the other: one batch that passed alone (C3).
     large = owned.memory_bytes > config.fetch_buffer_bytes * 3 // 4
     return config.fetch_buffer_bytes // (8 if large else 2)
 
@@ -262,6 +263,7 @@ def share(config: ConsumerConfig, partitions: int) -> int:
 
 _NO_SESSION = 0
 _FULL = 0
+# Epoch -1 ends the session that the fetch names, and makes none (KIP-227).
 _FINAL = -1
 _LAST_EPOCH = (1 << 31) - 1
 
@@ -364,6 +366,7 @@ class FetchSession:
             self._epoch, self._named = _FULL, named
             everything = tuple(self._table.values())
             self._topics, self._topic_id = {each.topic_id: each.topic for each in everything}, None
+            # A broker fills a response from the first partition on: always the same order would starve the last ones.
             start = turn % max(1, len(everything))
             return self._state(everything[start:] + everything[:start], ())
         after = {key: self._table.get(key) for key in before}
@@ -394,6 +397,7 @@ class FetchSession:
         if self._epoch == _FULL:
             self._id = response.session_id
             self._epoch = next_epoch(_FULL) if self.established else _FULL
+        # The broker has closed it (its cache was full): 0 or another id, and what it knows is gone (S2).
         elif response.session_id != self._id:
             self._id, self._epoch = _NO_SESSION, _FULL
         else:
@@ -402,6 +406,7 @@ class FetchSession:
     def failed(self, code: int = 0) -> bool:
         """S2. code: the response's error, or 0. Returns whether only the session was at fault: try again at once."""
         was_full, self._epoch = self._epoch == _FULL, _FULL
+        # There is nothing to end. After INVALID_FETCH_SESSION_EPOCH there is: the next fetch names its id (S2).
         if code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
             self._id = _NO_SESSION
         return code in SESSION_ERRORS and not was_full
@@ -615,6 +620,7 @@ class Fetcher:
         wake, waits = float("inf"), False
         brokers = len({node_id for (node_id, _), each in self._lanes.items() if not each.idle})
         for lane in (*self._short, *(each for each in self._lanes.values() if each not in self._short)):
+            # KIP-227 numbers a session's fetches: a second one in flight could overtake the first.
             if lane.in_flight is not None or not lane.has_something_to_fetch:
                 self._short.pop(lane, None)
                 continue
@@ -646,6 +652,7 @@ class Fetcher:
             self._is_alone()
             return False
         usual = names + records
+        # C6: a batch is about to pass alone, and the two would be there together.
         if lane.needs > usual and self._alone_waits:
             return False
         most = max(usual, free.buffer) if lane.needs > usual or self._may_be_long(lane) else usual
@@ -762,6 +769,7 @@ class Fetcher:
         leader = self._cluster.leader(assigned.partition) if fetchable else None
         self._count_leader(assigned, leader)
         old = self._lane_of.get(assigned)
+        # Its fetch is under way, and what it wants has not changed: the response decides where it goes.
         if old is not None and owned and old.asks_for(assigned):
             old.again[assigned] = None
             return
@@ -803,6 +811,7 @@ class Fetcher:
         if leader is None:
             assigned.hold_back(now)
             self._wait_until(assigned, assigned.backoff.ready_at)
+            # The leader is being elected, or the metadata is old: ask, and do not spin meanwhile.
             self._cluster.miss(assigned.partition, now)
             self._context.touch()
             return None
@@ -857,6 +866,7 @@ class Fetcher:
             offset=assigned.fetch_offset,
             topic_id=self._cluster.topic_id(assigned.partition.topic),
             leader_epoch=leader[1] if leader is not None else -1,
+            # The broker is not told: what comes must not have an older epoch than what was read.
             passed_epoch=assigned.leader_epoch,
             max_bytes=self._capacity.most_bytes,
         )
@@ -883,6 +893,7 @@ class Fetcher:
             self._request(state, wait, lane),
             lambda result, then: self._on_response(lane, fences, state, result, then, sent=(now, wait)),
             now,
+            # The broker may hold it back for fetch_max_wait before its time begins.
             timeout=self._context.config.request_timeout + self._context.config.fetch_max_wait,
         )
 
@@ -960,6 +971,7 @@ class Fetcher:
             code, error = result.error if isinstance(result, api.FetchResponse) else 0, _error_of(result)
             note_fetch(self._owned(), fences, str(error))
             lane.unproven.update(dict.fromkeys(fences))
+            # The session alone was at fault: no back-off, since the broker is well.
             if lane.session.failed(code):
                 self._context.log(logging.DEBUG, f"node {node_id} lost a fetch session: {error}")
             else:
@@ -972,6 +984,7 @@ class Fetcher:
                 lane.session.put_last((head.topic, head.partition))
         self._node_backoff[node_id].succeeded()
         self._unreadable.discard(lane.key)
+        # KIP-219: the broker has responded already, and expects the client to wait. Bounded, as it may lie.
         if result.throttle_time > 0:
             self._throttled[node_id] = now + min(result.throttle_time, self._context.config.request_timeout)
         proven = _part(fences, lane.unproven)
@@ -990,6 +1003,7 @@ class Fetcher:
         offsets = _offsets(requested)
         for tp, fetched in result.partitions.items():
             assigned = table.get(TopicPartition(*tp))
+            # Revoked, reassigned or sought since the fetch left: its records are of another position (law 1).
             if assigned is None or fences.get(assigned.partition) != assigned.fence or not assigned.awaits_records:
                 continue
             table.changed[assigned] = None
@@ -1030,6 +1044,7 @@ class Fetcher:
         self._context.log(level, f"fetch from node {node_id} failed: {error}")
         if isinstance(error, TransportError | TimeoutError):
             self._cluster.suspect(node_id)
+        # A broker that fails may lead nothing any more; and a follower that fails is left for the leader (KIP-392).
         self._cluster.refresh()
         for assigned in self._owned().values():
             if assigned.replica is not None and assigned.replica[0] == node_id:
@@ -1071,6 +1086,7 @@ class Fetcher:
             self._positions.recovered(assigned)
         if fetched.preferred_read_replica >= 0:
             self._use_replica(assigned, fetched.preferred_read_replica, now)
+        # A read_committed fetch ends at the last stable offset: no lag is behind that (KIP-98).
         stable = self._context.config.isolation_level == "read_committed"
         assigned.known_end = fetched.last_stable_offset if stable else fetched.high_watermark
         if not assigned.undecoded:
@@ -1226,6 +1242,7 @@ class Fetcher:
     def _partition_failed(self, assigned: AssignedPartition, code: int, now: float) -> None:
         where = f"{assigned.partition} at offset {assigned.offset}"
         error = error_for_code(code, f"fetching {where}: the broker responded with error code {code}")
+        # Not reset at once: a leader that lags behind, or an old one, says so too; both ends of the log are asked for.
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
             self._positions.called_out_of_range(assigned)
         elif code in _STALE_METADATA:

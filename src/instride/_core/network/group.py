@@ -96,6 +96,7 @@ TRANSITIONS: Final[dict[tuple[GroupState, GroupInput], GroupState]] = {
     (_S.UNJOINED, _I.LOST): _S.UNJOINED,
     (_S.PREPARING_REBALANCE, _I.JOIN): _S.PREPARING_REBALANCE,
     (_S.PREPARING_REBALANCE, _I.JOINED): _S.COMPLETING_REBALANCE,
+    # The application may take an assignment while the next rebalance is under way already (law 2).
     (_S.PREPARING_REBALANCE, _I.TAKEN): _S.PREPARING_REBALANCE,
     (_S.PREPARING_REBALANCE, _I.LOST): _S.UNJOINED,
     (_S.COMPLETING_REBALANCE, _I.SYNCED): _S.ASSIGNING_PARTITIONS,
@@ -126,17 +127,21 @@ _LONGEST: Final = 60.0
 _FINAL_CODES: Final = frozenset({ErrorCode.INVALID_GROUP_ID, ErrorCode.FENCED_INSTANCE_ID})
 # A join has its response when the slowest member has joined; the broker's own timer may be later than ours by this.
 _JOIN_GRACE = 5.0
+# Partitions that a leader assigned and that are not known to exist (law 7 of `Joining`).
 _MOST_UNKNOWN: Final = 1000
 # Topics of fellow members, of which a leader asks for the metadata.
 _MOST_FOREIGN: Final = 30_000
 # Topics and owned partitions that all members of a group together name: a leader reads no more.
 _MOST_HEARD: Final = 300_000
+# Heartbeats while a hand-over may be pending, in seconds: of a member with partitions, of one without (`Pace`).
 _FAST = 0.25
 _SURPLUS = 1.0
 _MOST_A_SECOND = 450  # below 500: what the members of a group send is not exactly even
+# For so long after a Sync that brought a notice, and after one that brought none.
 _FAST_FOR = 30.0
 _FAST_FOR_UNTOLD = 5.0
-_LEFT = (0, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID)
+# The responses to LeaveGroup after which the group waits for this member no more.
+_LEFT = (ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID)
 _OURS: Final = "consumer"
 _NAMED: Final = 5
 
@@ -386,7 +391,7 @@ class Group:
         self._membership.subscribed = True
         self._membership.topics = topics
         if changed and not first:
-            if self._protocol is not RebalanceProtocol.EAGER:  # who gives up everything before the join
+            if self._protocol is not RebalanceProtocol.EAGER:  # an eager member releases everything before the join
                 self._assignment.request_revocation_outside(topics, now)
             self.rejoin("the subscription changed")
         self._context.touch()
@@ -400,6 +405,7 @@ class Group:
 
     def taken(self, generation: int) -> None:
         """T's PARTITIONS_ASSIGNED."""
+        # The assignment of an older generation may be taken when a newer one is on its way.
         if generation == self.generation:
             self._membership.move(GroupInput.TAKEN)
 
@@ -430,11 +436,13 @@ class Group:
             return code  # assign(): there is no membership to lose
         code = self.meaning(code, now)
         if code == ErrorCode.REBALANCE_IN_PROGRESS:
+            # While a join is under way the code says nothing new, and another join would begin one more rebalance.
             if self._membership.stable:
                 self._joining.request_join(now)
                 self._membership.told_to_rejoin("a commit's response was REBALANCE_IN_PROGRESS")
         elif code == ErrorCode.UNKNOWN_MEMBER_ID:
             self.lost("UNKNOWN_MEMBER_ID on a commit", now, forget_id=True)
+        # The id is kept, as in Java: with a new one, the group would wait for the old member until its session ends.
         elif code == ErrorCode.ILLEGAL_GENERATION:
             self.lost("ILLEGAL_GENERATION on a commit", now)
         else:
@@ -460,6 +468,7 @@ class Group:
         self._membership.update_lease(now)
         if self._waits_for_poll:
             return float("inf")  # a time that is past would keep the thread awake
+        # A poll at the very limit is in time, so the next look comes just after it (0.001 s below).
         exceeded_at = self._membership.polls_until
         if not self._coordinator.need():
             return exceeded_at + 0.001
@@ -480,6 +489,7 @@ class Group:
         """Tell the group (law 3); `on_done` hears in any case, and of what went wrong. The membership ends at once."""
         instance = self._config.group_instance_id
         member_id = self.member_id if self._membership.id_used else ""
+        # Before the request: its response may come much later, and concerns no membership any more.
         self._end_membership(now, forget_id=True)
         if not member_id or (instance is not None and not static_too):
             self._leaving.follow(on_done)
@@ -523,6 +533,7 @@ class Group:
             f"poll was not called for max_poll_interval ({self._config.max_poll_interval} s): leaving the group; all "
             "partitions are lost. Process less per poll, or raise max_poll_interval",
         )
+        # No join before the next poll: the member would take partitions that nobody reads (KIP-62).
         self._waits_for_poll = True
         self._assignment.lose_all(now)
         self.leave(lambda _error: None, now, reason="max_poll_interval exceeded")
@@ -647,8 +658,9 @@ class Joining:
         return member.wants_join or member.state in (GroupState.UNJOINED, GroupState.PREPARING_REBALANCE)
 
     def _spaced(self, now: float) -> float:
-        """In a mixed group every heartbeat asks for a rejoin while anything is pending: follow it well spaced, which
-        re-arms the broker's timer, or the two would spin (docs/protocol-facts.md)."""
+        """In a mixed group every heartbeat asks for a rejoin while a revoke is pending (docs/protocol-facts.md). After
+        each join would come such a heartbeat, and a join after that, without end. So joins are spaced; each one
+        re-arms the broker's timer."""
         if not (self._mixed and self._membership.rejoin_requested and self._assignment.anything_pending()):
             return now
         return self._last_join + self._config.max_poll_interval / 3
@@ -664,6 +676,7 @@ class Joining:
         self._eager_revocation.over()
         # This join lists what is owned now, so it informs the group of every revoke that is complete.
         self._assignment.group_told()
+        # A need that comes from here on is not in this join's metadata: it needs a join of its own.
         member.requesting, member.wants_join = True, False
         self._listed_as_owned, self._joined_topics = frozenset(self._assignment.owned_partitions()), member.topics
         self._succeeds_itself = self._config.group_instance_id is not None and not member.member_id
@@ -673,6 +686,7 @@ class Joining:
             group_id=self._config.group_id or "",
             group_instance_id=self._config.group_instance_id,
             session_timeout=self._config.session_timeout,
+            # As in Java (KIP-62): for so long the broker waits for the members to join again.
             rebalance_timeout=self._config.max_poll_interval,
             member_id=member.member_id,
             protocols=protocols,
@@ -716,6 +730,7 @@ class Joining:
 
     def _joined(self, number: int, result: api.Response | Exception, now: float) -> None:
         member = self._membership
+        # Law 8: whatever became of the membership, this Join may still be on its way.
         if self._succeeds_itself and isinstance(result, Exception):
             self._late_until.append(now + self._config.request_timeout)
         if number != member.number:
@@ -738,9 +753,10 @@ class Joining:
     def _join_accepted(self, response: api.JoinGroupResponse, now: float) -> None:
         member = self._membership
         if response.generation < 0 or not response.member_id:
-            # It would be no member: without heartbeats, and so without a record, for ever.
+            # Without a generation and an id it is no member: it would send no heartbeat and read no record, for ever.
             self._group.fail(ProtocolError(f"JoinGroup had a response with generation {response.generation}"), now)
             return
+        # A requested Join that leaves the generation as it is: the group has KIP-848 members too (protocol-facts).
         self._mixed = member.rejoin_requested and response.generation == member.generation
         member.joined(response)
         self._protocol = response.protocol or ""
@@ -782,6 +798,7 @@ class Joining:
             protocol=self._protocol,
             assignments=assignments,
         )
+        # The lease counts from `now`, when the Sync is sent: its response waits for the group's leader.
         number = member.number
         self._send(request, lambda result, then: self._synced(number, now, result, then), now)
 
@@ -824,6 +841,7 @@ class Joining:
             return
         partitions = assignment.partitions
         self._set_pace(assignment, now)
+        # The subscription may have changed since the join; then the leader has dealt out what is not wanted any more.
         fitting = tuple(tp for tp in partitions if tp.topic in member.topics)
         if len(fitting) == len(partitions):
             self._misfits = 0
@@ -858,10 +876,9 @@ class Joining:
         )
 
     def _leader_insists(self, now: float) -> bool:
-        """Of an assignment with topics that we do not subscribe to: whether it came again to the same subscription.
-
-        Then no join will mend it, and what fits is taken: else any leader could keep the whole group joining for ever.
-        """
+        """The leader assigned topics that this member does not subscribe to. Whether it did so again, for the same
+        subscription: then another join would not mend it, and the member takes what fits. Else any leader could keep
+        the whole group joining for ever."""
         if self._membership.topics != self._joined_topics:  # it changed during the join
             return False
         self._misfits += 1
@@ -931,6 +948,7 @@ class Joining:
         if code == ErrorCode.UNKNOWN_MEMBER_ID:
             self._follow("id", now)
             self._group.lost(f"UNKNOWN_MEMBER_ID on {what}", now, forget_id=True)
+        # A Sync of an older generation: the next rebalance has begun, and the group still knows the member (law 1).
         elif code in (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION):
             self._follow("rebalance", now)
             self._restart()
@@ -939,6 +957,7 @@ class Joining:
             self._restart()
             if code in COORDINATOR_MOVED:
                 self._coordinator.lost(error_for_code(code))
+        # Of a Sync it says that the protocol's name is wrong (KIP-559): there is nothing to look up.
         elif code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL and what == "JoinGroup":
             self._learn_what_the_group_uses(now)
         else:
@@ -949,13 +968,14 @@ class Joining:
         self._late_until = [until for until in self._late_until if until > now]
         if code != ErrorCode.FENCED_INSTANCE_ID or not self._late_until:
             return code
+        # One for each late Join: the next FENCED_INSTANCE_ID is of another consumer.
         self._late_until.pop(0)
         told = "FENCED_INSTANCE_ID: an earlier Join of this member may have arrived late; joining again"
         self._context.log(logging.INFO, told)
         return ErrorCode.UNKNOWN_MEMBER_ID
 
     def _learn_what_the_group_uses(self, now: float) -> None:
-        """Until that has its response no other join is sent, as if this one were still under way."""
+        """No other join is sent until the coordinator has said it, as if the refused join were still under way."""
         number, names = self._membership.number, [each.name for each in self._assignors]
         self._membership.requesting = True
 
@@ -1046,7 +1066,7 @@ class EagerRevocation:
 
 
 class LeaderAssignment:
-    """What a member does when it leads its group: deal out the partitions.
+    """What a member does when it leads its group: deal out the partitions to the members of one generation.
 
     Laws
     1. It waits until the metadata of every subscribed topic of every member is known.
@@ -1066,8 +1086,6 @@ class LeaderAssignment:
     7. A member that was not heard may own any partition. Until it has released what it owns (it gets nothing, and so
        joins again without it) no member of a cooperative group is given what it does not own already. Eager members own
        nothing when they join.
-
-    The members of one generation.
     """
 
     def __init__(self, response: api.JoinGroupResponse, cluster: Cluster) -> None:
@@ -1245,11 +1263,13 @@ class Heartbeats:
         self._in_flight = False
         self._context.touch()
         if isinstance(result, Exception):
+            # No response renews no lease; and the coordinator is looked for again, as in Java.
             member.unheard = fence[0] == member.number
             self._coordinator.lost(result)
             return
         if not isinstance(result, api.HeartbeatResponse) or fence[0] != member.number:
             return
+        # KIP-219. Bounded: a broker's number must not silence the heartbeats until the session ends.
         self._due = max(self._due, now + min(result.throttle_time, self._config.request_timeout))
         error = result.error
         overtaken = fence[1] != member.generation
@@ -1263,6 +1283,7 @@ class Heartbeats:
             self._refused(error, now, overtaken=overtaken)
 
     def _refused(self, error: int, now: float, *, overtaken: bool) -> None:
+        # Law 8 of `Joining` has one pardon for each late Join: none is spent on an older generation.
         error = error if overtaken else self._group.meaning(error, now)
         if error in COORDINATOR_MOVED:
             self._coordinator.lost(error_for_code(error))
@@ -1319,9 +1340,11 @@ class Pace:
         return now + min(_FAST, self._default) + self._offset
 
     def untold(self, partitions: int, *, has_some: bool, now: float) -> float:
-        """A Sync of a cooperative group brought none (law 3). partitions: of our topics. Returns the first time."""
+        """A Sync of a cooperative group brought none (law 3). partitions: of our topics. Returns when the
+        first heartbeat is due."""
         spread = max(_FAST if has_some else _SURPLUS, partitions / _MOST_A_SECOND)
         self._hurry(spread, now + _FAST_FOR_UNTOLD)
+        # Nobody gave the members a place: chance keeps them from coming all at once.
         return now + self.interval(now) * (0.5 + self._context.random() / 2)
 
     def calm_down(self) -> None:
@@ -1376,6 +1399,7 @@ class Leaving:
     def begin(self, request: api.LeaveGroup, on_done: Callable[[Exception | None], None], now: float) -> None:
         """`on_done` hears of the end, at once where it comes at once."""
         self._waiters.append(on_done)
+        # Then the broker removes the member by itself.
         until = now + self._context.config.session_timeout
         farewell = _Farewell(request=request, backoff=self._context.backoff(), until=until)
         self._farewells.append(farewell)

@@ -369,6 +369,8 @@ class NetworkMachine:
         self._context.connections.expire(now)
         self._closing.give_up(now)
         self._cluster.follow(self._interest(), mine=self._own_topics(), everything=self._pattern.pattern is not None)
+        # Those who ask before those who are asked: a complete revoke asks for a join, a join may ask for a commit, and
+        # most of them for the coordinator and for metadata. Else each would wait for the next round.
         times = [
             self._assignment.poll(now),
             self._group.poll(now),

@@ -186,6 +186,7 @@ class Positions:
         # No code: no response came, so this coordinator may be gone.
         if code in COORDINATOR_MOVED or not code:
             self._coordinator.lost(error)
+        # One request for all of them: so the whole group of partitions waits, not each one alone.
         self._committed_backoff.failed(now)
         self._all_failed(current, error, now)
 
@@ -306,6 +307,7 @@ class Positions:
     def _judge_range(self, assigned: AssignedPartition, start: int, end: int, now: float) -> None:
         """Laws 8 and 9."""
         assigned.doubt_range(now)
+        # The end itself is in range: there the next record will be written.
         if not start <= assigned.offset <= end:
             self._out_of_range(assigned, start, end)
             return
@@ -359,7 +361,9 @@ class Positions:
         if leader is None or leader[1] <= assigned.validated:
             return
         if assigned.replica is not None or assigned.undecoded:
+            # The new leader names a replica anew (KIP-392), and its log may differ from what is undecoded.
             assigned.replica, assigned.undecoded = None, ()  # they were the old leader's
+        # KIP-320: a new leader's log may be shorter. Without the last record's epoch there is nothing to compare.
         if 0 <= assigned.leader_epoch < leader[1]:
             assigned.phase = Phase.VALIDATE
             self._context.touch()
@@ -413,6 +417,7 @@ class Positions:
         # The leader knows no end of that epoch: so it cannot say where the logs part.
         elif end.leader_epoch < 0 or end.end_offset < 0:
             self._truncated(assigned, None)
+        # KIP-320: of that epoch the leader's log ends before what was read, so what was read is there no more.
         elif end.end_offset < assigned.offset:
             self._truncated(assigned, (end.end_offset, end.leader_epoch))
         else:

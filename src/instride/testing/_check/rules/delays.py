@@ -22,7 +22,7 @@ def _no_commit_failed(step: Delivery | Change | Passed, _state: HistoryState) ->
     return step.each.failed_at is None
 
 
-def _is_asked_for(step: Change, _state: HistoryState) -> bool:
+def _revocation_is_requested(step: Change, _state: HistoryState) -> bool:
     return step.each.requested
 
 
@@ -104,7 +104,7 @@ def _stood_still(step: Delivery | Change, state: HistoryState) -> float | None:
     *("reassigned", "revoked", "lost", "standing"),
     within="faultless",
     bound="delay",
-    when=_is_asked_for,
+    when=_revocation_is_requested,
 )
 def l2(step: Change, state: HistoryState) -> str | None:
     """A revoke is pending for no longer than the group allows (`delay`): it is released, reassigned, or lost."""
