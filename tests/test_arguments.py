@@ -246,7 +246,7 @@ def test_none_at_all_is_nothing_to_pause_and_all_to_seek(consumer: Any, monkeypa
     assert posted == []
     consumer.seek_to_beginning()
     consumer.seek_to_beginning([])
-    assert [type(event) for event in posted] == [SetPosition, SetPosition], "of all that are held, as in Java"
+    assert [type(event) for event in posted] == [SetPosition, SetPosition], "of all that are owned, as in Java"
 
 
 @pytest.mark.requirement("surface/arguments")

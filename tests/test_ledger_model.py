@@ -190,9 +190,9 @@ class LedgerMachine(RuleBasedStateMachine):
         snapshot = self.snapshots[-1 - pick % len(self.snapshots)]
         for partition, entry in snapshot.entries.items():
             snapshot.settle(partition, entry, committed=committed, stale=stale and not committed)
-            self._answered(partition, entry, committed, stale and not committed)
+            self._settled(partition, entry, committed, stale and not committed)
 
-    def _answered(self, partition: TopicPartition, entry: CommitEntry, committed: bool, stale: bool) -> None:
+    def _settled(self, partition: TopicPartition, entry: CommitEntry, committed: bool, stale: bool) -> None:
         model = self.current.get(partition)
         if model is not None and (model.epoch, model.seek) == (entry.epoch, entry.seek_number):
             model.committed = max(model.committed, entry.offset if committed else -1)

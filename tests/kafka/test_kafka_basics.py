@@ -454,7 +454,7 @@ def test_a_new_subscription_replaces_the_old_one(
         if consumer.assignment() == set(tps(other, 0)):
             return
         consumer.poll(timeout=0.1)
-    pytest.fail(f"the old topic's partition is still held: {consumer.assignment()}")
+    pytest.fail(f"the old topic's partition is still owned: {consumer.assignment()}")
 
 
 def test_subscribe_and_assign_exclude_each_other(kafka_topic: Topic, open_consumer: Open, group: str) -> None:

@@ -43,20 +43,20 @@ def test_blocking_calls_within_a_listener_return(
 ) -> None:
     topic = kafka_topic(2)
     fill(kafka, topic, {0: 10, 1: 10})
-    answers: list[object] = []
+    found: list[object] = []
 
     class Asks(RebalanceListener):
         def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
-            answers.append([consumer.position(tp) for tp in partitions])
-            answers.append(list(consumer.committed(*partitions).values()))
-            answers.append(list(consumer.end_offsets(partitions).values()))
+            found.append([consumer.position(tp) for tp in partitions])
+            found.append(list(consumer.committed(*partitions).values()))
+            found.append(list(consumer.end_offsets(partitions).values()))
             consumer.commit(dict.fromkeys(partitions, 4))
-            answers.append([each.offset for each in consumer.committed(*partitions).values() if each is not None])
+            found.append([each.offset for each in consumer.committed(*partitions).values() if each is not None])
 
     consumer = open_consumer(group_id=group, revoke_mode=mode)
     consumer.subscribe([topic], listener=Asks())
     poll_until(consumer, 20)
-    assert answers == [[0, 0], [None, None], [10, 10], [4, 4]]
+    assert found == [[0, 0], [None, None], [10, 10], [4, 4]]
 
 
 def test_a_pause_when_assigned_returns_nothing_until_resumed(

@@ -123,7 +123,7 @@ def test_a_static_member_that_is_killed_while_it_delays_and_comes_back(
     drive(a, until=lambda: len(a.seen) == 40)
     a.verb = "poll-and-hold"
     b = join("b", topic)
-    drive(a, b, until=lambda: "held back:" in a.log)
+    drive(a, b, until=lambda: "delayed:" in a.log)
     written = fill(kafka, topic, dict.fromkeys(range(4), 10), start=10)
     drive(a, b, until=lambda: len(a.seen) == 60)  # of the two that it keeps, and does not commit any more
     assert b.owned == frozenset()
@@ -234,4 +234,4 @@ def test_a_static_member_that_is_absent_at_a_rebalance_stays_a_member(
     static.resume()
     drive(static, until=lambda: static.lost)  # by its next heartbeat it knows
     drive(static, b, until=lambda: len(static.owned) == len(b.owned) == 2)
-    assert sorted(each.partition for each in static.lost) == [0, 1, 2, 3], "what it held was not its own any more"
+    assert sorted(each.partition for each in static.lost) == [0, 1, 2, 3], "what it owned was not its own any more"

@@ -1,4 +1,4 @@
-"""Names to addresses: an answer in any case, whatever the name."""
+"""Names to addresses: a result in any case, whatever the name."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from instride.errors import TransportError
 
 
 def ask(host: str) -> list[SocketAddress] | TransportError:
-    answers: queue.Queue[list[SocketAddress] | TransportError] = queue.Queue()
-    Resolver().resolve(host, 9092, answers.put)
-    return answers.get(timeout=60)
+    results: queue.Queue[list[SocketAddress] | TransportError] = queue.Queue()
+    Resolver().resolve(host, 9092, results.put)
+    return results.get(timeout=60)
 
 
 def test_a_literal_is_resolved_on_the_spot() -> None:
-    answers: list[list[SocketAddress] | TransportError] = []
-    Resolver().resolve("127.0.0.1", 9092, answers.append)
-    assert answers == [[(socket.AF_INET, ("127.0.0.1", 9092))]]
+    results: list[list[SocketAddress] | TransportError] = []
+    Resolver().resolve("127.0.0.1", 9092, results.append)
+    assert results == [[(socket.AF_INET, ("127.0.0.1", 9092))]]
 
 
 def test_an_ipv6_literal_too() -> None:
-    answers: list[list[SocketAddress] | TransportError] = []
-    Resolver().resolve("::1", 9092, answers.append)
-    assert answers == [[(socket.AF_INET6, ("::1", 9092, 0, 0))]]
+    results: list[list[SocketAddress] | TransportError] = []
+    Resolver().resolve("::1", 9092, results.append)
+    assert results == [[(socket.AF_INET6, ("::1", 9092, 0, 0))]]
 
 
 def test_a_name_is_looked_up() -> None:
@@ -76,9 +76,9 @@ def dns(monkeypatch: pytest.MonkeyPatch) -> Names:
 
 
 def ask_canonical(host: str, turn: int) -> tuple[str, list[str] | TransportError]:
-    answers: queue.Queue[tuple[str, list[SocketAddress] | TransportError]] = queue.Queue()
-    Resolver().resolve_canonical(host, 9092, turn, lambda name, found: answers.put((name, found)))
-    name, found = answers.get(timeout=60)
+    results: queue.Queue[tuple[str, list[SocketAddress] | TransportError]] = queue.Queue()
+    Resolver().resolve_canonical(host, 9092, turn, lambda name, found: results.put((name, found)))
+    name, found = results.get(timeout=60)
     return name, found if isinstance(found, TransportError) else [address[0] for _, address in found]
 
 
@@ -103,7 +103,7 @@ def test_a_server_without_an_address_is_an_error(dns: Names) -> None:
 
 
 class Slow:
-    """A DNS server that answers when it is told to. It counts the threads that ask at one time."""
+    """A DNS server that responds when it is told to. It counts the threads that ask at one time."""
 
     def __init__(self) -> None:
         self.go = threading.Event()
@@ -134,19 +134,19 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[Slow]:
 
 
 def test_three_hundred_names_take_four_threads(slow: Slow) -> None:
-    answers: queue.Queue[list[SocketAddress] | TransportError] = queue.Queue()
+    results: queue.Queue[list[SocketAddress] | TransportError] = queue.Queue()
     resolver, before = Resolver(), threading.active_count()
     for number in range(300):
-        resolver.resolve(f"broker-{number}", 9092, answers.put)
+        resolver.resolve(f"broker-{number}", 9092, results.put)
     assert threading.active_count() <= before + 4
     slow.go.set()
-    found = [answers.get(timeout=60) for _ in range(300)]
+    found = [results.get(timeout=60) for _ in range(300)]
     assert not any(isinstance(each, TransportError) for each in found)
     assert slow.most <= 4
 
 
-def _put(answers: queue.Queue[tuple[str, object]], host: str, found: object) -> None:
-    answers.put((host, found))
+def _put(results: queue.Queue[tuple[str, object]], host: str, found: object) -> None:
+    results.put((host, found))
 
 
 def _is_not_in(host: str, given_up: set[str]) -> bool:
@@ -154,25 +154,25 @@ def _is_not_in(host: str, given_up: set[str]) -> bool:
 
 
 def test_what_nobody_wants_any_more_is_not_looked_up(slow: Slow) -> None:
-    answers: queue.Queue[tuple[str, object]] = queue.Queue()
+    results: queue.Queue[tuple[str, object]] = queue.Queue()
     resolver, given_up = Resolver(), {"broker-7"}
     for host in (f"broker-{number}" for number in range(20)):
-        done, wanted = partial(_put, answers, host), partial(_is_not_in, host, given_up)
+        done, wanted = partial(_put, results, host), partial(_is_not_in, host, given_up)
         resolver.resolve(host, 9092, done, wanted=wanted)
     slow.go.set()
-    found = {answers.get(timeout=60)[0] for _ in range(19)}
+    found = {results.get(timeout=60)[0] for _ in range(19)}
     assert found == {f"broker-{number}" for number in range(20)} - given_up
 
 
 def test_a_closed_one_begins_nothing(slow: Slow) -> None:
-    answers: queue.Queue[object] = queue.Queue()
+    results: queue.Queue[object] = queue.Queue()
     resolver = Resolver()
     for number in range(20):
-        resolver.resolve(f"broker-{number}", 9092, answers.put)
+        resolver.resolve(f"broker-{number}", 9092, results.put)
     resolver.close()
-    resolver.resolve("broker-x", 9092, answers.put)
+    resolver.resolve("broker-x", 9092, results.put)
     slow.go.set()
-    found = [answers.get(timeout=60) for _ in range(slow.most)]
+    found = [results.get(timeout=60) for _ in range(slow.most)]
     assert len(found) <= 4
 
 
@@ -181,20 +181,20 @@ def test_without_a_thread_it_is_an_error_that_may_pass(monkeypatch: pytest.Monke
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", start)
-    answers: list[object] = []
+    results: list[object] = []
     resolver = Resolver()
-    resolver.resolve("localhost", 9092, answers.append)
-    resolver.resolve_canonical("localhost", 9092, 0, lambda name, found: answers.append(found))
-    assert [str(each) for each in answers] == [
+    resolver.resolve("localhost", 9092, results.append)
+    resolver.resolve_canonical("localhost", 9092, 0, lambda name, found: results.append(found))
+    assert [str(each) for each in results] == [
         "cannot look up 'localhost': no thread can be started (can't start new thread)"
     ] * 2
-    assert all(isinstance(each, TransportError) and each.retriable for each in answers)
+    assert all(isinstance(each, TransportError) and each.retriable for each in results)
     monkeypatch.undo()
     assert ask("localhost") != []
 
 
 def test_without_another_thread_those_that_run_do_it_all(slow: Slow, monkeypatch: pytest.MonkeyPatch) -> None:
-    answers: queue.Queue[list[SocketAddress] | TransportError] = queue.Queue()
+    results: queue.Queue[list[SocketAddress] | TransportError] = queue.Queue()
     resolver, start = Resolver(), threading.Thread.start
     started: list[threading.Thread] = []
 
@@ -206,17 +206,17 @@ def test_without_another_thread_those_that_run_do_it_all(slow: Slow, monkeypatch
 
     monkeypatch.setattr(threading.Thread, "start", one_only)
     for number in range(3):
-        resolver.resolve(f"broker-{number}", 9092, answers.put)
-    assert answers.empty(), "nobody is told of an error"
+        resolver.resolve(f"broker-{number}", 9092, results.put)
+    assert results.empty(), "nobody is told of an error"
     slow.go.set()
-    assert [answers.get(timeout=60) for _ in range(3)] == [[(socket.AF_INET, ("10.0.0.1", 9092))]] * 3
+    assert [results.get(timeout=60) for _ in range(3)] == [[(socket.AF_INET, ("10.0.0.1", 9092))]] * 3
     assert slow.most == 1
 
 
 @pytest.mark.requirement("surface/dns")
 @pytest.mark.parametrize("port", [0, -1, 65536, 65536 + 9092])
 def test_a_port_that_is_none_is_an_error_and_not_anothers_port(port: int) -> None:
-    answers: list[list[SocketAddress] | TransportError] = []
-    Resolver().resolve("127.0.0.1", port, answers.append)
-    assert isinstance(answers[0], TransportError)
-    assert str(port) in str(answers[0])
+    results: list[list[SocketAddress] | TransportError] = []
+    Resolver().resolve("127.0.0.1", port, results.append)
+    assert isinstance(results[0], TransportError)
+    assert str(port) in str(results[0])

@@ -306,7 +306,7 @@ def test_a_peer_that_hangs_up_once_tls_is_agreed(certificates: Certificates) -> 
 
 
 def test_a_peer_that_wants_a_certificate_says_so_after_the_handshake(certificates: Certificates) -> None:
-    """TLS 1.3: ours is done by then, and what we send first is answered with the refusal."""
+    """TLS 1.3: ours is done by then, and what we send first gets the refusal as its response."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.verify_mode = ssl.CERT_REQUIRED

@@ -98,11 +98,11 @@ def test_a_partition_is_handed_over_right_after_its_batch(kafka: LocalKafka, kaf
     first.until(lambda: first.reading, "a batch in flight")
     second = start(topic, kept[1])
     second.until(lambda: second.lastProgress is not None, "its first batch, which is empty")
-    held = set(first.reading)
+    reading = set(first.reading)
     fill(kafka, topic, {0: 5, 1: 5}, start=15)
     with pytest.raises(KafkaTimeoutError, match="stop it again"):
         leave(first, timeout=0.5)
-    assert not {partition for partition, _ in kept[1].rows} & held
+    assert not {partition for partition, _ in kept[1].rows} & reading
     first.gate.set()
     leave(first)
     second.until_rows(40 - len(kept[0].rows))

@@ -86,7 +86,7 @@ class Query:
         return play
 
     def is_asked(self) -> bool:
-        """A question waits for the member."""
+        """A request of Spark's waits for the member."""
         member = self.reader._member
         return member is not None and bool(member._requests)
 
@@ -99,18 +99,18 @@ class Query:
 
 
 class Asked:
-    """A question of Spark's that waits for what the test has happen."""
+    """What Spark asks for, which waits for what the test has happen."""
 
-    def __init__(self, question: Callable[[], Offset]) -> None:
-        self._answer: Future[Offset] = Future()
-        self._thread = threading.Thread(target=self._ask, args=(question,), daemon=True)
+    def __init__(self, lookup: Callable[[], Offset]) -> None:
+        self._result: Future[Offset] = Future()
+        self._thread = threading.Thread(target=self._ask, args=(lookup,), daemon=True)
         self._thread.start()
 
-    def _ask(self, question: Callable[[], Offset]) -> None:
+    def _ask(self, lookup: Callable[[], Offset]) -> None:
         try:
-            self._answer.set_result(question())
+            self._result.set_result(lookup())
         except Exception as error:  # raised where it is awaited
-            self._answer.set_exception(error)
+            self._result.set_exception(error)
 
     def while_it_waits(self, query: Query, *, until: Callable[[], bool]) -> None:
         """The member polls until then."""
@@ -120,7 +120,7 @@ class Asked:
         assert query.is_asked(), "it has its response, or its time is over"
 
     def response(self) -> Offset:
-        return self._answer.result(PATIENCE)
+        return self._result.result(PATIENCE)
 
 
 @pytest.fixture(autouse=True)

@@ -94,7 +94,7 @@ def test_a_driver_that_saw_no_response_may_commit_again(tmp_path: Path, monkeypa
         calls = SystemCalls().install(patch)
         commit(sink, "a", written)
         count = len(calls.made)
-    answers = []
+    results = []
     for at in range(count):
         sink = ParquetSink(tmp_path / str(at))
         written = write(sink, span(0, 5), "a")
@@ -102,10 +102,10 @@ def test_a_driver_that_saw_no_response_may_commit_again(tmp_path: Path, monkeypa
             DeadFrom(at).install(patch)
             with pytest.raises(Crash):
                 commit(sink, "a", written)
-        answers.append(commit(ParquetSink(sink.folder), "a", written).status.value)
+        results.append(commit(ParquetSink(sink.folder), "a", written).status.value)
         assert [offset for _, offset, _ in rows(sink.folder)] == [0, 1, 2, 3, 4]
-    assert answers == sorted(answers, reverse=True)
-    assert set(answers) == {"committed", "already"}
+    assert results == sorted(results, reverse=True)
+    assert set(results) == {"committed", "already"}
 
 
 @pytest.mark.parametrize("end", [3, 5, 8])
@@ -145,7 +145,7 @@ def test_vacuum_between_any_two_calls_does_no_harm(tmp_path: Path, monkeypatch: 
 def test_a_loser_is_in_conflict_even_if_a_vacuum_runs_within_its_commit(
     tmp_path: Path, monkeypatch: MonkeyPatch
 ) -> None:
-    answers = []
+    results = []
     for at in range(17):
         sink = ParquetSink(tmp_path / str(at))
         written = write(sink, span(0, 5), "a")
@@ -157,8 +157,8 @@ def test_a_loser_is_in_conflict_even_if_a_vacuum_runs_within_its_commit(
 
         with monkeypatch.context() as patch:
             SystemCalls(at, intrude).install(patch)
-            answers.append(commit(sink, "a", written).status.value)
-    assert set(answers) == {"committed", "conflict"}
+            results.append(commit(sink, "a", written).status.value)
+    assert set(results) == {"committed", "conflict"}
 
 
 def _vacuum(folder: Path) -> None:

@@ -60,7 +60,7 @@ def _body(version: int, partitions: dict[tuple[str, int], dict[str, Any]], **top
     return out.getvalue()
 
 
-def _answer(version: int, partitions: dict[tuple[str, int], dict[str, Any]], **top: Any) -> FetchResponse:
+def _response(version: int, partitions: dict[tuple[str, int], dict[str, Any]], **top: Any) -> FetchResponse:
     return decoded(decode_fetch(memoryview(_body(version, partitions, **top)), version, REQUEST))
 
 
@@ -133,7 +133,7 @@ def test_a_wait_that_does_not_fit_is_cut(seconds: float) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_response_has_what_the_broker_said(version: int) -> None:
-    response = _answer(
+    response = _response(
         version,
         {
             ("flights", 0): {
@@ -164,7 +164,7 @@ def test_a_response_has_what_the_broker_said(version: int) -> None:
 def test_aborted_transactions_are_skipped(version: int) -> None:
     log = batch(plain(10, 11), transactional=True, producer_id=9) + batch(plain(12))
     aborted = [{"producer_id": 9, "first_offset": 10}]
-    response = _answer(version, {("flights", 0): {"records": log, "aborted_transactions": aborted}})
+    response = _response(version, {("flights", 0): {"records": log, "aborted_transactions": aborted}})
     chunk = response.partitions["flights", 0].chunk
     assert chunk is not None
     assert [r.offset for r in chunk.records(epoch=0, seek_number=0)] == [12]
@@ -182,7 +182,7 @@ def test_records_stay_where_they_were_received() -> None:
 
 def test_a_corrupt_partition_leaves_the_others() -> None:
     bad = batch(plain(10, 11), crc=1)
-    response = _answer(16, {("flights", 0): {"records": bad}, ("flights", 1): {"records": batch(plain(20))}})
+    response = _response(16, {("flights", 0): {"records": bad}, ("flights", 1): {"records": batch(plain(20))}})
     first, second = response.partitions["flights", 0], response.partitions["flights", 1]
     assert isinstance(first.corrupt, CorruptRecordError)
     assert (first.corrupt.topic, first.corrupt.partition, first.corrupt.offset) == ("flights", 0, 10)
@@ -192,7 +192,7 @@ def test_a_corrupt_partition_leaves_the_others() -> None:
 
 
 def test_records_beside_an_error_are_not_looked_at() -> None:
-    response = _answer(
+    response = _response(
         16, {("flights", 0): {"error_code": ErrorCode.NOT_LEADER_OR_FOLLOWER, "records": batch(plain(10))}}
     )
     found = response.partitions["flights", 0]
@@ -211,12 +211,12 @@ def test_the_request_bounds_decompression() -> None:
 
 def test_what_was_not_requested_is_ignored() -> None:
     unasked = {("flights", 5): {"records": batch(plain(0))}, ("unknown", 0): {"records": batch(plain(0))}}
-    assert set(_answer(12, unasked).partitions) == {("flights", 0), ("flights", 1), ("airports", 7)}
-    assert set(_answer(16, unasked).partitions) == {("flights", 0), ("flights", 1), ("airports", 7)}
+    assert set(_response(12, unasked).partitions) == {("flights", 0), ("flights", 1), ("airports", 7)}
+    assert set(_response(16, unasked).partitions) == {("flights", 0), ("flights", 1), ("airports", 7)}
 
 
 def test_what_is_left_out_of_a_full_response_is_an_error() -> None:
-    response = _answer(16, {("flights", 0): {}})
+    response = _response(16, {("flights", 0): {}})
     assert [response.partitions[key].error for key in (("flights", 0), ("flights", 1), ("airports", 7))] == [0, -1, -1]
 
 
@@ -230,7 +230,7 @@ def test_a_session_s_response_leaves_out_what_has_nothing_new() -> None:
 
 @pytest.mark.parametrize("version", [v for v in VERSIONS if v >= 7])
 def test_an_error_of_the_whole_response(version: int) -> None:
-    assert _answer(version, {}, error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND) == FetchResponse(
+    assert _response(version, {}, error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND) == FetchResponse(
         error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     )
 

@@ -127,7 +127,7 @@ def test_two_step_eager_calls_revoked_at_completion() -> None:
     t.poll()
     t.settled(0, epoch=1)
     t.poll()
-    assert t.heard() == [("assigned", [0, 1]), ("revoked", [0])], "the delayed one is still held"
+    assert t.heard() == [("assigned", [0, 1]), ("revoked", [0])], "the delayed one is still owned"
     assert t.script.assignment() == {1}
 
 

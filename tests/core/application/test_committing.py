@@ -86,7 +86,7 @@ def test_offsets_by_hand_are_stamped_with_the_present_assignment(owner: Script) 
     assert commit.carry_over
 
 
-def test_what_is_not_held_is_refused_and_nothing_is_sent(owner: Script) -> None:
+def test_what_is_not_owned_is_refused_and_nothing_is_sent(owner: Script) -> None:
     with pytest.raises(CommitFailedError, match="t-2"):
         owner.machine.commit_async(owner.now, {tp(0): 4, tp(2): 1})
     assert owner.take_posted(Commit) == []

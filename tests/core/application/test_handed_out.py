@@ -21,7 +21,7 @@ class Memory:
 
 
 @pytest.fixture(autouse=True)
-def nothing_held() -> None:
+def nothing_remembered() -> None:
     global owned  # noqa: PLW0603 - of one test
     owned = WeakSet()
 

@@ -122,7 +122,7 @@ def test_a_look_at_the_position_changes_nothing(limit: int) -> None:
 
 
 def calls_many_verbs(script: Script) -> None:
-    """What does not wait; a partition may be held already, or no more."""
+    """What does not wait; a partition may be owned already, or no more."""
     with suppress(ValueError):
         script.machine.pause([tp(0)])
         script.machine.resume([tp(0)])

@@ -273,7 +273,7 @@ def test_revokes_complete_with_nobody_polling_only_by_their_deadline() -> None:
 
 
 @pytest.mark.rule("12")
-def test_leaving_in_the_middle_of_giving_up_joins_no_more(script: NetworkScript) -> None:
+def test_leaving_in_the_middle_of_an_eager_revocation_joins_no_more(script: NetworkScript) -> None:
     script.member_of(1, 0, 1)
     script.heartbeat(REBALANCE_IN_PROGRESS)
     script.commit({0: 5})

@@ -68,7 +68,7 @@ class Timed(NetworkScript):
         super().__init__(request_timeout=7.0, session_timeout=20.0, heartbeat_interval=2.0)
         self.committed_offset = None
         self.asked_until: dict[int, float] = {}
-        self.answered_at: dict[int, list[float]] = {}
+        self.responded_at: dict[int, list[float]] = {}
         self._number = 0
 
     def _act(self, action: Action) -> None:
@@ -76,7 +76,7 @@ class Timed(NetworkScript):
         for event in single(action.event) if isinstance(action, Deliver) else ():
             if isinstance(event, CallCompleted):
                 assert not self.stopped, "after the end nobody listens"
-                self.answered_at.setdefault(event.call, []).append(self.now)
+                self.responded_at.setdefault(event.call, []).append(self.now)
 
     def ask(self, kind: str, timeout: float) -> None:
         self._number += 1
@@ -169,9 +169,9 @@ def test_each_request_has_one_response_and_by_its_deadline(
     if end is not None:
         made.ask(*end)
     made.pass_time(1100.0 if end is not None else 40.0)
-    assert {call: len(times) for call, times in made.answered_at.items()} == dict.fromkeys(made.asked_until, 1)
+    assert {call: len(times) for call, times in made.responded_at.items()} == dict.fromkeys(made.asked_until, 1)
     step = 0.0011  # the script's clock moves by a millisecond at least, so it may miss a deadline by one
-    late = {call: times for call, times in made.answered_at.items() if times[0] > made.asked_until[call] + step}
+    late = {call: times for call, times in made.responded_at.items() if times[0] > made.asked_until[call] + step}
     assert not late
     assert made.stopped == (end is not None and end[0] == "close")
 
@@ -185,6 +185,6 @@ def test_what_is_still_open_when_the_consumer_has_closed_ends_before_the_end() -
     made.ask("close", 1.0)
     made.pass_time(2.0)
     assert made.stopped
-    assert sorted(made.answered_at) == [1, 2, 3, 4]
+    assert sorted(made.responded_at) == [1, 2, 3, 4]
     errors = [event.error or next(iter(event.committed.values())) for event in made.take(CallCompleted)]
     assert all(isinstance(each, KafkaError) for each in errors)

@@ -36,9 +36,7 @@ def main(servers: str, group: str, topic: str, name: str, settings: str) -> None
             case ["poll-and-hold"]:
                 records = list(consumer.poll(timeout=0.02))
                 if requested := consumer.to_be_revoked_partitions():
-                    print(
-                        "held back:", sorted(requested), consumer.delay_revoke(requested), file=sys.stderr, flush=True
-                    )
+                    print("delayed:", sorted(requested), consumer.delay_revoke(requested), file=sys.stderr, flush=True)
             case ["close"]:
                 consumer.close()
                 return
