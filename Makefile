@@ -33,7 +33,7 @@ help:
 	@echo "make docs    writes the pages that are made from the code and the tests"
 	@echo "make interop groups of ours and each other client: every assignor, each leading; join, leave, kill (15 minutes)"
 	@echo "make kerberos installs what the tests of GSSAPI need, on Debian and as root; else they are skipped"
-	@echo "make mutants puts known bugs into copies of the code: the simulation must find each"
+	@echo "make mutants puts known bugs into copies of the code: a test or the simulation must find each"
 	@echo "make kip983-mutants breaks each row of KIP-983: the test that the row names must fail (two minutes)"
 	@echo "make attack  lying brokers, fellow members and producers, a damaging network, no memory, threads or files (5 minutes)"
 	@echo "make attack-kafka damages what a real Kafka sends (ATTACK_SECONDS=3600, an hour)"
