@@ -122,7 +122,7 @@ class Cluster:
 
     def partition_count(self, topic: str) -> int | None:
         known = self.topics.get(topic)
-        return len(known.partitions) if known is not None and known.error == 0 else None
+        return len(known.partitions) if known is not None and known.error == ErrorCode.NONE else None
 
     def racks(self, topics: Iterable[str]) -> dict[TopicPartition, tuple[str, ...]]:
         """The racks of each partition's replicas, sorted; those of brokers without one are left out."""
@@ -382,7 +382,7 @@ class Cluster:
                 continue
             topic = described.get(name)
             error = topic.error if topic is not None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            if error == 0 and topic is not None:
+            if error == ErrorCode.NONE and topic is not None:
                 self._missing.pop(name, None)
                 self._context.standing.passed(f"topic {name}")
                 trouble |= any(each.leader < 0 for each in topic.partitions)

@@ -551,8 +551,8 @@ class Commits:
             error = result if isinstance(result, Exception) else TypeError(type(result))
             self._failed(sent, error, now)
             return
-        # -1: a broker that leaves a partition out has not said that it accepted its offset.
-        codes = {tp: result.errors.get(tp, -1) for tp in sent.entries}
+        # A broker that leaves a partition out has not said that it accepted its offset.
+        codes = {tp: result.errors.get(tp, ErrorCode.UNKNOWN_SERVER_ERROR) for tp in sent.entries}
         # One partition's error makes all wait: a request for the others would come at the same coordinator at once.
         if any(codes.values()):
             self._backoff.failed(now)

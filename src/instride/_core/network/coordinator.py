@@ -149,7 +149,7 @@ class Coordinator:
         # It was closed meanwhile.
         if self.state is not CoordinatorState.COORDINATOR_DISCOVERY:
             return
-        if isinstance(result, api.FindCoordinatorResponse) and result.error == 0:
+        if isinstance(result, api.FindCoordinatorResponse) and result.error == ErrorCode.NONE:
             self._needed = False
             self._refusal = None
             self._context.standing.passed("coordinator")

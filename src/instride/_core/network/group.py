@@ -739,7 +739,7 @@ class Joining:
         self._context.touch()
         if not isinstance(result, api.JoinGroupResponse):
             self._request_failed(result, now)
-        elif result.error == 0:
+        elif result.error == ErrorCode.NONE:
             self._join_accepted(result, now)
         elif result.error == ErrorCode.MEMBER_ID_REQUIRED:
             # KIP-394: the first Join of a dynamic member gets an id only. So a Join whose response is lost leaves no
@@ -823,7 +823,7 @@ class Joining:
         self._context.touch()
         if not isinstance(result, api.SyncGroupResponse):
             self._request_failed(result, now)
-        elif result.error == 0:
+        elif result.error == ErrorCode.NONE:
             self._sync_accepted(result, sent, now)
         else:
             self._refused("SyncGroup", result.error, now)
@@ -1274,12 +1274,12 @@ class Heartbeats:
         error = result.error
         overtaken = fence[1] != member.generation
         harmless = error == ErrorCode.ILLEGAL_GENERATION and (member.rebalancing or overtaken)
-        member.unheard = not (error in (0, ErrorCode.REBALANCE_IN_PROGRESS) or harmless)
+        member.unheard = not (error in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS) or harmless)
         if not member.unheard:
-            member.heard(sent, well=error == 0)
+            member.heard(sent, well=error == ErrorCode.NONE)
         if error == ErrorCode.REBALANCE_IN_PROGRESS and member.stable and not overtaken:
             member.told_to_rejoin("the group is rebalancing")
-        elif error not in (0, ErrorCode.REBALANCE_IN_PROGRESS) and not harmless:
+        elif error not in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS) and not harmless:
             self._refused(error, now, overtaken=overtaken)
 
     def _refused(self, error: int, now: float, *, overtaken: bool) -> None:

@@ -215,7 +215,7 @@ class Lookups:
                 self._failed(lookup, error, now)
                 return
         nodes = {each.node_id: _node(each) for each in result.brokers}
-        self._end(lookup, result={each.name: _infos(each, nodes) for each in found if each.error == 0})
+        self._end(lookup, result={each.name: _infos(each, nodes) for each in found if each.error == ErrorCode.NONE})
 
     # -- the result of each
 

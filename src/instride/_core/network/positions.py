@@ -169,7 +169,7 @@ class Positions:
         self._context.touch()
         self._committed_in_flight = False
         current = self._current(fences)
-        if isinstance(result, api.OffsetFetchResponse) and result.error == 0:
+        if isinstance(result, api.OffsetFetchResponse) and result.error == ErrorCode.NONE:
             self._committed_backoff.succeeded()
             for assigned in current:
                 found = result.offsets.get(assigned.partition)
