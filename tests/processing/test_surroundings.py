@@ -28,7 +28,7 @@ from instride._processing.health import Health
 from instride._processing.lifespan import SyncLifespan
 from instride._processing.running import run_with_signals
 from instride._processing.workers import ThreadWorkers
-from instride.errors import ConfigError, IllegalStateError
+from instride.errors import ConfigError, ConsumerClosedError, DrainTimeoutError, IllegalStateError
 
 PATIENCE = 60.0
 Record = ConsumerRecord[Any, Any]
@@ -186,6 +186,62 @@ def test_a_run_sets_up_before_it_begins_and_tears_down_when_it_has_ended() -> No
     with Processor(handle, topics=["t"], lifespan=lifespan).running(**NOWHERE):
         assert up.wait(PATIENCE)
     assert life.told == ["+run", "-run"]
+
+
+@pytest.fixture
+def hanging() -> Iterator[SimpleNamespace]:
+    """A plain set-up that ends when the test does. began: it was called; left: its tear-down was."""
+    began, release, left = threading.Event(), threading.Event(), threading.Event()
+
+    @contextmanager
+    def hang() -> Iterator[None]:
+        began.set()
+        release.wait(PATIENCE)
+        yield
+        left.set()
+
+    yield SimpleNamespace(lifespan=hang, began=began, release=release, left=left)
+    release.set()
+
+
+def test_a_cancel_waits_for_no_set_up_and_what_it_made_is_torn_down(hanging: SimpleNamespace) -> None:
+    running = Processor(handle, topics=["t"], lifespan=hanging.lifespan).running(**NOWHERE)
+    with running:
+        assert hanging.began.wait(PATIENCE)
+        running.stop()
+        running.cancel()
+        assert running.wait(PATIENCE)
+    assert not hanging.left.is_set()
+    hanging.release.set()
+    assert hanging.left.wait(PATIENCE)
+    with pytest.raises(ConsumerClosedError):
+        running.consumer.poll(timeout=0)
+
+
+def test_a_stop_waits_for_a_set_up_for_drain_timeout(hanging: SimpleNamespace) -> None:
+    running = Processor(handle, topics=["t"], lifespan=hanging.lifespan, drain_timeout=0.3).running(**NOWHERE)
+    with pytest.raises(DrainTimeoutError, match=r"the set-up did not end in 0\.3 s"), running:
+        assert hanging.began.wait(PATIENCE)
+
+
+def test_a_set_up_that_awaits_is_cancelled_by_a_cancel() -> None:
+    began, told = threading.Event(), list[str]()
+
+    @asynccontextmanager
+    async def hang() -> AsyncIterator[None]:
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            told.append("cancelled")
+        yield
+
+    running = Processor(handle_async, topics=["t"], lifespan=hang).running(**NOWHERE)
+    with running:
+        assert began.wait(PATIENCE)
+        running.cancel()
+        assert running.wait(PATIENCE)
+    assert told == ["cancelled"]
 
 
 def test_a_tear_down_that_fails_is_raised_at_the_end() -> None:

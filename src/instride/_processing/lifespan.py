@@ -67,7 +67,12 @@ class AsyncLifespan:
     async def enter(self, factory: Callable[[], Any] | None) -> None:
         self._task = asyncio.create_task(self._run(factory), context=self.context)
         entered = asyncio.create_task(self._entered.wait())
-        await asyncio.wait([self._task, entered], return_when=asyncio.FIRST_COMPLETED)
+        try:
+            await asyncio.wait([self._task, entered], return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            for each in (self._task, entered):
+                each.cancel()
+            raise
         if self._entered.is_set():
             self._task.add_done_callback(self._ended)
         else:

@@ -151,6 +151,10 @@ class Rounds(RebalanceListener):
     def is_stopping(self) -> bool:
         return self._stops or self._drain_until is not None
 
+    @property
+    def is_cancelled(self) -> bool:
+        return self._cancels
+
     def wants_attention(self) -> bool:
         """Whether a poll that waits had better return, since there is something to do. Once for each poll. Under the
         guard."""

@@ -4,6 +4,8 @@ Laws
 1. The consumer is driven by one thread of ours. Threads of handlers and that one share one lock around the engine.
 2. `run` alone touches signals, and puts back what it found. A second signal cancels.
 3. What ended it is raised once it has ended: by `run`, by `wait`, and at the end of the context.
+4. A stop waits for the set-up as it waits for handlers, for drain_timeout; a cancel does not. A coroutine is cancelled
+   then. What does not end even so is left behind in its thread, which keeps no process alive.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
 from types import FrameType, TracebackType
@@ -39,7 +42,7 @@ from instride._processing.store import DatabaseStore
 from instride._processing.workers import LoopWorkers, ThreadWorkers
 from instride._wire.decoder import ConsumerRecord
 from instride.consumer import Consumer
-from instride.errors import ConfigError
+from instride.errors import ConfigError, DrainTimeoutError
 from instride.records import TopicPartition
 from instride.telemetry import Hold
 
@@ -114,6 +117,9 @@ class RunningProcessor:
             pass_over=bound.pass_over,
         )
         self._thread = threading.Thread(target=self._run, name=f"instride-processor-{what.name}", daemon=True)
+        self._setting_up: Future[None] | None = None
+        self._is_set_up = threading.Event()
+        self._gave_up_set_up = False
         self._ended = threading.Event()
         self._error: BaseException | None = None
         self._on_ended: list[Callable[[], object]] = []
@@ -239,13 +245,44 @@ class RunningProcessor:
 
     def _start(self) -> None:
         self._thread.start()
+        threading.Thread(target=self._watch_set_up, name="instride-set-up", daemon=True).start()
+
+    def _watch_set_up(self) -> None:
+        """Law 4, in pulses: a stop may come by a signal's handler, which must wake nobody by a lock."""
+        until = math.inf
+        while not self._is_set_up.wait(_PULSE):
+            if self._rounds.is_cancelled:
+                self._give_up_set_up(None)
+            elif self._rounds.is_stopping:
+                patience = self._what.pace.drain_timeout
+                until = min(until, time.monotonic() + patience)
+                if time.monotonic() >= until:
+                    self._give_up_set_up(DrainTimeoutError(f"stopped, and the set-up did not end in {patience} s"))
+
+    def _give_up_set_up(self, error: BaseException | None) -> None:
+        with self._lock:
+            if self._is_set_up.is_set():
+                return
+            self._gave_up_set_up, self._error = True, error
+            self._is_set_up.set()
+        _logger.warning("the set-up is given up")
+        if self._setting_up is not None:
+            self._setting_up.cancel()
+        self._consumer.close(timeout=1.0)
+        self._end()
+
+    def _ends_set_up(self) -> bool:
+        """The set-up is over. False: it was given up before."""
+        with self._lock:
+            self._is_set_up.set()
+            return not self._gave_up_set_up
 
     def _set_up(self) -> Callable[[], None]:
         """Of the run; then its workers may begin. What tears it down. Raises what the set-up raises."""
         what, loop = self._what, self._loop
         if isinstance(what.store, AsyncDatabaseStore):
             assert loop is not None
-            asyncio.run_coroutine_threadsafe(what.store.database.prepare(), loop).result()
+            self._awaited(what.store.database.prepare(), loop)
         elif what.store is not None:
             what.store.database.prepare()
         if not what.is_async:
@@ -255,11 +292,15 @@ class RunningProcessor:
             return lifespan.leave
         assert loop is not None
         around = AsyncLifespan(self._desk.fail)
-        asyncio.run_coroutine_threadsafe(around.enter(what.lifespan), loop).result()
+        self._awaited(around.enter(what.lifespan), loop)
         self._workers.made = LoopWorkers(
             self._desk, self._handler, self._produce, what.concurrency, loop, what.timeout, around
         )
         return lambda: asyncio.run_coroutine_threadsafe(around.leave(), loop).result(what.pace.close_timeout)
+
+    def _awaited(self, what: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop) -> None:
+        self._setting_up = asyncio.run_coroutine_threadsafe(what, loop)
+        self._setting_up.result()
 
     def _plain_workers(self, lifespan: SyncLifespan) -> ThreadWorkers | ProcessWorkers:
         what = self._what
@@ -303,19 +344,25 @@ class RunningProcessor:
         leave: Callable[[], None] | None = None
         try:
             leave = self._set_up()
-            _drive(self._rounds.run(self._what.topics), self._call)
-            self._error = self._rounds.error
+            if self._ends_set_up():
+                _drive(self._rounds.run(self._what.topics), self._call)
+                self._error = self._rounds.error
         except BaseException as error:  # `wait` raises it
-            _logger.exception("the processor ended by an error of its own")
-            self._error = error
-            self._consumer.close(timeout=1.0)
+            if self._ends_set_up():
+                _logger.exception("the processor ended by an error of its own")
+                self._error = error
+                self._consumer.close(timeout=1.0)
         finally:
             if leave is not None:
                 self._tear_down(leave)
-            with self._lock:
-                self._ended.set()
-                for tell in self._on_ended:
-                    tell()
+            if not self._gave_up_set_up:
+                self._end()
+
+    def _end(self) -> None:
+        with self._lock:
+            self._ended.set()
+            for tell in self._on_ended:
+                tell()
 
     def _call(self, verb: Verb) -> Any:
         if verb.name == "stored":
