@@ -17,6 +17,7 @@ from instride._processing.dead_letters import DeadLetter
 from instride._processing.health import metrics, unwritten_letters
 from instride._processing.lifespan import AsyncLifespan
 from instride._processing.origin import DeadLetterOrigin, replay_of
+from instride._processing.rounds import Drains
 from instride._processing.workers import LoopWorkers, write_letter
 from instride.errors import RecordTooLargeError
 
@@ -132,7 +133,7 @@ def test_a_letter_that_is_refused_is_told_until_it_is_written() -> None:
         told = [UnwrittenLetter(partition=P0, offset=0, error=error)]
         assert after is not None
         assert list(unwritten_letters(bench.engine)) == told
-        assert metrics(bench.engine, bench.now)["dead-letters-unwritten"] == 1
+        assert metrics(bench.engine, Drains(), bench.now)["dead-letters-unwritten"] == 1
         bench.now += after
         assert bench.engine.has_next(bench.now)
         assert list(unwritten_letters(bench.engine)) == told, "also while it is due"

@@ -10,6 +10,7 @@ from processing_help import P0, P1, tp
 
 from instride import Processor
 from instride._processing.health import holdings, metrics
+from instride._processing.rounds import Drains
 from instride.errors import ConfigError
 from instride.telemetry import (
     Blocker,
@@ -31,7 +32,7 @@ def test_a_stuck_record_is_named_by_the_metrics_and_the_holdings() -> None:
     bench.submit(keyed(P0, "ab") + keyed(P1, "a"))
     tasks = bench.takes()
     stuck = [task for task in tasks if task.lane.partition == P0]
-    found = metrics(bench.engine, 61.4, stuck)
+    found = metrics(bench.engine, Drains(), 61.4, stuck)
     assert (found["records-stuck"], found["oldest-at-work-age"]) == (2, 61.4)
     assert {name: value for name, value in found.items() if "stuck-offset" in name} == {"stuck-offset.t-0": 0}
     holds = {each: hold(each.partition) for each in (P0, P1)}
@@ -51,7 +52,7 @@ def test_where_nothing_is_stuck_no_metric_names_a_record() -> None:
     bench = Bench(order="none")
     bench.submit(keyed(P0, "a"))
     bench.takes()
-    found = metrics(bench.engine, 1.0)
+    found = metrics(bench.engine, Drains(), 1.0)
     assert found["records-stuck"] == 0
     assert not [name for name in found if name.startswith("stuck-offset")]
 

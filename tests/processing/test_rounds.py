@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 from engine_help import desk_of, keyed
-from processing_help import P0
+from processing_help import P0, P1
 
 from instride import OffsetAndMetadata
 from instride._core.lease import Lease, Standing
 from instride._processing.engine import Engine, EnginePlan, Task
 from instride._processing.failures import NO_RETRY, Failures
-from instride._processing.rounds import Pace, Rounds, Verb
+from instride._processing.rounds import Drains, Pace, Rounds, Verb
 from instride.commits import CommitResult
 from instride.consumer_records import ConsumerRecords
 from instride.errors import (
@@ -47,13 +47,14 @@ class Script:
     def __init__(
         self, *, pace: Pace | None = None, plan: EnginePlan | None = None, has_store: bool = False, **results: list[Any]
     ) -> None:
+        self.now = 0.0
         self.results = results
         self.verbs: list[Verb] = []
         self.committed: list[OffsetAndMetadata] = []
         self.said: list[str] = []
         self.engine = Engine(plan or EnginePlan(), lambda _: 1)
         self.rounds = Rounds(
-            self.engine, Nobody(), pace=pace or Pace(), guard=nullcontext(), clock=lambda: 0.0, has_store=has_store
+            self.engine, Nobody(), pace=pace or Pace(), guard=nullcontext(), clock=lambda: self.now, has_store=has_store
         )
 
     def play(self, until: Callable[[], bool] = lambda: False) -> None:
@@ -248,6 +249,37 @@ def test_a_stop_that_leaves_records_at_work_fails_unless_it_was_cancelled(*, is_
     script.play()
     assert isinstance(script.rounds.error, DrainTimeoutError) == (not is_cancelled)
     assert script.said[-1] == "close"
+
+
+def test_the_drain_time_is_that_of_hand_overs_and_not_of_what_is_lost() -> None:
+    drains = Drains()
+    drains.follow({P0, P1}, (), 1.0)
+    drains.follow({P0, P1}, (), 2.0)
+    assert (drains.count, drains.age(2.5)) == (0, 1.5)
+    drains.follow({P0}, {P1}, 3.0)
+    assert (drains.count, drains.age(3.0)) == (0, 2.0)
+    drains.follow((), (), 4.0)
+    drains.stop(5.0)
+    drains.stop(6.0)
+    drains.end(15.0)
+    assert (drains.count, drains.total, drains.longest, drains.age(20.0)) == (2, 13.0, 10.0, 0.0)
+
+
+def test_a_hand_over_and_a_stop_begin_and_end_a_drain() -> None:
+    script = Script(pace=Pace(drain_timeout=0.0), to_be_revoked_partitions=[{P0}])
+    engine, drains = script.engine, script.rounds.drains
+    engine.submit(keyed(P0, "-"))
+    engine.locate(P0, OffsetAndMetadata(offset=0))
+    task = engine.take(0.0)
+    assert task is not None
+    script.play(until=lambda: script.said.count("poll") == 2)
+    script.now = 7.0
+    assert drains.age(script.now) == 7.0
+    script.rounds.stop()
+    script.play()
+    assert drains.longest == 7.0
+    assert drains.count == 2
+    assert drains.age(9.0) == 0.0
 
 
 def test_a_stop_that_leaves_records_only_queued_is_a_success() -> None:

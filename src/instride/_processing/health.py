@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from instride._processing.engine import Engine, Task
+from instride._processing.rounds import Drains
 from instride._setting_values import check_telemetry
 from instride.records import TopicPartition
 from instride.telemetry import Blocker, Hold, PartitionFlows, PartitionStalled, TelemetryEvent, TelemetryListener
@@ -116,7 +117,7 @@ def _oldest(stuck: Sequence[Task]) -> dict[TopicPartition, Task]:
     return {task.lane.partition: task for task in reversed(stuck)}
 
 
-def metrics(engine: Engine, now: float, stuck: Sequence[Task] = ()) -> dict[str, float]:
+def metrics(engine: Engine, drains: Drains, now: float, stuck: Sequence[Task] = ()) -> dict[str, float]:
     """docs/processor.md has them as a table. Under the engine's lock. stuck: the oldest first."""
     tally = engine.tally
     oldest = min((task.since for task in engine.at_work()), default=now)
@@ -137,6 +138,10 @@ def metrics(engine: Engine, now: float, stuck: Sequence[Task] = ()) -> dict[str,
         "oldest-at-work-age": now - oldest,
         "records-stuck": len(stuck),
         **{f"stuck-offset.{partition}": task.offset for partition, task in _oldest(stuck).items()},
+        "drains-total": drains.count,
+        "drain-time-avg": drains.total / drains.count if drains.count else 0.0,
+        "drain-time-max": drains.longest,
+        "drain-age": drains.age(now),
         "breaker-open": float(engine.breaker is not None and engine.breaker.open_until is not None),
         "breaker-trips-total": 0 if engine.breaker is None else engine.breaker.trips,
     }

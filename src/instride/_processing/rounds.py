@@ -15,7 +15,7 @@ Laws
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeAlias
@@ -80,6 +80,49 @@ class Pace:
     cancels_in_time: bool = False
 
 
+class Drains:
+    """How long what is at work takes to finish once its partition is to be handed over, or the processor stops.
+
+    Seconds. count, total, longest: of drains that ended; one whose partition was lost did not. Under the guard.
+    """
+
+    __slots__ = ("_since", "count", "longest", "total")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.total = 0.0
+        self.longest = 0.0
+        self._since: dict[TopicPartition | None, float] = {}
+
+    def follow(self, partitions: Collection[TopicPartition], lost: Iterable[TopicPartition], now: float) -> None:
+        """partitions: all whose hand-over waits now."""
+        for partition in lost:
+            self._since.pop(partition, None)
+        for partition in [each for each in self._since if each is not None and each not in partitions]:
+            self._end(partition, now)
+        for partition in partitions:
+            self._since.setdefault(partition, now)
+
+    def stop(self, now: float) -> None:
+        """The whole processor drains."""
+        self._since.setdefault(None, now)
+
+    def end(self, now: float) -> None:
+        """Of the processor."""
+        for each in list(self._since):
+            self._end(each, now)
+
+    def age(self, now: float) -> float:
+        """Of the oldest that goes on; 0 where none does."""
+        return now - min(self._since.values(), default=now)
+
+    def _end(self, what: TopicPartition | None, now: float) -> None:
+        seconds = now - self._since.pop(what)
+        self.count += 1
+        self.total += seconds
+        self.longest = max(self.longest, seconds)
+
+
 class Executor(Protocol):
     """What runs handlers. Called without the lock."""
 
@@ -97,7 +140,8 @@ class Rounds(RebalanceListener):
     the consumer's, which counts a suspended machine too; else the same.
     has_store: whether a database says where partitions begin, and not the group.
     most_records: of a poll, which asks for less where there is less capacity (law 13 of the engine).
-    error: what ended it (law 3), once it has ended. polled_at: when the newest poll returned.
+    error: what ended it (law 3), once it has ended. polled_at: when the newest poll returned. drains: to be read under
+    the guard.
     """
 
     def __init__(
@@ -116,6 +160,7 @@ class Rounds(RebalanceListener):
         self.polled_at = clock()
         self.is_joined = False
         self.is_ended = False
+        self.drains = Drains()
         self._engine = engine
         self._executor = executor
         self._pace = pace
@@ -216,6 +261,7 @@ class Rounds(RebalanceListener):
         with self._guard:  # in one step: nothing is started of what is to be revoked
             given_up = self._engine.submit(records, lost, records.stretches(), self.polled_at)
             delayed = self._engine.hold(to_be_revoked)
+            self.drains.follow(delayed, lost, self.polled_at)
             self._standing = records.standing
         self._delays = bool(delayed)
         if delayed:
@@ -462,6 +508,7 @@ class Rounds(RebalanceListener):
             failure = self._engine.failure
             if self._drain_until is None and (self._stops or failure is not None):
                 self._engine.stop()
+                self.drains.stop(self._clock())
                 self._drain_until = self._clock() + self._pace.drain_timeout
         self.error = failure
 
@@ -495,6 +542,7 @@ class Rounds(RebalanceListener):
 
     def _end(self) -> Verbs:
         with self._guard:
+            self.drains.end(self._clock())
             unwritten = self._engine.unwritten()
             given_up = self._engine.give_up()
         self._fail_by_letters(unwritten)

@@ -171,7 +171,7 @@ class RunningProcessor:
         """What the processor counts, by name. The consumer's own: `consumer.metrics()`."""
         stuck = self._rounds.stuck()
         with self._lock:
-            return metrics(self._engine, time.monotonic(), stuck)
+            return metrics(self._engine, self._rounds.drains, time.monotonic(), stuck)
 
     def holdings(self) -> dict[TopicPartition, Hold]:
         """The consumer's holdings; besides, a stuck record is the blocker of its partition, whether or not the group
