@@ -52,7 +52,17 @@ class Silent:
         await asyncio.Event().wait()
 
 
-def failed(form: str, topic: Topic | Silent) -> Bench:
+class Exits:
+    """No Exception, but what ends a process."""
+
+    def __call__(self, letter: DeadLetter) -> None:
+        raise SystemExit(3)
+
+    async def awaited(self, letter: DeadLetter) -> None:
+        raise SystemExit(3)
+
+
+def failed(form: str, topic: Topic | Silent | Exits) -> Bench:
     """One record, that is to become a dead letter, in this form of workers."""
     bench = Bench(after="dead-letter")
     headers = (("h", b"h" * 500),)
@@ -119,6 +129,15 @@ def test_a_letter_that_is_not_acknowledged_in_time_says_so(
     assert isinstance(found.error, TimeoutError)
     assert str(found.error) == "dlq: not acknowledged in 0 s"
     assert caplog.messages[-1].endswith("s: TimeoutError: dlq: not acknowledged in 0 s")
+
+
+@pytest.mark.parametrize("form", ["plain", "coroutine"])
+def test_a_producer_that_exits_ends_the_run_and_its_letter_is_unwritten(form: str) -> None:
+    bench = failed(form, Exits())
+    assert isinstance(bench.engine.failure, SystemExit)
+    (found,) = unwritten_letters(bench.engine)
+    assert isinstance(found.error, SystemExit)
+    assert bench.commit()[P0][0] == 0
 
 
 def test_a_letter_that_is_refused_is_told_until_it_is_written() -> None:

@@ -117,7 +117,12 @@ class Desk:
         return verdict, self.wants_attention()
 
     def wrote(self, task: Task, error: BaseException | None) -> bool:
-        """Takes the lock. A dead letter was acknowledged, or was not; whether the loop is to be woken."""
+        """Takes the lock. A dead letter was acknowledged, or was not; whether the loop is to be woken.
+
+        What is no Exception (SystemExit, say) ends the run, as it does where a handler raises it.
+        """
+        if error is not None and not isinstance(error, Exception):
+            self.fail(error)
         with self.lock:
             after = self.engine.wrote(task, error, self.clock(), self.chance())
             attention = self.wants_attention()
@@ -140,7 +145,7 @@ class Desk:
         return job.record if read is None else read(job.record)
 
     def fail(self, error: BaseException) -> None:
-        """A thread's set-up raised: the run ends by it. Takes the lock."""
+        """A thread's set-up raised, say: the run ends by it. Takes the lock."""
         with self.lock:
             if self.engine.failure is None:
                 self.engine.failure = error

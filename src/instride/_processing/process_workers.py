@@ -252,7 +252,7 @@ class ProcessWorkers:
             return error_of(kind, content, tasks_of(job))
         try:
             produce_all(self._produce, [] if job.over else outputs_from(content))
-        except Exception as error:  # noqa: BLE001 - the engine decides what becomes of it
+        except BaseException as error:  # noqa: BLE001 - the engine decides what becomes of it
             return error
         return None
 

@@ -76,7 +76,7 @@ def write_letter(desk: Desk, produce: Produce | None, task: Task) -> None:
         if not task.is_skipped:
             _produce_letter(produce, desk.letter(task))
         desk.pass_over(task)
-    except Exception as caught:  # noqa: BLE001 - it is tried again
+    except BaseException as caught:  # noqa: BLE001 - it is tried again, or ends the run
         error = caught
     if desk.wrote(task, error):
         desk.attention()
@@ -487,10 +487,10 @@ class LoopWorkers:
                 await self._produce_letter(self._desk.letter(task))
             if (passed := self._desk.pass_over(task)) is not None:
                 await passed
-        except Exception as caught:  # noqa: BLE001 - it is tried again
-            error = caught
         except asyncio.CancelledError:
             error = KafkaTimeoutError("it was cancelled")
+        except BaseException as caught:  # noqa: BLE001 - it is tried again, or ends the run
+            error = caught
         if self._desk.wrote(task, error):
             self._desk.attention()
 
