@@ -194,7 +194,7 @@ def least_records(count: int) -> bytes:
 @case(
     "records of nothing",
     "1",
-    "in 25 of 50 lagging partitions 1.2 M records without a byte in a batch of 1 MB; a slow reader",
+    "in 25 of 50 lagging partitions 1.2 M records of zero bytes in a batch of 1 MB; a slow reader",
     flows=(0, 1, 49),
     assign=50,
     values=False,
@@ -345,7 +345,7 @@ class LargestValues(LargeValues):
 @case(
     "largest values, not compressed",
     "2",
-    "the same, as they are",
+    "the same, not compressed",
     flows=(0, 1, 2, 3, 49),
     enough=2,
     assign=50,
@@ -385,7 +385,7 @@ def noise(size: int, codec: str) -> bytes:
 @case(
     "largest values, compressed in vain",
     "2",
-    "values of 55 MB of noise in three partitions, compressed: as they came and decompressed they are 110 MB",
+    "values of 55 MB of random bytes in three partitions, compressed: both forms together are 110 MB",
     flows=(3, 49),
     enough=2,
     assign=50,
@@ -497,7 +497,7 @@ def sealed_head(after: bytes, attributes: int) -> bytes:
 @case(
     "a window of 128 MiB",
     "2",
-    "values of 60 MB in batches of 2 KB, whose frames of zstd want a window of 128 MiB",
+    "values of 60 MB in batches of 2 KB, whose zstd frames need a window of 128 MiB",
     flows=(3, 49),
     assign=50,
     values=False,
@@ -614,7 +614,7 @@ class PausedLargerValues(PausedValues):
 @case(
     "aborted transactions, 7 M",
     "2",
-    "a list of 7 M aborted transactions with a fetch: no response may be as long",
+    "a fetch response that lists 7 M aborted transactions: longer than any response may be",
     settings={"isolation_level": "read_committed"},
     may_raise=TRANSPORT,
     seconds=3.0,
@@ -815,7 +815,7 @@ class TwentyBrokers(Claims):
         return made[:6] + struct.pack(">i", index + 1) + made[10:]
 
 
-@case("array lengths", "9", "metadata that claims two milliards of brokers", may_raise=TRANSPORT, seconds=2.0)
+@case("array lengths", "9", "metadata that claims two billion brokers", may_raise=TRANSPORT, seconds=2.0)
 class Milliards(Broker):
     def metadata(self, request: Request) -> bytes:
         return struct.pack(">ii", 0, 0x7FFFFFFF)
@@ -841,7 +841,7 @@ class NoiseInBodies(Broker):
         return random.Random(key).randbytes(300)  # noqa: S311
 
 
-@case("silence", "9", "takes connections and says nothing", may_raise=TRANSPORT, seconds=2.0)
+@case("silence", "9", "accepts connections and sends nothing", may_raise=TRANSPORT, seconds=2.0)
 class Silence(Broker):
     def response(self, frame: bytes) -> bytes:
         time.sleep(30)
@@ -1025,7 +1025,7 @@ class NotThereOfOurs(Broker):
 @case(
     "garbage as an assignment",
     "8",
-    "the group's leader sends noise",
+    "the group's leader assigns random bytes",
     assign=0,
     seconds=3.0,
     may_raise=(*TRANSPORT, "InconsistentGroupProtocolError"),
@@ -1035,7 +1035,9 @@ class GarbageAssignment(Broker):
         return self.synced(random.Random(1).randbytes(500))  # noqa: S311
 
 
-@case("a fellow's garbage", "8", "we lead, and a fellow's subscription is noise", assign=0, flows=(0, 1, 2))
+@case(
+    "a fellow's garbage", "8", "we lead, and another member's subscription is random bytes", assign=0, flows=(0, 1, 2)
+)
 class GarbageFellow(Broker):
     def join(self, request: Request) -> bytes:
         return self.leads(request, ("fellow", random.Random(2).randbytes(200)))  # noqa: S311
@@ -1044,7 +1046,7 @@ class GarbageFellow(Broker):
 @case(
     "a fellow's typo",
     "8",
-    "we lead, and a fellow subscribes to a topic that does not exist",
+    "we lead, and another member subscribes to a topic that does not exist",
     assign=0,
     flows=(0, 1, 2),
     enough=1,
@@ -1059,7 +1061,11 @@ class Typo(Broker):
 
 
 @case(
-    "a fellow's user data", "8", "we lead, and a fellow's user data is a megabyte of noise", assign=0, flows=(0, 1, 2)
+    "a fellow's user data",
+    "8",
+    "we lead, and another member's user data is a megabyte of random bytes",
+    assign=0,
+    flows=(0, 1, 2),
 )
 class UserData(Broker):
     def join(self, request: Request) -> bytes:
@@ -1074,7 +1080,7 @@ class UserData(Broker):
 @case(
     "a fellow's 100 MB",
     "8",
-    "we lead, and a fellow's subscription is 100 MB",
+    "we lead, and another member's subscription is 100 MB",
     assign=0,
     flows=(),
     errors=("FrameTooLargeError",),
@@ -1089,7 +1095,7 @@ class HugeFellow(Broker):
 @case(
     "60,000 foreign topics",
     "8",
-    "we lead, and a fellow subscribes to 60,000 topics, all of which are there",
+    "we lead, and another member subscribes to 60,000 topics, all of which exist",
     assign=0,
     flows=(0, 1, 2),
     most_seconds=90.0,
@@ -1112,7 +1118,7 @@ class ForeignTopics(Broker):
 @case(
     "60,000 foreign topics that do not exist",
     "8",
-    "the same, and none of them is there",
+    "the same, and none of them exists",
     assign=0,
     flows=(0, 1, 2),
     most_seconds=90.0,
@@ -1211,7 +1217,7 @@ class EvilHosts(Broker):
 @case(
     "evil host names that lead",
     "11",
-    "the same, of a partition's leader",
+    "the same for a partition's leader",
     flows=(1, 2),
     seconds=3.0,
     may_raise=TRANSPORT,
@@ -1457,7 +1463,7 @@ def scram_key(salt: bytes) -> bytes:
 @case(
     "TLS stalls",
     "9",
-    "takes connections, and does not respond to the TLS handshake",
+    "accepts connections, and does not respond to the TLS handshake",
     settings={"security_protocol": "SSL", "connection_setup_timeout": 0.5},
     may_raise=TRANSPORT,
     told="within connection_setup_timeout: the TLS handshake has not ended",
@@ -1527,7 +1533,7 @@ for _damage in ("flipped", "cut", "late", "twice", "shortened", "swapped"):
 @case(
     "TLS, silent after the handshake",
     "9",
-    "the TLS handshake ends well, and nothing is said after it",
+    "the TLS handshake succeeds, and the broker sends nothing after it",
     settings={"request_timeout": 1.0},
     may_raise=TRANSPORT,
     told="within connection_setup_timeout",
@@ -1544,7 +1550,7 @@ class TlsSilence(TlsBroker):
 @case(
     "TLS, no goodbye",
     "9",
-    "each connection ends after six responses, without the alert that TLS ends with",
+    "each connection ends after six responses, without a close_notify",
     flows=(0, 1, 2),
     may_raise=TRANSPORT,
     seconds=3.0,
@@ -1621,7 +1627,7 @@ class HalfClosed(Broker):
 @case(
     "aborted transactions at absurd offsets",
     "5",
-    "with each fetch aborted transactions of producers and from offsets that cannot be",
+    "each fetch response lists aborted transactions with impossible producer ids and offsets",
     settings={"isolation_level": "read_committed"},
     flows=(0, 1, 2),
 )
@@ -1659,7 +1665,7 @@ class Padded(Broker):
 @case(
     "no files left",
     "4",
-    "EMFILE: not one descriptor more, from the start",
+    "EMFILE: no further descriptor, from the start",
     limits={"RLIMIT_NOFILE": 0},
     errors=("TransportError",),
     may_raise=TRANSPORT,
@@ -1684,7 +1690,7 @@ class FewFiles(Broker):
 @case(
     "files end at once",
     "4",
-    "not one descriptor more, once it has begun and before the first response",
+    "no further descriptor, once the consumer has started and before the first response",
     limits={"RLIMIT_NOFILE": 0},
     limit_later=True,
     host="localhost",

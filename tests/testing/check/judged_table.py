@@ -28,16 +28,16 @@ _END: Final = "<!-- made by tests/testing/check/judged_table.py: end -->"
 _SEEDS: Final = range(300)
 
 _CALM_ONLY: Final = "it is promised where nothing fails and nobody is late"
-_FAULTLESS_ONLY: Final = "it is promised where nothing fails: a broken connection stops what came over it"
-_OUTSIDE: Final = "of a peer only records and partitions are seen"
+_FAULTLESS_ONLY: Final = "it is promised where nothing fails: a broken connection stops its partitions"
+_OUTSIDE: Final = "of a peer a history has only records and partitions"
 WHY_NOT: Final[dict[str, dict[str, str]]] = {
     "slow": dict.fromkeys(("P3", "P4"), _CALM_ONLY),
     "faults": dict.fromkeys(("P3", "P4"), _CALM_ONLY) | dict.fromkeys(("L1", "L2", "L5"), _FAULTLESS_ONLY),
     "mixed": dict.fromkeys(("S4", "S5", "S6", "S9", "S10", "L1", "L2", "L4", "L5", "R1", "P2"), _OUTSIDE),
     "demo": {
-        "L1": "what was sent is told when all is over",
-        "L5": "no commit fails in it",
-        "R1": "it is over in seconds; the soak on a real Kafka takes samples",
+        "L1": "only its end says which records were sent",
+        "L5": "no commit fails in the demo",
+        "R1": "the demo ends before it has samples enough; the soak on a real Kafka takes them",
     },
 }
 
