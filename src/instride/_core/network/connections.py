@@ -13,6 +13,8 @@ Laws of connections (`Connections`)
    requests it is a broken connection: when the credentials are good again, all goes on.
 8. A broker that is said not to know what every broker knows is asked anew what it knows, on another connection: what it
    said when this one was opened may have been damaged on the way.
+9. An idle connection is left open: the broker closes it, by its own connections.max.idle.ms. The next request that
+   needs the connection opens it again, once the back-off has passed.
 
 Laws of the back-off (`Backoff`): exponential, with jitter, bounded (KIP-580)
 B1. It belongs to a purpose: it grows with each failure, until the purpose succeeds.
