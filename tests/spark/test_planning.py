@@ -50,16 +50,23 @@ def planner(**changes: float) -> Planner:
 
 
 @pytest.mark.parametrize(
-    ("quick", "seconds", "range_bytes", "expected"),
-    [(0.5, 0.05, 1 << 30, 1_000), (0.5, 10.0, 1 << 30, 100), (0.0, 0.05, 1 << 30, 100), (0.5, 0.05, 7_000, 700)],
+    ("range_records", "seconds", "range_bytes", "expected"),
+    [
+        (None, 0.05, 1 << 30, 1_000_000),
+        (None, 10.0, 1 << 30, 100_000),
+        (None, 0.05, 7_000_000, 700_000),
+        (100, 0.05, 1 << 30, 100),
+    ],
 )
-def test_what_is_quick_comes_in_larger_ranges(quick: float, seconds: float, range_bytes: int, expected: int) -> None:
-    """Within the bound of bytes (a record has ten); what is slow has no smaller ones; quick=0: the bound was chosen."""
-    plans = planner(quick=quick, range_bytes=range_bytes)
-    plans.offer([span(0, 5_000)], 0.0)
+def test_what_is_quick_comes_in_larger_ranges(
+    range_records: int | None, seconds: float, range_bytes: int, expected: int
+) -> None:
+    """Within the bound of bytes (a record has ten), unless a bound of records was chosen. seconds: of 100,000."""
+    plans = Planner(replace(LIMITS, range_records=range_records, range_bytes=range_bytes))
+    plans.offer([span(0, 5_000_000)], 0.0)
     (first,) = plan(plans, 0.0, jobs=0, cores=1)
     records = first.end - first.start
-    plans.told(first, seconds=seconds * records / 100)
+    plans.told(first, seconds=seconds * records / 100_000)
     plans.succeeded(first, records=records, nbytes=10 * records)
     (second,) = plan(plans, 0.0, jobs=0, cores=1)
     assert bounds((second,)) == [(0, records, records + expected)]

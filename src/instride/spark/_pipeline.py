@@ -46,8 +46,6 @@ __all__ = ["Pipeline"]
 
 _log = logging.getLogger(__name__)
 
-_RANGE_RECORDS: Final = 100_000
-_QUICK: Final = 0.5
 _COLUMNS: Final = ("topic", "partition", "offset", "timestamp", "timestamp_type", "key", "value", "headers")
 
 
@@ -170,9 +168,8 @@ class Pipeline:
             topics=self._topics,
             stop_timeout=stop_timeout,
             limits=Limits(
-                range_records=_RANGE_RECORDS if max_range_records is None else max_range_records,
+                range_records=max_range_records,
                 range_bytes=max_range_bytes,
-                quick=_QUICK if max_range_records is None else 0.0,
                 jobs=max_concurrent_jobs,
                 task_ranges=ranges_per_task,
                 alone=batch_format == "spark",
@@ -400,7 +397,9 @@ def _check_work(function: object, batch_format: str, called_per: str, group_id: 
 
 
 def _check_limits(limits: Limits) -> None:
-    _at_least(1, max_range_records=limits.range_records, max_range_bytes=limits.range_bytes)
+    _at_least(1, max_range_bytes=limits.range_bytes)
+    if limits.range_records is not None:
+        _at_least(1, max_range_records=limits.range_records)
     _at_least(1, max_concurrent_jobs=limits.jobs, ranges_per_task=limits.task_ranges)
     _at_least(0, linger=limits.linger)
     _at_least(0, retries=limits.retries, retry_backoff=limits.backoff, retry_backoff_max=limits.backoff_max)

@@ -13,8 +13,8 @@ Laws
 4. A partition whose last range took long shares its task with nobody; and such partitions never get the last core
    where there are others.
 5. A range is bounded in records and, by what the partition's records were seen to weigh, in bytes. Where nobody has
-   chosen the bound of records, a range has more of them as long as they are expected to take `quick` seconds: each
-   range costs some 0.1 s of its own.
+   chosen the bound of records, a range has `_RECORDS`, and more of them as long as they are expected to take no more
+   than `_QUICK` seconds: each range costs some 0.1 s of its own.
 6. A failed range is tried again as it was, after a pause that doubles, in a job of its own: what fails with others
    may have failed because of them.
 7. Where order within a range does not matter, a large range that has a task of its own takes the cores as well that the
@@ -50,13 +50,17 @@ _UNPACKED: Final = 32
 _UNPACKED_PER_CORE: Final = 4
 """So many tasks of a job, at least, hold one range each."""
 
+_RECORDS: Final = 100_000
+_QUICK: Final = 0.5
+"""Seconds."""
+
 _PART: Final = 10_000
 """Offsets of a part, at least: a task takes some 20 ms of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """range_records, range_bytes: of one partition in one job. quick: seconds; see law 5. jobs: how many run at a time.
+    """range_records, range_bytes: of one partition in one job; records None: see law 5. jobs: how many run at a time.
 
     task_ranges: how many share a task, at most. alone: each job has one range. split: tasks may share a range.
 
@@ -64,9 +68,8 @@ class Limits:
     retries: how often a failed range is tried again. backoff, backoff_max: seconds before that.
     """
 
-    range_records: int = 100_000
+    range_records: int | None = None
     range_bytes: int = 64 << 20
-    quick: float = 0.0
     jobs: int = 8
     task_ranges: int = 32
     alone: bool = False
@@ -213,8 +216,8 @@ class Planner:
     def _most(self, lane: _Lane) -> int:
         """Law 5. Of the next range."""
         records = self._limits.range_records
-        if lane.record_seconds:
-            records = max(records, int(self._limits.quick / lane.record_seconds))
+        if records is None:
+            records = max(_RECORDS, int(_QUICK / lane.record_seconds)) if lane.record_seconds else _RECORDS
         return max(1, min(records, int(self._limits.range_bytes / lane.record_bytes)))
 
     def _start(self, lanes: list[_Lane], now: float, spare: int = 0) -> Task:
