@@ -247,7 +247,7 @@ def _longest_stall(finished: list[tuple[int, int, float]], begin: float, end: fl
 def _until(count: int, members: list[Member], patience: float) -> list[Report]:
     """What they have handled, once so many records were by all together, or nothing is any more.
 
-    Only counts are asked for while they work: a report of all records takes as long as hundreds of records.
+    While they work they tell counts only: a report of all records takes as long as hundreds of records.
     """
     deadline, seen = time.monotonic() + patience + PATIENCE, 0
     while time.monotonic() < deadline:

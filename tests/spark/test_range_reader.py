@@ -121,8 +121,8 @@ def test_what_a_range_takes_is_reckoned_by_what_its_topics_records_took(
 ) -> None:
     monkeypatch.setattr(_range_reader, "_record_bytes", {"t": 100.0})
     known, unknown = (OutputRange(topic=topic, partition=0, start=7, end=7 + records) for topic in ("t", "other"))
-    assert (_range_reader.fetches(known) is _range_reader._LONG) == long
-    assert _range_reader.fetches(unknown) is _range_reader._SHORT
+    assert (_range_reader.fetches_for(known) is _range_reader._LONG) == long
+    assert _range_reader.fetches_for(unknown) is _range_reader._SHORT
 
 
 class Looked:

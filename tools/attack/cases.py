@@ -737,7 +737,7 @@ class Repeated(Broker):
 
 
 @case(
-    "what was not requested", "10", "partitions and topics that were not requested, in each response", flows=(0, 1, 2)
+    "unrequested partitions", "10", "partitions and topics that were not requested, in each response", flows=(0, 1, 2)
 )
 class Unasked(Broker):
     def fetch(self, request: Request) -> bytes:

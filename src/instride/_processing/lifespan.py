@@ -70,13 +70,13 @@ class AsyncLifespan:
         try:
             await asyncio.wait([self._task, entered], return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
-            for each in (self._task, entered):
-                each.cancel()
+            self._task.cancel()
             raise
+        finally:
+            entered.cancel()
         if self._entered.is_set():
             self._task.add_done_callback(self._ended)
         else:
-            entered.cancel()
             self._task.result()
 
     def _ended(self, task: asyncio.Task[None]) -> None:

@@ -4,8 +4,8 @@ Laws
 1. A length is judged before anything is allocated for it, and a long one by its request, whose number
    the first bytes of the frame say. Once one is refused, no further frame comes out.
 2. A frame that does not fit into the scratch buffer gets one segment (`segments`), into which the caller receives
-   directly. Where none is there to be used again, it grows with what has arrived: a claimed length costs nothing. A
-   connection that has sent a frame as long, whole, is believed: a new segment is that long at once.
+   directly. Where none is there to be used again, it grows with what has arrived: a claimed length costs nothing. Up
+   to the length of the longest frame that this connection has sent whole, a claimed length is believed.
    Frames are views, and records decoded from them may keep them. Where a long frame is likely, since the last one was
    long, a segment that is there to be used again takes it from its first byte on.
 3. The first frame of a connection is small. What is not is judged by its first bytes: it is not Kafka.
@@ -28,8 +28,8 @@ _LENGTH: Final = struct.Struct(">i")
 _SCRATCH_BYTES: Final = 64 * 1024
 # A longer frame is a long one.
 _SHORT: Final = _SCRATCH_BYTES - _LENGTH.size
-# By how much the buffer of a long frame grows at once: as much as has arrived, at most this. Each growth is a wait of
-# the network thread, so a buffer does not grow up to the length that this connection has shown to send.
+# By how much the buffer of a long frame grows at once: as much as has arrived, at most this. After each growth the
+# network thread waits anew. So up to the length of the longest frame that came whole, the buffer is made at once.
 _LARGEST_STEP: Final = 1 << 20
 # The response to ApiVersions is under 2 KB. Any text, TLS record or foreign greeting read as a length is above this.
 FIRST_FRAME_BYTES: Final = 1 << 20

@@ -5,9 +5,9 @@ Laws
    markers) are passed, also at the end of the range. Nothing but the position ends a range.
 2. No group: the consumer only assigns. Where a range begins is the driver's to say, never a reset policy's.
 3. A worker process keeps its reader and the connections from task to task. A reader that failed is closed.
-4. Memory is bounded by what a consumer buffers, whatever the range's size: one batch is given out at a time. A range
-   of which much is to come has a reader of its own, which fetches much at once: so it costs half of the CPU. What is
-   fetched beyond a range's end is at most as much as the range has.
+4. Memory is bounded by what a consumer buffers, whatever the range's size: one batch is given out at a time. A long
+   range has another reader than a short one, with larger fetches, which take half of the CPU. Beyond the end of a range
+   its reader fetches no more than its buffer holds: 2 MiB, or 32 MiB for a range that is expected to have as much.
 5. Every record of a range is of the topic whose id the driver knew: an id is never used twice, so it is looked up
    before the first record and, since a topic may be made again between that and the fetch, after the last one. What
    was found after one range counts before the range that follows it.
@@ -78,23 +78,23 @@ class ReaderSettings:
         return {"bootstrap_servers": self.bootstrap_servers, "client_id": self.client_id, **dict(self.security)}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Fetches:
-    """Law 4. How a reader fetches: buffer_bytes in all, at most so much of it at once."""
+    """Law 4. How a reader fetches. most_bytes: with one fetch. buffer_bytes: of all that it fetches ahead."""
 
     most_bytes: int
     buffer_bytes: int
 
 
-_SHORT: Final = Fetches(2 << 20, 2 << 20)
-_LONG: Final = Fetches(8 << 20, 32 << 20)
+_SHORT: Final = Fetches(most_bytes=2 << 20, buffer_bytes=2 << 20)
+_LONG: Final = Fetches(most_bytes=8 << 20, buffer_bytes=32 << 20)
 _record_bytes: Final[dict[str, float]] = {}
-"""What a record of a topic took in Arrow when one of its batches was read last. Of what is in no column nothing is
-known, so a range of which no values are read counts as a short one."""
+"""By topic, the bytes of a record in Arrow, as the batch that was read last had them. Columns that are not read do not
+count: a range that is read without its values counts as a short one."""
 
 
-def fetches(wanted: OutputRange) -> Fetches:
-    """Those that suit a range, by what this process has read of its topic."""
+def fetches_for(wanted: OutputRange) -> Fetches:
+    """How to fetch a range, by the bytes of its topic's records as far as this process has read any."""
     nbytes = (wanted.end - wanted.start) * _record_bytes.get(wanted.topic, 0.0)
     return _LONG if nbytes >= _LONG.buffer_bytes else _SHORT
 
@@ -189,7 +189,7 @@ class RangeReader:
         """Law 7. Of the same partition the consumer fetches ahead by itself. Another reader begins its own ranges."""
         if following is None or following.topic_partition == wanted.topic_partition:
             return
-        if fetches(following) == self._fetches:
+        if fetches_for(following) == self._fetches:
             self._go_to(following)
             self._ahead = following
 
@@ -274,10 +274,10 @@ _readers: dict[tuple[ReaderSettings, Fetches], tuple[int, RangeReader]] = {}
 
 
 def reader_for(settings: ReaderSettings, wanted: OutputRange | None = None) -> RangeReader:
-    """This process's reader with these settings that suits the range: made once. For one thread, as a Spark worker
-    process has.
+    """This process's reader for such a range with these settings: made once. For one thread, as a Spark worker process
+    has. wanted: None for a short range.
     """
-    key = settings, _SHORT if wanted is None else fetches(wanted)
+    key = settings, _SHORT if wanted is None else fetches_for(wanted)
     pid, reader = _readers.pop(key, (0, None))
     if reader is None or pid != os.getpid():
         reader = RangeReader(*key)

@@ -376,7 +376,6 @@ class Cluster:
         trouble = False
         described = {topic.name: topic for topic in response.topics}
         for name in self._interest:
-            # A subscription that came while the request was in flight.
             if requested is not None and name not in requested:
                 trouble = True  # it became of interest after the request was sent: this response says nothing of it
                 continue

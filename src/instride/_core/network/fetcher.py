@@ -1242,7 +1242,7 @@ class Fetcher:
     def _partition_failed(self, assigned: AssignedPartition, code: int, now: float) -> None:
         where = f"{assigned.partition} at offset {assigned.offset}"
         error = error_for_code(code, f"fetching {where}: the broker responded with error code {code}")
-        # Not reset at once: a leader that lags behind, or an old one, says so too; both ends of the log are asked for.
+        # Not reset at once: a leader that lags, or an old one, says so too. ListOffsets tells both ends of its log.
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
             self._positions.called_out_of_range(assigned)
         elif code in _STALE_METADATA:

@@ -841,7 +841,7 @@ class Joining:
             return
         partitions = assignment.partitions
         self._set_pace(assignment, now)
-        # The subscription may have changed since the join; then the leader has dealt out what is not wanted any more.
+        # The subscription may have changed since the join: then the leader may assign topics that it has no more.
         fitting = tuple(tp for tp in partitions if tp.topic in member.topics)
         if len(fitting) == len(partitions):
             self._misfits = 0

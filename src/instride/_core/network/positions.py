@@ -362,7 +362,7 @@ class Positions:
             return
         if assigned.replica is not None or assigned.undecoded:
             # The new leader names a replica anew (KIP-392), and its log may differ from what is undecoded.
-            assigned.replica, assigned.undecoded = None, ()  # they were the old leader's
+            assigned.replica, assigned.undecoded = None, ()
         # KIP-320: a new leader's log may be shorter. Without the last record's epoch there is nothing to compare.
         if 0 <= assigned.leader_epoch < leader[1]:
             assigned.phase = Phase.VALIDATE
