@@ -8,15 +8,17 @@ from concurrent.futures import Future
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError
 from engine_help import Bench, desk_of, keyed
 from processing_help import P0
 
 from instride import ConsumerRecord, UnwrittenLetter
 from instride._processing import workers
-from instride._processing.dead_letters import DeadLetter
+from instride._processing.dead_letters import DeadLetter, _refused
 from instride._processing.health import metrics, unwritten_letters
 from instride._processing.lifespan import AsyncLifespan
 from instride._processing.origin import DeadLetterOrigin, replay_of
+from instride._processing.outputs import OutputRecord
 from instride._processing.rounds import Drains
 from instride._processing.workers import LoopWorkers, write_letter
 from instride.errors import RecordTooLargeError
@@ -172,3 +174,19 @@ def test_a_lost_partition_has_no_letters() -> None:
     bench.engine.wrote(task, ConnectionError(), bench.now, 0.5)
     bench.engine.submit([], [P0])
     assert list(unwritten_letters(bench.engine)) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "told"),
+    [
+        (KafkaError._UNKNOWN_TOPIC, ConnectionError, "has no such topic"),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, ConnectionError, "TOPIC_AUTHORIZATION_FAILED"),
+        (KafkaError._MSG_TIMED_OUT, ConnectionError, "_MSG_TIMED_OUT"),
+        (KafkaError.MSG_SIZE_TOO_LARGE, RecordTooLargeError, "max.message.bytes"),
+    ],
+)
+def test_what_the_broker_refuses_names_the_topic(code: int, kind: type[Exception], told: str) -> None:
+    error = _refused(OutputRecord(value=b"v", topic="invoices"), KafkaError(code))
+    assert isinstance(error, kind)
+    assert str(error).startswith("invoices: ")
+    assert told in str(error)

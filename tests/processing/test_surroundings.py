@@ -188,6 +188,12 @@ def test_a_run_sets_up_before_it_begins_and_tears_down_when_it_has_ended() -> No
     assert life.told == ["+run", "-run"]
 
 
+def test_a_stop_says_its_time_as_the_setting_does(hanging: SimpleNamespace) -> None:
+    running = Processor(handle, topics=["t"], lifespan=hanging.lifespan, drain_timeout=1.0).running(**NOWHERE)
+    with pytest.raises(DrainTimeoutError, match=r"the set-up did not end in 1 s"), running:
+        assert hanging.began.wait(PATIENCE)
+
+
 @pytest.fixture
 def hanging() -> Iterator[SimpleNamespace]:
     """A plain set-up that ends when the test does. began: it was called; left: its tear-down was."""
@@ -242,6 +248,65 @@ def test_a_set_up_that_awaits_is_cancelled_by_a_cancel() -> None:
         running.cancel()
         assert running.wait(PATIENCE)
     assert told == ["cancelled"]
+
+
+@asynccontextmanager
+async def _exits_at_set_up() -> AsyncIterator[None]:
+    if NOWHERE:
+        raise SystemExit(3)
+    yield
+
+
+@asynccontextmanager
+async def _exits_at_tear_down() -> AsyncIterator[None]:
+    yield
+    raise SystemExit(3)
+
+
+@asynccontextmanager
+async def _exits_in_a_task_of_its_own() -> AsyncIterator[None]:
+    async def give_up() -> None:
+        raise SystemExit(3)
+
+    task = asyncio.create_task(give_up())
+    yield
+    assert task.done()
+
+
+@asynccontextmanager
+async def _exits_when_it_is_cancelled() -> AsyncIterator[None]:
+    async def stay() -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise SystemExit(3) from None
+
+    task = asyncio.create_task(stay())
+    yield
+    assert not task.done()
+
+
+@pytest.mark.parametrize("lifespan", [_exits_at_set_up, _exits_in_a_task_of_its_own])
+def test_a_coroutine_that_exits_ends_the_run_by_that(lifespan: Any) -> None:
+    with (
+        pytest.raises(SystemExit),
+        Processor(handle_async, topics=["t"], lifespan=lifespan).running(**NOWHERE) as running,
+    ):
+        assert running.wait(PATIENCE)
+
+
+def test_a_coroutine_that_exits_at_the_tear_down_ends_the_run_by_that() -> None:
+    with (
+        pytest.raises(SystemExit),
+        Processor(handle_async, topics=["t"], lifespan=_exits_at_tear_down).running(**NOWHERE),
+    ):
+        pass
+
+
+def test_a_task_that_exits_when_it_is_cancelled_leaves_no_other_task_behind() -> None:
+    with Processor(handle_async, topics=["t"], lifespan=_exits_when_it_is_cancelled).running(**NOWHERE):
+        pass
+    assert "instride-event-loop" not in {thread.name for thread in threading.enumerate()}
 
 
 def test_a_tear_down_that_fails_is_raised_at_the_end() -> None:

@@ -191,7 +191,7 @@ def test_a_topic_is_deleted_while_a_job_runs(kafka: LocalKafka, moment: str) -> 
     topic = f"deleted-{moment.replace(' ', '-')}"
     kafka.create_topic(topic, 1)
     fill(kafka, topic, {0: 5})
-    options = {"subscribe": topic, "kafkaConsumer__pollTimeoutMs": "2000"}
+    options = {"subscribe": topic, "kafkaConsumer__pollTimeoutMs": "60000"}
     lenient, strict = (Query(kafka, failOnDataLoss=each, **options) for each in ("false", "true"))
     with lenient.running() as one, strict.running() as other:
         (task,), (same,) = lenient.plan(one), strict.plan(other)

@@ -198,7 +198,7 @@ def _refused(letter: DeadLetter | OutputRecord, error: Any) -> Exception:
     if error.name() in ("_UNKNOWN_TOPIC", "UNKNOWN_TOPIC_OR_PART"):
         return ConnectionError(f"{letter.topic}: the cluster has no such topic, or hides it from this user")
     if error.name() != "MSG_SIZE_TOO_LARGE":
-        return ConnectionError(f"the broker did not take it: {error}")
+        return ConnectionError(f"{letter.topic}: the broker did not take the record: {error}")
     size = len(letter.value or b"")
     return RecordTooLargeError(f"{letter.topic}: a value of {size} bytes is more than max.message.bytes allows")
 

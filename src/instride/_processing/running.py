@@ -6,6 +6,8 @@ Laws
 3. What ended it is raised once it has ended: by `run`, by `wait`, and at the end of the context.
 4. A stop waits for the set-up as it waits for handlers, for drain_timeout; a cancel does not. A coroutine is cancelled
    then. What does not end even so is left behind in its thread, which keeps no process alive.
+5. A coroutine that raises what is no Exception (SystemExit, say) ends the run. The event loop that the processor made
+   goes on until the tear-down has ended.
 """
 
 from __future__ import annotations
@@ -257,7 +259,7 @@ class RunningProcessor:
                 patience = self._what.pace.drain_timeout
                 until = min(until, time.monotonic() + patience)
                 if time.monotonic() >= until:
-                    self._give_up_set_up(DrainTimeoutError(f"stopped, and the set-up did not end in {patience} s"))
+                    self._give_up_set_up(DrainTimeoutError(f"stopped, and the set-up did not end in {patience:g} s"))
 
     def _give_up_set_up(self, error: BaseException | None) -> None:
         with self._lock:
@@ -331,14 +333,29 @@ class RunningProcessor:
         be_punctual()
         asyncio.set_event_loop(loop)
         try:
-            loop.run_forever()
+            self._going_on(loop.run_forever)
             left = asyncio.all_tasks(loop)
             for task in left:
                 task.cancel()
-            loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+            ended = asyncio.gather(*left, return_exceptions=True)
+            self._going_on(lambda: loop.run_until_complete(ended))
             loop.run_until_complete(loop.shutdown_asyncgens())
         finally:
             loop.close()
+
+    def _going_on(self, run: Callable[[], object]) -> None:
+        """Until the loop is stopped, or what it is run for has ended.
+
+        asyncio ends a loop in which a coroutine raises SystemExit or KeyboardInterrupt. The run ends by that error. The
+        loop goes on, since what waits for another coroutine (for the tear-down, say) would wait in vain.
+        """
+        while True:
+            try:
+                run()
+            except (SystemExit, KeyboardInterrupt) as error:
+                self._desk.fail(error)
+            else:
+                return
 
     def _run(self) -> None:
         leave: Callable[[], None] | None = None
