@@ -1,6 +1,7 @@
 """`Processor` beside its peers: a backlog, and a group whose members come and go.
 
-    python -m benchmarks processors [--seconds N] [--rounds N] [--quick] [--only NAME ...] [--page]
+    python -m benchmarks processors [--seconds N] [--rounds N] [--quick] [--only NAME ...] [--parts NAME ...]
+                                    [--storm-rate N] [--page]
 
 10,000 keys in 12 partitions of one Kafka; each member is a process of its own. Handlers sleep for 5 ms (32 at a time),
 or compute for 1 ms (as many at a time as there are cores).
@@ -11,7 +12,8 @@ backlog   one member, all records are there before it joins. Records a second in
 storm     1,000 records a second (computing: 300); every 3 seconds one of two members joins or leaves, in turn, while
           the other stays. The part of the records that was handled in the end, and during the storm; how many were
           handled twice, the longest time in which nothing of a partition was handled, and how long a record took from
-          the producer to its end (99 %).
+          the producer to its end (99 %). `--storm-rate` has sleeping handlers take more records a second: one member
+          can handle 6,400, so near that rate each pause of a rebalance is seen in what was handled during the storm.
 
 --page writes the medians into docs/benchmarks.md, with every run beside it.
 
@@ -45,6 +47,7 @@ PARTITIONS, KEYS = 12, 10_000
 CONCURRENCY = {"sleep": 32, "compute": os.cpu_count() or 1}
 RATES = {"sleep": 1_000.0, "compute": 300.0}
 """Of the storm, records a second: also the slowest form keeps up with it alone."""
+PARTS = ("backlog", "storm")
 STORM, SETTLE = 3.0, 3.0
 CHANGES = ((1, "join"), (0, "leave"), (0, "join"), (1, "leave"))
 """Of a storm, again and again: which member does what. One of them is always there."""
@@ -66,24 +69,31 @@ def main(arguments: list[str]) -> dict[str, object]:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--quick", action="store_true", help="one round, a tenth of the records, a storm of 9 seconds")
     parser.add_argument("--only", nargs="*", choices=[*FORMS, JAVA], default=[*FORMS, JAVA])
+    parser.add_argument("--parts", nargs="*", choices=PARTS, default=[*PARTS])
+    parser.add_argument("--kinds", nargs="*", choices=[*CONCURRENCY], default=[*CONCURRENCY], help="of handlers")
+    parser.add_argument("--storm-rate", type=float, default=RATES["sleep"], help="records a second, sleeping handlers")
     parser.add_argument("--page", action="store_true", help="write the medians into docs/benchmarks.md")
     chosen = parser.parse_args(arguments)
     if chosen.quick:
         chosen.seconds, chosen.records, chosen.rounds = 9.0, 6_000, 1
+    whole = ([*PARTS], [*CONCURRENCY], RATES["sleep"])
+    if chosen.page and (chosen.parts, chosen.kinds, chosen.storm_rate) != whole:
+        parser.error("--page writes the section of all parts, at the rate that it names")
     from instride.testing import LocalKafka
 
     results: dict[str, dict[str, list[Row]]] = {}
+    measures = {"backlog": backlog, "storm": storm}
     with ExitStack() as stack:
         commands = stack.enter_context(members(chosen.only))
         kafka = stack.enter_context(LocalKafka(heap="1g", jvm_options=()))
         for number in range(chosen.rounds):
-            for kind in CONCURRENCY:
+            for kind in chosen.kinds:
                 for name in sorted(commands, reverse=bool(number % 2)):
                     if name == "instride, processes" and kind == "sleep":
                         continue
-                    for part, measure in (("backlog", backlog), ("storm", storm)):
+                    for part in chosen.parts:
                         load = ForeignLoad()
-                        row = measure(kafka, name, commands[name], kind, chosen)
+                        row = measures[part](kafka, name, commands[name], kind, chosen)
                         row["foreign"] = load.share()
                         results.setdefault(f"{part}, {kind}", {}).setdefault(name, []).append(row)
                         print(f"round {number + 1}: {part}, {kind}, {name}: {row}", file=sys.stderr, flush=True)
@@ -203,10 +213,10 @@ def backlog(kafka: Any, name: str, command: Command, kind: str, chosen: argparse
 
 
 def storm(kafka: Any, name: str, command: Command, kind: str, chosen: argparse.Namespace) -> Row:
-    topic = _topic(kafka)
+    topic, rate = _topic(kafka), chosen.storm_rate if kind == "sleep" else RATES[kind]
     with start(command, kafka.bootstrap_servers, topic, kind, 2) as members:
         members[0].tell("join")
-        with feeding(kafka.bootstrap_servers, topic, RATES[kind], PARTITIONS, KEYS) as feeder:
+        with feeding(kafka.bootstrap_servers, topic, rate, PARTITIONS, KEYS) as feeder:
             time.sleep(SETTLE)
             began, begin = time.monotonic(), time.time()
             for number in range(int(chosen.seconds / STORM)):
@@ -223,7 +233,7 @@ def storm(kafka: Any, name: str, command: Command, kind: str, chosen: argparse.N
     in_storm = sum(begin <= at <= end for at in first_end.values())
     return {
         "handled %": 100 * len(first_end) / made,
-        "kept up %": 100 * in_storm / (RATES[kind] * (end - begin)),
+        "kept up %": 100 * in_storm / (rate * (end - begin)),
         "twice": len(finished) - len(first_end),
         "longest stall s": _longest_stall(finished, begin, end),
         "p99 s": latencies[min(len(latencies) - 1, int(len(latencies) * 0.99))],
