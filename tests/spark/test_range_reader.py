@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import random
 import socket
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from uuid import UUID
 
+import pyarrow as pa
 import pytest
 from pipeline_help import fill
 
 from instride import PartitionInfo
 from instride.errors import KafkaTimeoutError, WrongTopicError
-from instride.spark import _range_reader
+from instride.spark import ParquetSink, _range_reader
+from instride.spark._functions import pickle_function
 from instride.spark._range_reader import RangeReader, ReaderSettings, followed, forget, reader_for
+from instride.spark._report import RangePart, RangeReport
+from instride.spark._task import RangeTask
 from instride.spark.sink import OutputRange
 from instride.testing import LocalKafka
 
@@ -123,6 +129,62 @@ def test_what_a_range_takes_is_reckoned_by_what_its_topics_records_took(
     known, unknown = (OutputRange(topic=topic, partition=0, start=7, end=7 + records) for topic in ("t", "other"))
     assert (_range_reader.fetches_for(known) is _range_reader._LONG) == long
     assert _range_reader.fetches_for(unknown) is _range_reader._SHORT
+
+
+@pytest.mark.spark
+@pytest.mark.kafka
+@pytest.mark.parametrize("long", [False, True])
+def test_a_function_that_fails_leaves_no_traceback_of_the_reader(
+    kafka: LocalKafka,
+    kafka_topic: Topic,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    long: bool,
+    nothing_read: None,
+) -> None:
+    """The reader of a range that failed is closed, while the error still holds what was to come of the range."""
+    name = kafka_topic(partitions=1)
+    fill(kafka, name, {0: 50})
+    monkeypatch.setattr(_range_reader, "_record_bytes", {name: 1e9} if long else {})
+    wanted = OutputRange(topic=name, partition=0, start=0, end=50)
+    run = RangeTask(
+        job="j",
+        writer=ParquetSink(tmp_path / "out").writer(),
+        function=pickle_function(fails),
+        batch_format="arrow",
+        called_per="batch",
+        schema=None,
+        reader=ReaderSettings(bootstrap_servers=kafka.bootstrap_servers),
+        reports=None,
+    )
+    assert (_range_reader.fetches_for(wanted) is _range_reader._LONG) == long
+    ignored: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda each: ignored.append(each.exc_value))
+    (text,) = run([[RangePart(range=wanted, offsets=wanted)]])
+    problem = RangeReport.from_json(text).problem
+    assert problem is not None
+    assert "the user's" in problem.traceback
+    assert ignored == []
+    assert _range_reader._readers == {}
+
+
+def fails(batch: pa.RecordBatch) -> pa.RecordBatch:
+    raise ValueError("the user's")
+
+
+@pytest.mark.spark
+@pytest.mark.kafka
+@pytest.mark.parametrize("fetches", [_range_reader._SHORT, _range_reader._LONG], ids=["short", "long"])
+def test_batches_that_are_left_after_their_reader_was_closed_end_in_silence(
+    kafka: LocalKafka, kafka_topic: Topic, fetches: _range_reader.Fetches
+) -> None:
+    name = kafka_topic(partitions=1)
+    fill(kafka, name, {0: 50})
+    reader = RangeReader(ReaderSettings(bootstrap_servers=kafka.bootstrap_servers), fetches)
+    batches = reader.read(OutputRange(topic=name, partition=0, start=0, end=50))
+    next(batches)
+    reader.close()
+    batches.close()  # type: ignore[attr-defined]  # a generator
 
 
 class Looked:

@@ -4,7 +4,8 @@ Laws
 1. Exactly [start, end) is read: what follows `end` is cut off, and gaps (compaction, aborted transactions, their
    markers) are passed, also at the end of the range. Nothing but the position ends a range.
 2. No group: the consumer only assigns. Where a range begins is the driver's to say, never a reset policy's.
-3. A worker process keeps its reader and the connections from task to task. A reader that failed is closed.
+3. A worker process keeps its reader and the connections from task to task. A reader that failed is closed, also while
+   somebody still holds the batches that were to come: they then end in silence.
 4. Memory is bounded by what a consumer buffers, whatever the range's size: one batch is given out at a time. A long
    range has another reader than a short one, with larger fetches, which take half of the CPU. Beyond the end of a range
    its reader fetches no more than its buffer holds: 2 MiB, or 32 MiB for a range that is expected to have as much.
@@ -105,6 +106,7 @@ class RangeReader:
     def __init__(self, settings: ReaderSettings, fetches: Fetches = _SHORT) -> None:
         self._settings = settings
         self._fetches = fetches
+        self._closed = False
         self._stall: PartitionStalled | None = None
         self._ahead: OutputRange | None = None
         self._seen: tuple[str, str] | None = None
@@ -146,10 +148,11 @@ class RangeReader:
                 self._seen = (wanted.topic, wanted.topic_id)
             whole = True
         finally:
-            if not whole or self._ahead is None:
+            if not self._closed and (not whole or self._ahead is None):
                 self._consumer.pause(*self._consumer.assignment())
 
     def close(self) -> None:
+        self._closed = True
         self._consumer.close(timeout=1.0)
 
     def _heard(self, event: TelemetryEvent) -> None:
