@@ -2,7 +2,8 @@
 
 A fault is SIGKILL or SIGSTOP of the driver (between the data and the commit), or of an executor, a worker or the broker
 (in mid-job). It is told by its seed. Takes about an hour for each sink. SINK_FAULTS: how many. SINK_SEEDS: which ones,
-as "7,9". SINK_VICTIMS: of which, as "executor,broker".
+as "7,9". SINK_VICTIMS: of which, as "executor,broker". SINK_LONG=1: executors read the ranges as they read those of
+32 MiB and more.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from cluster_help import CONF, SparkCluster, descendants_of
 from cluster_on_spark import reached
 from pipeline_help import fill, wait_for
 from table_help import MAKERS, place, ready
-from test_sinks_attacked import Apps, apps, attack, values_in
+from test_sinks_attacked import Apps, apps, assert_long, attack, values_in
 
 from instride.spark.contract import killed_drivers
 from instride.testing import LocalKafka
@@ -74,6 +75,7 @@ class Arena:
         app.leave()
         there = values_in(kind, out)
         assert there == values, f"missing {list(values - there)[:5]}, too many {list(there - values)[:5]}"
+        assert_long(out)
 
     def _harm(self, victim: str, fault: signal.Signals, process: int, chance: random.Random) -> list[int]:
         """Those that are stopped until the rows are there."""

@@ -7,6 +7,9 @@ slow (a record's value that takes long), gate (the file whose appearing ends tha
 `table_help.MAKERS`), bad (a record's value at which the function raises, once), fault ("SIGKILL" or "SIGSTOP": what
 the process does to itself between the data and the commit) and commit (at which one, from 1). SIGTERM stops the
 pipeline cleanly. What happens goes to `events`, one line of JSON each.
+
+SINK_LONG=1 in the environment: executors read every range as a long one (`_range_reader`, law 4), but the first of a
+worker process, which may be read before the function is unpickled.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ from pyspark.sql import SparkSession
 from table_help import MAKERS
 
 from instride import TopicPartition
-from instride.spark import Pipeline, PipelineEvent, Sink, recommended_conf
+from instride.spark import Pipeline, PipelineEvent, Sink, _range_reader, recommended_conf
 from instride.spark.sink import CommitOutcome, JobResult
 
 __all__ = ["Faulty"]
@@ -40,6 +43,8 @@ SCHEMA = pa.schema([("partition", pa.int32()), ("offset", pa.int64()), ("value",
 
 def work(batch: pa.RecordBatch, slow: str, bad: str, gate: str) -> pa.RecordBatch:
     """What the functions of these tests do: keep the value; wait at the slow one until the gate opens."""
+    if os.environ.get("SINK_LONG"):
+        read_as_long(gate)
     failed = Path(gate).with_suffix(".failed")
     if bad.encode() in batch["value"].to_pylist() and not failed.exists():
         failed.touch()
@@ -49,6 +54,13 @@ def work(batch: pa.RecordBatch, slow: str, bad: str, gate: str) -> pa.RecordBatc
         while not Path(gate).exists():
             time.sleep(0.05)
     return batch.select(["partition", "offset", "value"])
+
+
+def read_as_long(gate: str) -> None:
+    """The ranges that follow in this process. One that is there already leaves a file that says so."""
+    _range_reader.fetches_for = lambda wanted: _range_reader._LONG
+    if any(fetches is _range_reader._LONG for _, fetches in _range_reader._readers):
+        Path(gate).with_suffix(".long").touch()
 
 
 class Faulty:

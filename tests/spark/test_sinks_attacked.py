@@ -77,6 +77,12 @@ def attack(apps: Apps, kafka: LocalKafka, topic: str, out: Path, kind: str, faul
     there = values_in(kind, out)
     assert there == values, f"missing {list(values - there)[:5]}, too many {list(there - values)[:5]}"
     assert (out.parent / "gate").with_suffix(".failed").exists(), "the function never failed"
+    assert_long(out)
+
+
+def assert_long(out: Path) -> None:
+    """With SINK_LONG=1 some range was read as a long one."""
+    assert not os.environ.get("SINK_LONG") or (out.parent / "gate").with_suffix(".long").exists()
 
 
 # The one that is killed comes last: else its Spark would have to be started again. A driver that is stopped within a
