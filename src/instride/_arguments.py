@@ -107,7 +107,7 @@ def seek_offset(value: Any) -> OffsetAndMetadata:
 
 
 def commit_offsets(offsets: Any) -> CommitSnapshot | dict[TopicPartition, OffsetAndMetadata | int] | None:
-    """What `Consumer.commit` takes. None: what the last poll returned."""
+    """What `Consumer.commit` takes. None: the position of each owned partition."""
     if offsets is None:
         return None
     if isinstance(offsets, CommitSnapshot):
@@ -119,7 +119,7 @@ def commit_offsets(offsets: Any) -> CommitSnapshot | dict[TopicPartition, Offset
         raise TypeError(
             "commit takes the offset of the next record of each partition, such as "
             "{record.topic_partition: record.offset + 1}, a CommitSnapshot (OffsetLedger.committable), "
-            f"or nothing for what the last poll returned; not {_shown(offsets)}"
+            f"or nothing for the position of each owned partition; not {_shown(offsets)}"
         )
     return {
         (tp := partition("commit", key)): _offset("commit", f"the offset of {tp}", value)

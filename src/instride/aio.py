@@ -217,7 +217,11 @@ class AsyncConsumer(Verbs, Generic[K, V]):
         wait_for_rebalance: bool = True,
         allow_rewind: bool = False,
     ) -> CommitResult:
-        """Commit offsets and wait for the response. Without offsets: what the last poll returned, as in Java.
+        """Commit offsets and wait for the response. Without offsets: the position of each owned partition.
+
+        The position is the offset of the next record that poll will return: after a seek it is where the seek led.
+        Paused partitions are included, as in Java. A partition is left out while its position is not known, and while
+        its revoke is completing (its listener may still commit it).
 
         The result says what the group has now because of this call, and of each other partition why not
         (StaleCommitError, CommitOvertakenError). timeout: seconds, else default_api_timeout. wait_for_rebalance: False

@@ -2,10 +2,11 @@
 
 The contract, by numbered laws
 1. A sink holds, for every partition, *the offset reached*: the end of the last range that was committed.
-2. `Sink.commit` compares and sets, per partition, in one atomic step: "the offset reached is still this
-   range's ``start``; it becomes its ``end``, with this range's output". Where the sink holds nothing of a
-   partition yet, any start is right; the pipeline, though, calls `Sink.begin` before its first job, which sets the
-   offset reached where there is none, so that what a first job failed at is not passed over by the next start.
+2. `Sink.commit` compares and sets, per partition, in one atomic step. If the offset reached is the range's
+   ``start``, the sink makes the range's output visible and sets the offset reached to the range's ``end``. If the
+   sink has no offset for the partition, it accepts any ``start``. But the pipeline calls `Sink.begin` before its
+   first job, and that sets the offset where there is none. So after a first job that failed, the next start of the
+   pipeline does not skip that job's records.
 3. Where another has moved the offset, nothing of the range becomes visible: CONFLICT. Where this very job
    has already committed this very range, nothing changes: ALREADY. So a commit may be repeated at will, by a
    caller that saw no response, and a cancelled or forgotten job that commits late does no harm. (A sink that
@@ -16,9 +17,9 @@ The contract, by numbered laws
    ever.
 6. When `commit` returns, what it returned survives a crash of the machine. When it raises, any of the ranges
    may or may not have been committed; calling it again with the same job tells.
-7. What a sink says goes before what the group says: on start and on every take-over of a partition ask
-   `positions` first, and the group's committed offset only where that is None. After a CONFLICT go on from
-   the position it names.
+7. The sink's offset has precedence over the group's. At its start, and whenever it takes over a partition, the
+   pipeline asks `positions`. Only if that returns None, it begins at the group's committed offset. After a CONFLICT
+   it goes on from the position that the outcome names.
 
 A job's id is unique among all applications and all runs (`new_job_id`). A job that is tried again may keep
 its id or take a new one; both are safe.
@@ -168,7 +169,7 @@ class CommitOutcome:
 
 @runtime_checkable
 class RangeWriter(Protocol):
-    """The executors' half of a sink. It travels to them: it must be picklable, and hold no open thing."""
+    """The executors' half of a sink. Spark pickles it for them: it must have no open file, connection or lock."""
 
     def write(self, output: OutputRange, *, job: str, attempt: int, batches: Iterator[pa.RecordBatch]) -> WrittenRange:
         """Write one range's rows where no reader sees them, durably, and say what was written.

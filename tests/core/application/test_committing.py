@@ -10,6 +10,7 @@ from application_script import RecordingListener, Script, epochs, tp
 
 from instride._core.application.machine import ApplicationMachine
 from instride._core.events import (
+    EARLIEST,
     ApplicationEvent,
     Assign,
     Assigned,
@@ -77,6 +78,18 @@ def test_without_arguments_it_is_what_the_last_poll_returned(owner: Script) -> N
     assert {each.partition: said.offset for each, said in commit.entries.items()} == {0: 10, 1: 0}
     owner.fetched(0, 10, 20)
     assert hand_over(owner, None).entries[tp(0)].offset == 10, "what is only buffered was not returned"
+
+
+def test_without_arguments_it_is_where_a_seek_led_and_of_paused_partitions_too(owner: Script) -> None:
+    owner.machine.pause([tp(1)])
+    owner.machine.seek(tp(0), 5)
+    commit = hand_over(owner, None)
+    assert {each.partition: said.offset for each, said in commit.entries.items()} == {0: 5, 1: 0}
+
+
+def test_without_arguments_a_partition_whose_position_is_not_known_is_left_out(owner: Script) -> None:
+    owner.machine.seek(tp(0), EARLIEST)
+    assert [each.partition for each in hand_over(owner, None).entries] == [1]
 
 
 def test_offsets_by_hand_are_stamped_with_the_present_assignment(owner: Script) -> None:

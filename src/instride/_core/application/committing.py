@@ -224,7 +224,7 @@ def _stale(tp: TopicPartition, entry: CommitEntry, owned: OwnedPartition | None)
 def _by_hand(
     state: ApplicationState, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None
 ) -> dict[TopicPartition, CommitEntry]:
-    """Law 2. None means what the last poll returned, as in Java."""
+    """Law 2. None means the position of each owned partition, where it is known, as in Java."""
     if offsets is None:
         owned = state.lists.owned.values()
         return {

@@ -4,7 +4,8 @@ Laws of the lists (`RevokeLists`)
 1. The lists are views of the partitions' ownership states; there is no second copy that could disagree.
 2. The step happens once for each poll that returns. A poll that raised after it is continued by the next one.
 3. A lost partition is in the list of lost, once, and in no other.
-4. `delay_revoke` never changes anything when it raises.
+4. `delay_revoke` never changes anything when it raises. Here it is refused for a partition that the group did not ask
+   for. With enable_auto_commit `machine.py` refuses it, before the lists are asked.
 5. What becomes of an event's partitions is written by one `at_once` (rule 13).
 
 Laws of the marks (`Marks`): the partitions of which something may be so, which a poll looks at instead of all

@@ -154,7 +154,8 @@ class Membership:
 
     Laws
     1. `number` rises whenever a membership ends: a response to a request of an older membership is ignored.
-    2. A need for a new join is kept until a join is sent; several needs share one.
+    2. A need for a new join is kept until a join is sent; several needs share one. How long revokes that complete
+       shortly after each other are gathered for one join: `assignment.py`, law 6.
     3. The lease ends session_timeout after the *sending* of the last heartbeat whose response was good. A join or sync
        that is pending at the broker renews it, as long as this thread is never away for that long and heartbeats
        neither fail nor are refused. An expired lease is not a loss: the next response decides. Without a membership
