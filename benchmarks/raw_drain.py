@@ -30,13 +30,20 @@ def drain(
     """How many rows each response held."""
     host, port = servers.split(",", maxsplit=1)[0].rsplit(":", 1)
     found: queue.SimpleQueue[int] = queue.SimpleQueue()
-    groups = connections * outstanding
-    for number in range(connections):
-        mine = [list(range(group, partitions, groups)) for group in range(number, groups, connections)]
+    for mine in shared(partitions, connections, outstanding):
         connection = _Connection((host, int(port)), topic, mine, partition_bytes, fetch_bytes)
         threading.Thread(target=connection.run, args=(found,), daemon=True).start()
     while True:
         yield found.get()
+
+
+def shared(partitions: int, connections: int, outstanding: int) -> list[list[list[int]]]:
+    """The groups of each connection. A group without partitions would ask the broker again and again for nothing."""
+    groups = min(connections * outstanding, partitions)
+    return [
+        [list(range(group, partitions, groups)) for group in range(number, groups, connections)]
+        for number in range(min(connections, groups))
+    ]
 
 
 class _Connection:

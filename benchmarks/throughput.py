@@ -75,7 +75,7 @@ def main(arguments: list[str]) -> dict[str, object]:
         for case in chosen.case:
             with LocalKafka(heap=HEAP, jvm_options=()) as kafka:  # the JVM's own defaults: all of its compilers
                 task = prepare(kafka, CASES[case], chosen)
-                runs = {name: [] for name in commands}
+                runs: dict[str, list[Run]] = {name: [] for name in commands}
                 for name, run in rounds(commands, task, chosen.rounds):
                     runs[name].append(run)
             runs = {name: mine for name, mine in runs.items() if mine}
@@ -95,6 +95,7 @@ def prepare(kafka: object, log: Log, chosen: argparse.Namespace) -> Task:
         warm_seconds=3.0,
         most_rows=rows * 9 // 10,
         most_seconds=chosen.seconds,
+        partitions=log.partitions,
     )
 
 

@@ -14,7 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from record_batches import CODECS, compress, xerial
 
+from instride._wire import compression
 from instride._wire.compression import CompressionError, Sections
+from step_counter import calls
 
 LIMIT = 1 << 20
 
@@ -33,6 +35,15 @@ def test_sections_stand_one_after_another(codec: str, parts: list[bytes], expect
     whole = bytes(sections.finish())
     assert [whole[start:end] for start, end in places] == [part for part in parts if part]
     assert len(whole) == sum(map(len, parts)) == sections.used
+
+
+@pytest.mark.parametrize(("codec", "most"), [("none", 17), ("gzip", 13), ("snappy", 15), ("lz4", 13), ("zstd", 20)])
+def test_the_cost_of_a_batch_is_a_few_calls(codec: str, most: int) -> None:
+    """Of a few rows the library takes hardly longer than they do."""
+    text = b"x" * 100
+    data = memoryview(bytes(cramjam.snappy.compress_raw(text)) if codec == "snappy" else compress(codec, text))
+    sections = Sections(1000)
+    assert calls(lambda: sections.append(CODECS.index(codec), data, LIMIT)) <= most
 
 
 @pytest.mark.parametrize("codec", ["gzip", "lz4", "zstd"])
@@ -198,3 +209,22 @@ def test_a_frame_of_zstd_that_is_cut_off_is_an_error(cut: int) -> None:
 def test_a_frame_of_zstd_with_a_checksum_and_noise_after_it() -> None:
     with pytest.raises(CompressionError):
         _one("zstd", zstd_frame(100, 27, checksum=True) + b"noise")
+
+
+@given(
+    parts=st.lists(
+        st.one_of(
+            st.builds(zstd_frame, st.integers(1, 300_000), st.integers(20, 30), checksum=st.booleans()),
+            st.sampled_from([SKIPPED, b"noise", zstd_frame(1, 27)[:4]]),
+        ),
+        max_size=4,
+    ),
+    cut=st.integers(0, 60),
+)
+def test_a_lone_frame_of_zstd_has_the_window_that_a_walk_finds(parts: list[bytes], cut: int) -> None:
+    data = memoryview(b"".join(parts))
+    data = data[: max(0, len(data) - cut)]
+    with pytest.MonkeyPatch.context() as patch:
+        found = compression._window(data)
+        patch.setattr(compression, "_SEARCHED_BYTES", 0)
+        assert found == compression._window(data)

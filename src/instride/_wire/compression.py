@@ -25,21 +25,20 @@ __all__ = ["CODECS", "CompressionError", "Sections", "TooLargeError", "moved", "
 # The three low bits of a batch's attributes.
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 
-_DECOMPRESS_INTO: Final = {
-    1: cramjam.gzip.decompress_into,
-    3: cramjam.lz4.decompress_into,
-    4: cramjam.zstd.decompress_into,
-}
 _ZSTD: Final = 4
 _FRAME: Final = b"\x28\xb5\x2f\xfd"
 _SKIPPED_FRAME: Final = b"\x2a\x4d\x18"
 # Of a decoder's window: up to level 19, and in what RFC 8878 wants every decoder to have. What none is larger than.
 _USUAL_WINDOW: Final = 8 << 20
 _LARGEST_WINDOW: Final = 1 << 62
+# What is no longer is searched for a second frame, in a copy.
+_SEARCHED_BYTES: Final = 1 << 14
 # Each holds up to 128 KiB. Of more the window is not known.
 _MOST_BLOCKS: Final = 10_000
-# How cramjam says that the output did not fit.
-_TOO_SMALL: Final = "failed to write whole buffer"
+# How cramjam says that the output did not fit, of snappy in other words.
+_TOO_SMALL: Final = ("failed to write whole buffer", "snappy: output buffer ")
+
+_SNAPPY_BLOCK: Final = cramjam.snappy.decompress_raw_into
 
 # snappy-java's framing (the Java client's): magic, two versions, then blocks with their lengths before them.
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
@@ -85,11 +84,13 @@ class Sections:
 
     def append(self, codec: int, data: memoryview, limit: int) -> tuple[int, int]:
         """Adds a batch's records. Returns where they start and end. Raises CompressionError, MemoryError."""
-        start = self._used
-        window = _window(data) if codec == _ZSTD else 0
-        limit = _limit_beside(window, limit)
+        # A batch of a few rows costs little more than these steps: none that can be spared.
+        start, window = self._used, 0
+        if codec == _ZSTD:
+            window = _window(data)
+            limit = _limit_beside(window, limit)
         space = min(limit, max(len(self._buffer) - start, len(data)))
-        while not self._fits(codec, data, space):
+        while (size := self._fill(codec, data, space)) < 0:
             if space >= limit:
                 beside = " beside its decoder's large window" if window > _USUAL_WINDOW else ""
                 raise TooLargeError(f"a {CODECS[codec]} batch holds over {limit} bytes{beside}")
@@ -97,6 +98,7 @@ class Sections:
             space = min(limit, max(2 * space, len(self._buffer) // 2, _SMALLEST_STEP))
             if space > _LARGE_BYTES:
                 space = limit
+        self._used = start + size
         return start, self._used
 
     def finish(self) -> bytes | bytearray | mmap.mmap:
@@ -128,15 +130,20 @@ class Sections:
         if isinstance(self._buffer, mmap.mmap) and first < last:
             self._buffer.madvise(_GIVE_BACK, first, last - first)
 
-    def _fits(self, codec: int, data: memoryview, space: int) -> bool:
-        if self._used + space > len(self._buffer):
-            self._grow(self._used + space)
-        with memoryview(self._buffer) as whole, whole[self._used : self._used + space] as target:
-            size = _decompress(codec, data, target)
-        if size < 0:
-            return False
-        self._used += size
-        return True
+    def _fill(self, codec: int, data: memoryview, space: int) -> int:
+        """How many bytes it filled, or -1 where they do not fit."""
+        end = self._used + space
+        if end > len(self._buffer):
+            self._grow(end)
+        with memoryview(self._buffer)[self._used : end] as target:
+            try:
+                return int(_DECOMPRESS_INTO[codec](data, target))
+            except KeyError:
+                raise CompressionError(f"compression codec {codec} is unknown") from None
+            except cramjam.DecompressionError as error:
+                if str(error).startswith(_TOO_SMALL):
+                    return -1
+                raise CompressionError(f"the {CODECS[codec]} data of a batch is broken: {error}") from error
 
     def _grow(self, size: int) -> None:
         old = self._buffer
@@ -196,22 +203,6 @@ def _pages(size: int) -> mmap.mmap:
         raise MemoryError(f"no room for {size} bytes") from error
 
 
-def _decompress(codec: int, data: memoryview, target: memoryview) -> int:
-    """How many bytes it filled, or -1 where they do not fit."""
-    try:
-        if codec == 0:
-            return _copy(data, target)
-        if codec == 2:
-            return _snappy(data, target)
-        return int(_DECOMPRESS_INTO[codec](data, target))
-    except KeyError:
-        raise CompressionError(f"compression codec {codec} is unknown") from None
-    except cramjam.DecompressionError as error:
-        if str(error) == _TOO_SMALL:
-            return -1
-        raise CompressionError(f"the {CODECS[codec]} data of a batch is broken: {error}") from error
-
-
 def _limit_beside(window: int, limit: int) -> int:
     """Law 3. As much of the window is there as was decompressed, or all of it."""
     return limit if window <= _USUAL_WINDOW else max(limit - window, limit // 2)
@@ -221,6 +212,9 @@ def _window(data: memoryview) -> int:
     """The largest of all frames. Of bytes that are no frames any more the decoder tells."""
     at = largest = blocks = 0
     try:
+        # Where nothing looks like a second frame the first is the only one, and no block need be looked at.
+        if len(data) <= _SEARCHED_BYTES and data.tobytes().rfind(_FRAME) == 0:
+            return _frame_header(data, 4)[0]
         while at < len(data) and blocks <= _MOST_BLOCKS:
             if bytes(data[at + 1 : at + 4]) == _SKIPPED_FRAME:
                 at += 8 + int.from_bytes(data[at + 4 : at + 8], "little")
@@ -269,22 +263,22 @@ def _copy(data: memoryview, target: memoryview) -> int:
 
 def _snappy(data: memoryview, target: memoryview) -> int:
     if bytes(data[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
-        return _snappy_block(data, target)
+        return int(_SNAPPY_BLOCK(data, target))
     at, filled = _XERIAL_HEADER_BYTES, 0
     while at < len(data):
         size = int.from_bytes(data[at : at + 4], "big")
         at += 4
         if size > len(data) - at:
             raise CompressionError("a snappy block is longer than its batch")
-        written = _snappy_block(data[at : at + size], target[filled:])
-        if written < 0:
-            return -1
+        filled += _SNAPPY_BLOCK(data[at : at + size], target[filled:])
         at += size
-        filled += written
     return filled
 
 
-def _snappy_block(data: memoryview, target: memoryview) -> int:
-    if cramjam.snappy.decompress_raw_len(data) > len(target):
-        return -1
-    return int(cramjam.snappy.decompress_raw_into(data, target))
+_DECOMPRESS_INTO: Final[dict[int, Callable[[memoryview, memoryview], int]]] = {
+    0: _copy,
+    1: cramjam.gzip.decompress_into,
+    2: _snappy,
+    3: cramjam.lz4.decompress_into,
+    4: cramjam.zstd.decompress_into,
+}
