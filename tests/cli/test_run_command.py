@@ -24,7 +24,8 @@ PATIENCE = 120.0
 
 APP = """
 import os, signal, sys, threading
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
+import asyncio
 from instride import Processor
 
 def handle(record): ...
@@ -44,8 +45,23 @@ def refuses():
     raise LookupError("no database")
     yield
 
+@contextmanager
+def hangs():
+    hang(None)
+    yield
+
+@asynccontextmanager
+async def awaits():
+    os.write(1, f"up {os.environ['INSTRIDE_WORKER']} {os.getpid()}\\n".encode())
+    await asyncio.Event().wait()
+    yield
+
+async def handle_async(record): ...
+
 app = Processor(handle, topics=["t"], lifespan=told)
 stuck = Processor(hang, topics=["t"], concurrency=1, drain_timeout=0.1)
+hung = Processor(handle, topics=["t"], lifespan=hangs, drain_timeout=0.1)
+waits = Processor(handle_async, topics=["t"], lifespan=awaits, drain_timeout=0.1)
 bad = Processor(handle, topics=["t"], lifespan=refuses)
 other = 5
 settings = {"bootstrap_servers": "localhost:1", "group_id": "g"}
@@ -136,6 +152,15 @@ def test_a_stop_that_gives_up_what_is_at_work_fails_and_says_so_in_one_line(fold
         "(drain_timeout): t-0 at offset 0. No commit covers what was at work: it is handled again",
         "instride run: worker 0 ended with status 1",
     ]
+
+
+@pytest.mark.parametrize("app", ["hung", "waits"])
+def test_sigterm_amid_a_set_up_that_hangs_ends_after_drain_timeout(folder: Path, app: str) -> None:
+    with run(folder, f"billing:{app}", "--settings", "billing:settings") as running:
+        assert running.told()[:2] == ("up", 0)
+        running.process.terminate()
+        assert running.end() == (1, [])
+    assert "DrainTimeoutError: stopped, and the set-up did not end in 0.1 s" in running.errors
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,8 @@ class Pace:
 class Drains:
     """How long what is at work takes to finish once its partition is to be handed over, or the processor stops.
 
-    Seconds. count, total, longest: of drains that ended; one whose partition was lost did not. Under the guard.
+    Seconds. count, total, longest: of drains that ended, also where what was at work was given up; one whose partition
+    was lost did not end. Under the guard.
     """
 
     __slots__ = ("_since", "count", "longest", "total")
