@@ -1,8 +1,11 @@
 """Reads the same with Spark's own connector and with instride's source, in a Spark with both.
 
-    python both_sources.py SETTINGS    (JSON: servers, jars, folder, batch: [options], stream: [options])
+    python both_sources.py SETTINGS    (JSON: servers, jars, folder)
 
-Prints one line of JSON for each set of options: what each of the two gave, as sorted rows or as the error's class.
+Then it reads from stdin what to do, one line of JSON each, and answers with one: what each of the two gave, or
+"refused".
+    do: batch     options: the rows, the schema and, with minPartitions, how many tasks
+    do: stream    options, name (whose checkpoint it goes on from, if there is one): the rows
 """
 
 from __future__ import annotations
@@ -10,8 +13,10 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from pipeline_help import QUICK_JVM
@@ -26,6 +31,9 @@ FORMATS = ("kafka", "instride")
 # The connector waits for what follows the last record, which a transaction's marker is; and between its tries.
 SOON = {"kafka.fetch.max.wait.ms": "20", "fetchOffset.retryIntervalMs": "10"}
 
+Command = dict[str, Any]
+Result = dict[str, Any]
+
 
 def main() -> None:
     settings = json.loads(sys.argv[1])
@@ -35,65 +43,80 @@ def main() -> None:
     conf["spark.driver.memory"] = "1g"
     spark = SparkSession.builder.master("local[2]").config(map=conf).getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
+    sources = [Source(spark, name, settings) for name in FORMATS]
     with ThreadPoolExecutor(len(FORMATS)) as pool:
-        for options in settings["batch"]:
-            found = pool.map(partial(batch, spark, settings=settings, options=options), FORMATS)
-            print(json.dumps(dict(zip(FORMATS, found, strict=True))), flush=True)
-        for number, options in enumerate(settings["stream"]):
-            found = pool.map(partial(stream, spark, settings=settings, options=options, number=number), FORMATS)
+        for line in sys.stdin:
+            command = json.loads(line)
+            found = pool.map(partial(Source.answer, command=command), sources)
             print(json.dumps(dict(zip(FORMATS, found, strict=True))), flush=True)
     spark.stop()
 
 
-def refused_here(name: str, settings: dict[str, Any], options: dict[str, str], *, streaming: bool) -> bool:
-    """Ours is asked in this process first: each refusal in one of Spark's costs Spark a new Python process.
+class Source:
+    """One of the two. Its queries keep their checkpoints and rows in folders of their own."""
 
-    That a refusal reaches the user through Spark is shown by `test_what_is_wrong_is_told`.
-    """
-    if name != "instride":
-        return False
-    given = {"kafka.bootstrap.servers": settings["servers"], **SOON, **options}
-    try:
-        if streaming:
-            stream_reader(given, source_schema(given))
-        else:
-            batch_reader(given, source_schema(given)).partitions()
-    except KafkaError as error:
-        print(f"{name}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
-        return True
-    return False
+    def __init__(self, spark: SparkSession, name: str, settings: dict[str, Any]) -> None:
+        self._spark = spark
+        self._name = name
+        self._servers: str = settings["servers"]
+        self._folder = Path(settings["folder"])
+        self._does: dict[str, Callable[[Command], Result]] = {
+            "batch": self._batch,
+            "stream": self._stream,
+        }
 
-
-def batch(spark: SparkSession, name: str, settings: dict[str, Any], options: dict[str, str]) -> list[str] | str:
-    if refused_here(name, settings, options, streaming=False):
-        return "refused"
-    try:
-        reader = spark.read.format(name).option("kafka.bootstrap.servers", settings["servers"])
-        return rows(reader.options(**SOON, **options).load())
-    except Exception as error:  # Scala's assertions too, which have no class in Python
-        print(f"{name}: {type(error).__name__}: {error}"[:3000], file=sys.stderr, flush=True)
-        return "refused"
-
-
-def stream(
-    spark: SparkSession, name: str, settings: dict[str, Any], options: dict[str, str], number: int
-) -> list[str] | str:
-    if refused_here(name, settings, options, streaming=True):
-        return "refused"
-    reader = spark.readStream.format(name).option("kafka.bootstrap.servers", settings["servers"])
-    place = f"{settings['folder']}/{name}-{number}"
-    while True:
-        try:
-            frame = reader.options(**SOON, **options).load()
-            writer = frame.writeStream.format("parquet").option("path", f"{place}/out")
-            query = writer.option("checkpointLocation", f"{place}/at").trigger(availableNow=True).start()
-            query.awaitTermination()
-            return rows(spark.read.parquet(f"{place}/out"))
-        except Exception as error:  # Scala's assertions too, which have no class in Python
-            if isinstance(error, StreamingQueryException) and "failed to connect back" in str(error):
-                continue  # Spark gives a new Python process ten seconds to call back: too few beside a full load
-            print(f"{name} {number}: {type(error).__name__}: {error}"[:3000], file=sys.stderr, flush=True)
+    def answer(self, command: Command) -> Result | str:
+        if "options" in command and self._refused_here(command):
             return "refused"
+        while True:
+            try:
+                return self._does[command["do"]](command)
+            except Exception as error:  # Scala's assertions too, which have no class in Python
+                if isinstance(error, StreamingQueryException) and "failed to connect back" in str(error):
+                    continue  # Spark gives a new Python process ten seconds to call back: too few beside a full load
+                print(f"{self._name}: {type(error).__name__}: {error}"[:3000], file=sys.stderr, flush=True)
+                return "refused"
+
+    def _refused_here(self, command: Command) -> bool:
+        """Ours is asked in this process first: each refusal in one of Spark's costs Spark a new Python process.
+
+        That a refusal reaches the user through Spark is shown by `test_what_is_wrong_is_told`.
+        """
+        if self._name != "instride":
+            return False
+        given = self._given(command)
+        try:
+            if command["do"] == "batch":
+                batch_reader(given, source_schema(given)).partitions()
+            else:
+                stream_reader(given, source_schema(given))
+        except KafkaError as error:
+            print(f"{self._name}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+            return True
+        return False
+
+    def _given(self, command: Command) -> dict[str, str]:
+        given = {"kafka.bootstrap.servers": self._servers, **SOON, **command["options"]}
+        return {name: value for name, value in given.items() if value is not None}
+
+    # -- batch
+
+    def _batch(self, command: Command) -> Result:
+        frame = self._spark.read.format(self._name).options(**self._given(command)).load()
+        cut = "minPartitions" in command["options"]
+        tasks = cut and frame.rdd.getNumPartitions()
+        return {"rows": rows(frame), "schema": frame.schema.json(), "tasks": tasks}
+
+    # -- streaming
+
+    def _stream(self, command: Command) -> Result:
+        """Everything that there is."""
+        frame = self._spark.readStream.format(self._name).options(**self._given(command)).load()
+        place = self._folder / f"{self._name}-{command['name']}"
+        writer = frame.writeStream.format("parquet").option("path", str(place / "out"))
+        query = writer.option("checkpointLocation", str(place / "at")).trigger(availableNow=True).start()
+        query.awaitTermination()
+        return {"rows": rows(self._spark.read.parquet(str(place / "out")))}
 
 
 def rows(frame: DataFrame) -> list[str]:

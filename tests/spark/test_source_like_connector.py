@@ -1,6 +1,7 @@
-"""Equal rows with Spark's own Kafka connector, on one topic, for each way to say where reading begins and ends.
+"""Equal schema, rows and micro-batches with Spark's own Kafka connector, on one topic; and the same is refused.
 
-The connector's jars come from Maven Central once, and are kept beside the Kafka that the tests use.
+Numbers are those of the requirements "source/...": what the connector's own test suites try. The
+connector's jars come from Maven Central once, and are kept beside the Kafka that the tests use.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,10 @@ import instride
 from connector_jars import connector_jars
 from instride.testing import LocalKafka
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(900)]
 
+FORMATS = ("kafka", "instride")
+Topic = Callable[..., str]
 Result = dict[str, Any]
 
 
@@ -31,6 +34,61 @@ def jars() -> list[str]:
         return connector_jars()
     except (FileNotFoundError, subprocess.TimeoutExpired) as error:
         pytest.skip(str(error))
+
+
+class Both:
+    """A Spark with both sources, in a process of its own (`both_sources`)."""
+
+    def __init__(self, kafka: LocalKafka, jars: list[str], folder: Path) -> None:
+        self.folder = folder
+        self._log = folder / "log"
+        settings = {"servers": kafka.bootstrap_servers, "jars": jars, "folder": str(folder)}
+        program = str(Path(__file__).with_name("both_sources.py"))
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, program, json.dumps(settings)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                env={**os.environ, "PYTHONPATH": str(Path(instride.__file__).parents[1])},
+            )
+
+    def ask(self, do: str, **command: Any) -> dict[str, Result | str]:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps({"do": do, **command}) + "\n")
+        self._process.stdin.flush()
+        for line in self._process.stdout:
+            if line.startswith("{"):
+                found: dict[str, Result | str] = json.loads(line)
+                return found
+        raise AssertionError(f"the Spark with both sources ended:\n{self.log()}")
+
+    def same(self, do: str, **command: Any) -> Result:
+        """What both give."""
+        found = self.ask(do, **command)
+        assert found["kafka"] == found["instride"], (command, self.log())
+        assert isinstance(found["kafka"], dict), (command, self.log())
+        return found["kafka"]
+
+    def refused(self, do: str, **command: Any) -> None:
+        """By both."""
+        found = self.ask(do, **command)
+        assert found == dict.fromkeys(FORMATS, "refused"), (command, self.log())
+
+    def log(self) -> str:
+        return self._log.read_text(encoding="utf-8")[-5000:]
+
+    def end(self) -> None:
+        self._process.communicate(timeout=60)
+
+
+@pytest.fixture(scope="module")
+def both(kafka: LocalKafka, jars: list[str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
+    made = Both(kafka, jars, tmp_path_factory.mktemp("both"))
+    yield made
+    made.end()
 
 
 @pytest.fixture(scope="module")
@@ -60,88 +118,99 @@ def _record(turn: int, number: int) -> dict[str, Any]:
     }
 
 
-def _batch(topic: str) -> list[dict[str, str]]:
-    def parts(*numbers: int) -> str:
-        return json.dumps({topic: {str(partition): number for partition, number in enumerate(numbers)}})
-
-    middle = 1_700_000_000_000 + 45_500
-    one: dict[str, str] = {"subscribe": topic}
-    return [
-        one,
-        {**one, "includeHeaders": "true"},
-        {**one, "kafka.isolation.level": "read_committed"},
-        {**one, "kafka.isolation.level": "read_uncommitted", "minPartitions": "7"},
-        {**one, "maxRecordsPerPartition": "4"},
-        {"assign": json.dumps({topic: [2, 0]})},
-        {"subscribePattern": "both-s.*"},
-        {"SUBSCRIBE": topic, "STARTINGoffsets": "EARLIEST"},
-        {**one, "startingOffsets": parts(3, -2, 11)},
-        {**one, "startingOffsets": parts(3, 0, 5), "endingOffsets": parts(9, -1, 5)},
-        {**one, "startingTimestamp": str(middle)},
-        {**one, "startingOffsetsByTimestamp": parts(0, middle, middle + 10_000)},
-        {**one, "endingTimestamp": str(middle)},
-        {**one, "endingOffsetsByTimestamp": parts(middle, 2 * middle, 1)},
-        {**one, "startingTimestamp": str(middle), "endingOffsets": parts(20, 20, -1)},
-        {**one, "startingOffsets": parts(3, 0, 5), "endingTimestamp": str(middle)},
-        {**one, "startingTimestamp": str(2 * middle), "startingOffsetsByTimestampStrategy": "latest"},
-        # Refused by both.
-        {**one, "startingTimestamp": str(2 * middle)},
-        {**one, "startingOffsets": "latest"},
-        {**one, "endingOffsets": "earliest"},
-        {**one, "startingOffsets": json.dumps({topic: {"0": 1}})},
-        {**one, "startingOffsets": parts(9, 0, 0), "endingOffsets": parts(8, 1, 1)},
-        {**one, "assign": json.dumps({topic: [0]})},
-        {**one, "kafka.auto.offset.reset": "earliest"},
-        {"subscribe": "no-such-topic-at-all"},
-    ]
+def _parts(*numbers: int) -> str:
+    return json.dumps({"both-sources": {str(partition): number for partition, number in enumerate(numbers)}})
 
 
-def _stream(topic: str) -> list[dict[str, str]]:
-    offsets = json.dumps({topic: {"0": 5, "1": -2, "2": -1}})
-    one = {"subscribe": topic, "startingOffsets": "earliest"}
-    return [
-        {**one, "maxOffsetsPerTrigger": "50", "includeHeaders": "true"},
-        {**one, "startingOffsets": offsets, "kafka.isolation.level": "read_committed"},
-        # Refused by both.
-        {**one, "endingOffsets": "latest"},
-        {**one, "minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "5"},
-    ]
+MIDDLE = 1_700_000_000_000 + 45_500
+ONE = {"subscribe": "both-sources"}
+READ: list[dict[str, str]] = [
+    ONE,
+    {**ONE, "includeHeaders": "true"},
+    {**ONE, "kafka.isolation.level": "read_committed"},
+    {**ONE, "kafka.isolation.level": "read_uncommitted", "minPartitions": "6"},
+    {**ONE, "minPartitions": "7", "startingOffsets": _parts(3, 40, -2)},
+    {**ONE, "maxRecordsPerPartition": "4"},
+    {"assign": json.dumps({"both-sources": [2, 0]})},
+    {"subscribePattern": "both-s.*"},
+    {"SUBSCRIBE": "both-sources", "STARTINGoffsets": "EARLIEST", "ENDINGoffsets": "Latest"},
+    {**ONE, "startingOffsets": _parts(3, -2, 11)},
+    {**ONE, "startingOffsets": _parts(3, 0, 5), "endingOffsets": _parts(9, -1, 5)},
+    {**ONE, "startingTimestamp": str(MIDDLE)},
+    {**ONE, "startingOffsetsByTimestamp": _parts(0, MIDDLE, MIDDLE + 10_000)},
+    {**ONE, "endingTimestamp": str(MIDDLE)},
+    {**ONE, "endingOffsetsByTimestamp": _parts(MIDDLE, 2 * MIDDLE, 1)},
+    {**ONE, "startingTimestamp": str(MIDDLE), "endingOffsets": _parts(20, 20, -1)},
+    {**ONE, "startingOffsets": _parts(3, 0, 5), "endingTimestamp": str(MIDDLE)},
+    {**ONE, "startingTimestamp": str(2 * MIDDLE), "startingOffsetsByTimestampStrategy": "latest"},
+]
+REFUSED: list[dict[str, str | None]] = [
+    {**ONE, "startingTimestamp": str(2 * MIDDLE)},
+    {**ONE, "startingOffsetsByTimestamp": _parts(0, 2 * MIDDLE, 0)},
+    {**ONE, "startingOffsets": "latest"},
+    {**ONE, "startingOffsets": _parts(0, -1, 0)},
+    {**ONE, "endingOffsets": "earliest"},
+    {**ONE, "endingOffsets": _parts(0, -2, 0)},
+    {**ONE, "startingOffsets": json.dumps({"both-sources": {"0": 1}})},
+    {**ONE, "startingOffsets": _parts(1, 1, 1), "endingOffsets": json.dumps({"both-sources": {"0": 1, "1": 2}})},
+    {**ONE, "startingOffsets": _parts(9, 0, 0), "endingOffsets": _parts(8, 1, 1)},
+    {"subscribe": "no-such-topic-at-all"},
+    # Wrong options.
+    {},
+    {**ONE, "kafka.bootstrap.servers": None},
+    {**ONE, "assign": json.dumps({"both-sources": [0]})},
+    {**ONE, "subscribePattern": "both-s.*"},
+    {"subscribe": " "},
+    {"subscribePattern": ""},
+    {"assign": "both-sources"},
+    {**ONE, "startingOffsets": "somewhere"},
+    {**ONE, "failOnDataLoss": "perhaps"},
+    {**ONE, "includeHeaders": "perhaps"},
+    {**ONE, "minPartitions": "0"},
+    {**ONE, "minPartitions": "some"},
+    {**ONE, "maxRecordsPerPartition": "0"},
+    {**ONE, "startingOffsetsByTimestampStrategy": "earliest"},
+    # Timestamps that are none.
+    {**ONE, "startingTimestamp": "yesterday"},
+    {**ONE, "startingTimestamp": "-5"},
+    {**ONE, "endingTimestamp": "1.5"},
+    {**ONE, "startingOffsetsByTimestamp": "yesterday"},
+    {**ONE, "startingOffsetsByTimestamp": json.dumps({"both-sources": {"0": "yesterday", "1": 1, "2": 1}})},
+    # Settings of Kafka's that are the source's to say.
+    *(
+        dict[str, str | None]({**ONE, f"kafka.{name}": value})
+        for name, value in {
+            "auto.offset.reset": "earliest",
+            "key.deserializer": "org.apache.kafka.common.serialization.ByteArrayDeserializer",
+            "value.deserializer": "org.apache.kafka.common.serialization.ByteArrayDeserializer",
+            "enable.auto.commit": "true",
+            "interceptor.classes": "org.example.Interceptor",
+        }.items()
+    ),
+]
 
 
-@pytest.mark.requirement(
-    "source/1",
-    "source/4",
-    "source/5",
-    "source/6",
-    "source/7",
-    "source/8",
-    "source/15",
-    "source/16",
-    "source/18",
-    "source/same-rows",
-)
-@pytest.mark.timeout(600)
-def test_both_give_the_same_rows_and_refuse_the_same(
-    kafka: LocalKafka, topic: str, jars: list[str], tmp_path: Path
-) -> None:
-    batches, streams = _batch(topic), _stream(topic)
-    settings = {"servers": kafka.bootstrap_servers, "jars": jars, "folder": str(tmp_path)}
-    program = str(Path(__file__).with_name("both_sources.py"))
-    command = [sys.executable, program, json.dumps({**settings, "batch": batches, "stream": streams})]
-    environment = {**os.environ, "PYTHONPATH": str(Path(instride.__file__).parents[1])}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=540, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    results: list[Result] = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    assert len(results) == len(batches) + len(streams)
-    differing = [
-        (options, _some(result["kafka"]), _some(result["instride"]))
-        for options, result in zip(batches + streams, results, strict=True)
-        if result["kafka"] != result["instride"]
-    ]
-    assert differing == [], done.stderr[-20_000:]
-    kinds = ["refused" if result["kafka"] == "refused" else "rows" for result in results]
-    assert kinds == ["rows"] * 17 + ["refused"] * 8 + ["rows"] * 2 + ["refused"] * 2
+STREAMS: dict[str, dict[str, str]] = {
+    "earliest": {"maxOffsetsPerTrigger": "50", "includeHeaders": "true", "startingOffsets": "earliest"},
+    "offsets": {"startingOffsets": _parts(5, -2, -1), "kafka.isolation.level": "read_committed"},
+}
+REFUSED_STREAMS: list[dict[str, str]] = [
+    {"endingOffsets": "latest"},
+    {"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "5"},
+]
 
 
-def _some(result: list[str] | str) -> object:
-    return result if isinstance(result, str) else (len(result), result[:2])
+@pytest.mark.requirement("source/1", "source/4", "source/5", "source/6", "source/7", "source/8", "source/15")
+@pytest.mark.requirement("source/16", "source/17", "source/18", "source/19", "source/23", "source/28")
+@pytest.mark.requirement("source/same-rows")
+def test_both_give_the_same_rows_and_refuse_the_same(kafka: LocalKafka, topic: str, both: Both) -> None:
+    """One test: each worker that ran a part of it would start a broker and a Spark of its own."""
+    for options in READ:
+        none = "startingOffsetsByTimestampStrategy" in options
+        assert bool(both.same("batch", options=options)["rows"]) != none, options
+    for refused in REFUSED:
+        both.refused("batch", options=refused)
+    for name, options in STREAMS.items():
+        assert both.same("stream", name=name, options={**ONE, **options})["rows"], options
+    for options in REFUSED_STREAMS:
+        both.refused("stream", name="refused", options={**ONE, "startingOffsets": "earliest", **options})
