@@ -313,11 +313,13 @@ def show(results: dict[str, dict[str, list[Row]]]) -> None:
 
 _TITLE, _BEFORE = "## With handlers", "## At a canned broker"
 _RUNS = "docs/benchmarks/processors.json"
+_STORM = "A storm: every 3 seconds one of two members joins or leaves."
 _KINDS = {
-    "backlog, sleep": "A backlog, 32 handlers at a time that sleep for 5 ms (ideal: 6,400 records a second).",
-    "storm, sleep": "Every 3 seconds one of two members joins or leaves; 1,000 records a second, sleeping for 5 ms.",
-    "backlog, compute": "A backlog, computing for 1 ms (ideal: a core; all of them with processes or Java).",
-    "storm, compute": "Every 3 seconds one of two members joins or leaves; 300 records a second, computing for 1 ms.",
+    "backlog, sleep": "A backlog: 32 handlers at a time sleep for 5 ms each. The ideal is 6,400 records a second.",
+    "storm, sleep": f"{_STORM} 1,000 records arrive a second; a handler sleeps for 5 ms.",
+    "backlog, compute": "A backlog: each handler computes for 1 ms. The ideal is one busy core; with processes, "
+    "and in Java, it is all cores.",
+    "storm, compute": f"{_STORM} 300 records arrive a second; a handler computes for 1 ms.",
 }
 
 
