@@ -11,7 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
@@ -25,6 +25,7 @@ from instride import (
     OutputRecord,
     Processor,
     Retry,
+    RunningProcessor,
     SkipRecord,
     TopicPartition,
 )
@@ -93,6 +94,50 @@ def test_members_come_and_go_and_every_record_is_handled_once(
         handled.wait_for(len(written))
     assert sorted(handled.records) == sorted(written)
     assert committed(kafka, group, *tps(topic, *range(PARTITIONS))) == dict.fromkeys(range(PARTITIONS), 400)
+
+
+@pytest.mark.rule("16")
+def test_six_members_come_one_by_one_and_go_one_by_one_without_a_duplicate(
+    kafka: LocalKafka, kafka_topic: Callable[..., str], group: str
+) -> None:
+    topic, handled, every = kafka_topic(12), Handled(), range(12)
+    written: list[tuple[int, int]] = []
+
+    def more() -> None:
+        """So each rebalance finds all partitions at work."""
+        start = len(written) // 12
+        written.extend(fill(kafka, topic, dict.fromkeys(every, 40), start=start))
+
+    processor = Processor(in_threads(handled), topics=[topic], concurrency=4, commit_interval=0.2)
+    members: list[RunningProcessor] = []
+    with ExitStack() as stack:
+        for number in range(6):
+            more()
+            members.append(stack.enter_context(processor.running(**settings(kafka, group, client_id=f"m{number}"))))
+            until(members[-1].consumer.holdings)
+        for member in members[:5]:
+            more()
+            member.stop()
+            assert member.wait(PATIENCE)
+        handled.wait_for(len(written))
+    assert sorted(handled.records) == sorted(written)
+    assert committed(kafka, group, *tps(topic, *every)) == dict.fromkeys(every, len(written) // 12)
+
+
+def test_coroutine_handlers_run_on_uvloop(kafka: LocalKafka, kafka_topic: Callable[..., str], group: str) -> None:
+    uvloop = pytest.importorskip("uvloop", reason="needs uvloop")
+    topic, handled = kafka_topic(2), Handled()
+    written = fill(kafka, topic, {0: 50, 1: 50})
+
+    async def story() -> None:
+        processor = Processor(in_asyncio(handled), topics=[topic], concurrency=8)
+        async with processor.running(**settings(kafka, group)):
+            await asyncio.to_thread(handled.wait_for, len(written))
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(story())
+    assert sorted(handled.records) == sorted(written)
+    assert committed(kafka, group, *tps(topic, 0, 1)) == {0: 50, 1: 50}
 
 
 def test_what_was_finished_beyond_a_retry_is_not_handled_again_after_a_restart(

@@ -354,11 +354,11 @@ def _pool(batch: pa.RecordBatch) -> pa.RecordBatch:
 
     context = TaskContext.get()
     assert context is not None
-    pool = context.getLocalProperty("spark.scheduler.pool") or "none"
-    return pa.record_batch({"value": [pool.encode()] * batch.num_rows})
+    told = [context.getLocalProperty(name) or "none" for name in ("spark.scheduler.pool", "spark.job.description")]
+    return pa.record_batch({"value": ["|".join(told).encode()] * batch.num_rows})
 
 
-def test_jobs_run_in_the_pool_of_the_thread_that_started_the_pipeline(
+def test_jobs_run_in_the_pool_of_their_starter_and_say_what_they_read(
     spark: SparkSession, runner: Build, kafka: LocalKafka, kafka_topic: Topic, tmp_path: Path
 ) -> None:
     topic = kafka_topic(1)
@@ -375,7 +375,7 @@ def test_jobs_run_in_the_pool_of_the_thread_that_started_the_pipeline(
     finally:
         query.stop()
         query.awaitTermination()
-    assert seen(tmp_path / "out") == ["quick"] * 10
+    assert seen(tmp_path / "out") == [f"quick|instride: {topic}-0 [0, 10)"] * 10
     assert query.lastProgress is not None
     assert query.lastProgress["ranges"][0]["offsetsBehindLatest"] == 0
 
