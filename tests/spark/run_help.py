@@ -17,7 +17,7 @@ from uuid import UUID
 
 from instride import RebalanceListener
 from instride.commits import CommitSnapshot
-from instride.errors import KafkaTimeoutError
+from instride.errors import KafkaTimeoutError, SinkWriteError
 from instride.observers import Observer
 from instride.records import OffsetRange, TopicPartition
 from instride.spark._events import PipelineEvent
@@ -57,10 +57,11 @@ def until(condition: Callable[[], object]) -> Script:
 
 class MemorySink:
     """Compare and set, in memory. errors: raised by the next commits, one each. slow: it tells nothing of these before
-    the event is set.
+    the event is set. without_start: it fails, for these, to say where they begin, for as long as they are in it.
     """
 
     def __init__(self, positions: Mapping[TopicPartition, int] | None = None) -> None:
+        self.without_start: set[TopicPartition] = set()
         self.reached = dict(positions or {})
         self.topic_ids: Mapping[str, str] | None = None
         self.slow: dict[TopicPartition, threading.Event] = {}
@@ -77,6 +78,8 @@ class MemorySink:
         partitions = list(partitions)
         for each in partitions:
             assert each not in self.slow or self.slow[each].wait(PATIENCE)
+            if each in self.without_start:
+                raise SinkWriteError(f"{each}: the disk is full")
         self.topic_ids = topic_ids
         return {each: self.reached.get(each) for each in partitions}
 

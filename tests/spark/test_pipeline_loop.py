@@ -221,6 +221,21 @@ def test_a_sink_without_a_response_ends_the_run_and_a_full_one_is_tried_again() 
         stage.play(stage.assigned(0))
 
 
+def test_however_many_partitions_have_no_start_another_one_begins() -> None:
+    """More than there are threads to ask for starts."""
+    stage = Stage()
+    many = range(20)
+    stage.sink.without_start = {tp(each) for each in many}
+
+    def script() -> Script:
+        stage.consumer.assign(*many, 20)
+        yield from until(lambda: tp(20) in stage.sink.reached)
+        stage.sink.without_start = set()
+        yield from until(lambda: len(stage.sink.reached) == 21)
+
+    stage.play(script())
+
+
 def test_others_go_on_while_a_job_is_under_way_in_one() -> None:
     stage = Stage()
 

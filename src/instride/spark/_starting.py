@@ -4,10 +4,10 @@ Laws
 1. A partition is paused from its assignment until the sink has its start. So every job begins at an offset that the
    sink knows: where "latest" began is not lost with a first job that fails, or a driver that is killed.
 2. Nothing of a sink or a broker is awaited on the thread that polls. A sink that is slow for one partition holds up
-   that partition.
+   that partition, but one that is slow for eight at once holds up the starts of all others as well.
 3. What the sink tells counts only for the assignment for which it was asked.
-4. What may pass (a broker that is away, a full disk) is tried again for as long as the partition is ours. Any other
-   error ends the run.
+4. What may pass (a broker that is away, a full disk) is tried again for as long as the partition is ours, and other
+   partitions take their turn before. Any other error ends the run.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -183,16 +184,22 @@ class Starts:
         return Started(start=start, position=reached, topic_id=topic_id)
 
     def _guarded(self, start: Start, work: Callable[[Start], Started]) -> None:
-        while not start.forgotten:
-            try:
-                self._tell(work(start))
+        if start.forgotten:
+            return
+        try:
+            self._tell(work(start))
+        except Exception as error:  # noqa: BLE001 - a sink may be anybody's; the run ends with what it raised
+            if not _passes(error):
+                self._tell(Started(start=start, error=error))
                 return
-            except Exception as error:  # noqa: BLE001 - a sink may be anybody's; the run ends with what it raised
-                if not _passes(error):
-                    self._tell(Started(start=start, error=error))
-                    return
-                _log.warning("where %s begins is not known yet: %s", start.partition, error)
-                self._closing.wait(_PAUSE)
+            _log.warning("where %s begins is not known yet: %s", start.partition, error)
+            # Behind those that wait for a thread: as many as there are threads may fail for as long as the run lasts.
+            if not self._closing.wait(_PAUSE):
+                self._again(start, work)
+
+    def _again(self, start: Start, work: Callable[[Start], Started]) -> None:
+        with suppress(RuntimeError):  # it was closed meanwhile
+            self._pool.submit(self._guarded, start, work)
 
 
 @dataclass(slots=True, eq=False)
