@@ -137,23 +137,26 @@ class Starts:
         self.topic_ids[start.partition.topic] = message.topic_id
         if message.position is None:
             self._unplaced[start.partition] = start
-            self.look()
+            self._place(start)
             return
         del self._starts[start.partition]
         self._go_on(start.partition, message.position)
 
     def look(self) -> None:
         """Where the group, or a reset, has said by now where partitions begin, the sink is told so."""
-        for partition, start in list(self._unplaced.items()):
-            try:
-                position = self._consumer.position(partition, timeout=0)
-            except (KafkaTimeoutError, WakeupError):
-                continue
-            except KafkaError as error:
-                self._fail(error)
-                continue
-            del self._unplaced[partition]
-            self._pool.submit(self._guarded, start, lambda each, at=position: self._keep(each, at))  # type: ignore[misc]
+        for start in list(self._unplaced.values()):
+            self._place(start)
+
+    def _place(self, start: Start) -> None:
+        try:
+            position = self._consumer.position(start.partition, timeout=0)
+        except (KafkaTimeoutError, WakeupError):
+            return
+        except KafkaError as error:
+            self._fail(error)
+            return
+        del self._unplaced[start.partition]
+        self._pool.submit(self._guarded, start, lambda each: self._keep(each, position))
 
     def close(self) -> None:
         """Begin nothing more."""
