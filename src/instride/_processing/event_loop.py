@@ -12,11 +12,12 @@ import select
 import selectors
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-__all__ = ["be_punctual", "new_event_loop"]
+__all__ = ["be_punctual", "going_on", "new_event_loop"]
 
 _SELECTABLE: Final = 1024
 """File descriptors below this one may be given to `select` (FD_SETSIZE)."""
@@ -26,6 +27,22 @@ def be_punctual() -> None:
     """The calling thread's timers end when they are due (PR_SET_TIMERSLACK of prctl(2)), where the system allows it."""
     with suppress(OSError):
         Path(f"/proc/{threading.get_native_id()}/timerslack_ns").write_text("1")
+
+
+def going_on(
+    loop: asyncio.AbstractEventLoop, until: asyncio.Future[Any], fail: Callable[[BaseException], object]
+) -> None:
+    """Run the loop until the future is done, whatever coroutines raise. fail: told of what would have ended the loop.
+
+    asyncio ends a loop in which a coroutine raises SystemExit or KeyboardInterrupt. The loop goes on, since what waits
+    for another coroutine (for the tear-down, say) would wait in vain. A future ends it, for `loop.stop` is forgotten
+    where a coroutine raises in the same turn.
+    """
+    while not until.done():
+        try:
+            loop.run_until_complete(until)
+        except (SystemExit, KeyboardInterrupt) as error:
+            fail(error)
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:

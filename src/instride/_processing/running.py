@@ -34,7 +34,7 @@ from instride._processing.attempts import Desk
 from instride._processing.dead_letters import ConfluentProduce, Produce
 from instride._processing.definition import Definition
 from instride._processing.engine import Engine, Tally, Task
-from instride._processing.event_loop import be_punctual, new_event_loop
+from instride._processing.event_loop import be_punctual, going_on, new_event_loop
 from instride._processing.health import Health, Stalls, holdings, metrics, stuck_record, unwritten_letters
 from instride._processing.lifespan import AsyncLifespan, SyncLifespan
 from instride._processing.process_child import Spec
@@ -93,6 +93,7 @@ class RunningProcessor:
         self._engine = Engine(what.plan, _payload)
         self._workers = _Workers()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop_over: asyncio.Future[None] | None = None
         self._loop_thread: threading.Thread | None = None
         self._rounds = Rounds(
             self._engine,
@@ -324,38 +325,26 @@ class RunningProcessor:
 
     def _start_loop(self) -> None:
         self._loop = new_event_loop()
+        self._loop_over = self._loop.create_future()
         self._loop_thread = threading.Thread(target=self._run_loop, name="instride-event-loop", daemon=True)
         self._loop_thread.start()
 
     def _run_loop(self) -> None:
-        loop = self._loop
+        loop, over = self._loop, self._loop_over
         assert loop is not None
+        assert over is not None
         be_punctual()
         asyncio.set_event_loop(loop)
         try:
-            self._going_on(loop.run_forever)
+            going_on(loop, over, self._desk.fail)
             left = asyncio.all_tasks(loop)
             for task in left:
                 task.cancel()
             ended = asyncio.gather(*left, return_exceptions=True)
-            self._going_on(lambda: loop.run_until_complete(ended))
+            going_on(loop, ended, self._desk.fail)
             loop.run_until_complete(loop.shutdown_asyncgens())
         finally:
             loop.close()
-
-    def _going_on(self, run: Callable[[], object]) -> None:
-        """Until the loop is stopped, or what it is run for has ended.
-
-        asyncio ends a loop in which a coroutine raises SystemExit or KeyboardInterrupt. The run ends by that error. The
-        loop goes on, since what waits for another coroutine (for the tear-down, say) would wait in vain.
-        """
-        while True:
-            try:
-                run()
-            except (SystemExit, KeyboardInterrupt) as error:
-                self._desk.fail(error)
-            else:
-                return
 
     def _run(self) -> None:
         leave: Callable[[], None] | None = None
@@ -397,8 +386,8 @@ class RunningProcessor:
     def _finish(self) -> None:
         """After the end: nothing of ours is left."""
         self._workers.close()
-        if self._loop_thread is not None and self._loop is not None:
-            self._loop.call_soon_threadsafe(self._loop.stop)
+        if self._loop_thread is not None and self._loop is not None and self._loop_over is not None:
+            self._loop.call_soon_threadsafe(self._loop_over.set_result, None)
             self._loop_thread.join(self._what.pace.close_timeout)
         if isinstance(self._produce, ConfluentProduce):
             self._produce.close()
