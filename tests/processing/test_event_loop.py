@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from instride._processing.event_loop import going_on, new_event_loop
