@@ -1,7 +1,7 @@
 """`Processor` beside its peers: a backlog, and a group whose members come and go.
 
     python -m benchmarks processors [--seconds N] [--rounds N] [--quick] [--only NAME ...] [--parts NAME ...]
-                                    [--storm-rate N] [--page]
+                                    [--kinds NAME ...] [--storm-rate N] [--page]
 
 10,000 keys in 12 partitions of one Kafka; each member is a process of its own. Handlers sleep for 5 ms (32 at a time),
 or compute for 1 ms (as many at a time as there are cores).
@@ -313,13 +313,13 @@ def show(results: dict[str, dict[str, list[Row]]]) -> None:
 
 _TITLE, _BEFORE = "## With handlers", "## At a canned broker"
 _RUNS = "docs/benchmarks/processors.json"
-_STORM = "A storm: every 3 seconds one of two members joins or leaves."
+_CHANGING = "A storm: every 3 seconds one of two members joins or leaves."
 _KINDS = {
     "backlog, sleep": "A backlog: 32 handlers at a time sleep for 5 ms each. The ideal is 6,400 records a second.",
-    "storm, sleep": f"{_STORM} 1,000 records arrive a second; a handler sleeps for 5 ms.",
+    "storm, sleep": f"{_CHANGING} 1,000 records arrive a second; a handler sleeps for 5 ms.",
     "backlog, compute": "A backlog: each handler computes for 1 ms. The ideal is one busy core; with processes, "
     "and in Java, it is all cores.",
-    "storm, compute": f"{_STORM} 300 records arrive a second; a handler computes for 1 ms.",
+    "storm, compute": f"{_CHANGING} 300 records arrive a second; a handler computes for 1 ms.",
 }
 
 

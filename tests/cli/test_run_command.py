@@ -23,21 +23,23 @@ INSTRIDE = Path(sysconfig.get_path("scripts")) / "instride"
 PATIENCE = 120.0
 
 APP = """
-import os, signal, sys, threading
+import asyncio, os, signal, sys, threading
 from contextlib import asynccontextmanager, contextmanager
-import asyncio
 from instride import Processor
+
+def tell(what):
+    os.write(1, f"{what} {os.environ['INSTRIDE_WORKER']} {os.getpid()}\\n".encode())
 
 def handle(record): ...
 
 @contextmanager
 def told():
-    os.write(1, f"up {os.environ['INSTRIDE_WORKER']} {os.getpid()}\\n".encode())
+    tell("up")
     yield
-    os.write(1, f"down {os.environ['INSTRIDE_WORKER']} {os.getpid()}\\n".encode())
+    tell("down")
 
 def hang(record):
-    os.write(1, f"up {os.environ['INSTRIDE_WORKER']} {os.getpid()}\\n".encode())
+    tell("up")
     threading.Event().wait()
 
 @contextmanager
@@ -52,7 +54,7 @@ def hangs():
 
 @asynccontextmanager
 async def awaits():
-    os.write(1, f"up {os.environ['INSTRIDE_WORKER']} {os.getpid()}\\n".encode())
+    tell("up")
     await asyncio.Event().wait()
     yield
 

@@ -188,12 +188,6 @@ def test_a_run_sets_up_before_it_begins_and_tears_down_when_it_has_ended() -> No
     assert life.told == ["+run", "-run"]
 
 
-def test_a_stop_says_its_time_as_the_setting_does(hanging: SimpleNamespace) -> None:
-    running = Processor(handle, topics=["t"], lifespan=hanging.lifespan, drain_timeout=1.0).running(**NOWHERE)
-    with pytest.raises(DrainTimeoutError, match=r"the set-up did not end in 1 s"), running:
-        assert hanging.began.wait(PATIENCE)
-
-
 @pytest.fixture
 def hanging() -> Iterator[SimpleNamespace]:
     """A plain set-up that ends when the test does. began: it was called; left: its tear-down was."""
@@ -224,9 +218,13 @@ def test_a_cancel_waits_for_no_set_up_and_what_it_made_is_torn_down(hanging: Sim
         running.consumer.poll(timeout=0)
 
 
-def test_a_stop_waits_for_a_set_up_for_drain_timeout(hanging: SimpleNamespace) -> None:
-    running = Processor(handle, topics=["t"], lifespan=hanging.lifespan, drain_timeout=0.3).running(**NOWHERE)
-    with pytest.raises(DrainTimeoutError, match=r"the set-up did not end in 0\.3 s"), running:
+@pytest.mark.parametrize(("drain_timeout", "told"), [(0.3, r"0\.3 s"), (1.0, "1 s")])
+def test_a_stop_waits_for_a_set_up_for_drain_timeout(hanging: SimpleNamespace, drain_timeout: float, told: str) -> None:
+    processor = Processor(handle, topics=["t"], lifespan=hanging.lifespan, drain_timeout=drain_timeout)
+    with (
+        pytest.raises(DrainTimeoutError, match=f"the set-up did not end in {told}"),
+        processor.running(**NOWHERE),
+    ):
         assert hanging.began.wait(PATIENCE)
 
 

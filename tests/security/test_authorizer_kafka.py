@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable, Iterator
 
@@ -39,7 +40,8 @@ def everyone_may_describe(topic: str) -> AclBinding:
 def until(what: Callable[[], object]) -> None:
     deadline = now() + PATIENCE
     while not what():
-        assert now() < deadline
+        assert now() < deadline, "it did not come to be"
+        time.sleep(0.01)
 
 
 def test_a_dead_letter_topic_that_may_not_be_written_is_named_until_it_may(broker: LocalKafka) -> None:

@@ -2,7 +2,7 @@
 
     python both_sources.py SETTINGS    (JSON: servers, jars, folder)
 
-Then it reads from stdin what to do, one line of JSON each, and answers with one: what each of the two gave, or
+Then it reads from stdin what to do, one line of JSON each, and prints one in return: what each of the two gave, or
 "refused".
     do: batch     options: the rows, the schema and, with minPartitions, how many tasks
     do: stream    options, name (whose checkpoint it goes on from, if there is one): the rows
@@ -47,7 +47,7 @@ def main() -> None:
     with ThreadPoolExecutor(len(FORMATS)) as pool:
         for line in sys.stdin:
             command = json.loads(line)
-            found = pool.map(partial(Source.answer, command=command), sources)
+            found = pool.map(partial(Source.respond, command=command), sources)
             print(json.dumps(dict(zip(FORMATS, found, strict=True))), flush=True)
     spark.stop()
 
@@ -65,7 +65,7 @@ class Source:
             "stream": self._stream,
         }
 
-    def answer(self, command: Command) -> Result | str:
+    def respond(self, command: Command) -> Result | str:
         if "options" in command and self._refused_here(command):
             return "refused"
         while True:

@@ -16,10 +16,13 @@ from pyspark.sql import SparkSession
 
 from instride.errors import NotASinkError
 from instride.spark import ParquetSink, Pipeline, RangeCommitted
+from instride.spark._functions import pickle_function
+from instride.spark._range_reader import ReaderSettings
+from instride.spark._task import RangeTask
 from instride.spark.parquet import read_table
 from instride.testing import LocalKafka
 
-__all__ = ["PATIENCE", "QUICK", "QUICK_JVM", "Runner", "each_once", "fill", "keep", "seen", "wait_for"]
+__all__ = ["PATIENCE", "QUICK", "QUICK_JVM", "Runner", "each_once", "fill", "keep", "range_task", "seen", "wait_for"]
 
 PATIENCE: Final = 180.0
 QUICK_JVM: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -35,6 +38,22 @@ QUICK: Final[dict[str, Any]] = {
 def keep(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The least that a function can do. Pickled by reference where this module can be imported, so it must be."""
     return batch.select(["partition", "offset", "value"])
+
+
+def range_task(
+    sink: ParquetSink, function: Callable[[Any], Any], reader: ReaderSettings, reports: Any = None
+) -> RangeTask:
+    """What an executor does with a range, by a function of Arrow batches. Others: `dataclasses.replace`."""
+    return RangeTask(
+        job="j",
+        writer=sink.writer(),
+        function=pickle_function(function),
+        batch_format="arrow",
+        called_per="batch",
+        schema=None,
+        reader=reader,
+        reports=reports,
+    )
 
 
 def fill(

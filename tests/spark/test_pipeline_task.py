@@ -12,6 +12,7 @@ from typing import Any, cast
 import pandas as pd
 import pyarrow as pa
 import pytest
+from pipeline_help import range_task
 
 from instride._processing.dead_letters import DeadLetter
 from instride._processing.origin import DeadLetterOrigin
@@ -21,7 +22,6 @@ from instride.spark import _dead_letters as dead_letters
 from instride.spark import _task as task
 from instride.spark._data_source.splitting import cut
 from instride.spark._dead_letters import DeadLetters
-from instride.spark._functions import pickle_function
 from instride.spark._jobs import _Reports
 from instride.spark._range_reader import ReaderSettings
 from instride.spark._report import JobMessage, RangePart, RangeReport, Reported, whole
@@ -86,16 +86,8 @@ def work(
     schema: Any = None,
 ) -> RangeReport:
     reports = Reports()
-    run = RangeTask(
-        job="j",
-        writer=sink.writer(),
-        function=pickle_function(function),
-        batch_format=batch_format,
-        called_per=called_per,
-        schema=schema,
-        reader=SETTINGS,
-        reports=cast(Any, reports),
-    )
+    plain = range_task(sink, function, SETTINGS, reports)
+    run = replace(plain, batch_format=batch_format, called_per=called_per, schema=schema)
     (text,) = run([[RangePart(range=WANTED, offsets=WANTED)]])
     assert reports.added == [text]
     return RangeReport.from_json(text)
@@ -213,16 +205,7 @@ def test_a_failed_range_does_not_keep_the_tasks_others_from_succeeding(reader: R
             raise ValueError("not ten")
         return batch
 
-    run = RangeTask(
-        job="j",
-        writer=ParquetSink(tmp_path / "out").writer(),
-        function=pickle_function(picky),
-        batch_format="arrow",
-        called_per="batch",
-        schema=None,
-        reader=SETTINGS,
-        reports=cast(Any, Reports()),
-    )
+    run = range_task(ParquetSink(tmp_path / "out"), picky, SETTINGS, Reports())
     other = OutputRange(topic="t", partition=1, start=20, end=24)
     parts = [RangePart(range=each, offsets=each) for each in (WANTED, other)]
     first, second = (RangeReport.from_json(text) for text in run([parts]))
@@ -235,16 +218,7 @@ def test_a_failed_range_does_not_keep_the_tasks_others_from_succeeding(reader: R
 def test_tasks_that_share_a_range_write_one_range(reader: Reader, tmp_path: Path) -> None:
     """Each reads its own offsets; the sink has them all, in order, or, where one failed, the problem."""
     sink = ParquetSink(tmp_path / "out")
-    run = RangeTask(
-        job="j",
-        writer=sink.writer(),
-        function=pickle_function(as_batch),
-        batch_format="arrow",
-        called_per="batch",
-        schema=None,
-        reader=SETTINGS,
-        reports=cast(Any, Reports()),
-    )
+    run = range_task(sink, as_batch, SETTINGS, Reports())
     wanted = OutputRange(topic="t", partition=0, start=10, end=16)
     parts = [RangePart(range=wanted, offsets=each, number=number) for number, each in enumerate(cut(wanted, 3))]
     reports = [RangeReport.from_json(text) for part in parts for text in run([[part]])]

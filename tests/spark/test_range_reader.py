@@ -12,15 +12,13 @@ from uuid import UUID
 
 import pyarrow as pa
 import pytest
-from pipeline_help import fill
+from pipeline_help import fill, range_task
 
 from instride import PartitionInfo
 from instride.errors import KafkaTimeoutError, WrongTopicError
 from instride.spark import ParquetSink, _range_reader
-from instride.spark._functions import pickle_function
 from instride.spark._range_reader import RangeReader, ReaderSettings, followed, forget, reader_for
 from instride.spark._report import RangePart, RangeReport
-from instride.spark._task import RangeTask
 from instride.spark.sink import OutputRange
 from instride.testing import LocalKafka
 
@@ -147,16 +145,7 @@ def test_a_function_that_fails_leaves_no_traceback_of_the_reader(
     fill(kafka, name, {0: 50})
     monkeypatch.setattr(_range_reader, "_record_bytes", {name: 1e9} if long else {})
     wanted = OutputRange(topic=name, partition=0, start=0, end=50)
-    run = RangeTask(
-        job="j",
-        writer=ParquetSink(tmp_path / "out").writer(),
-        function=pickle_function(fails),
-        batch_format="arrow",
-        called_per="batch",
-        schema=None,
-        reader=ReaderSettings(bootstrap_servers=kafka.bootstrap_servers),
-        reports=None,
-    )
+    run = range_task(ParquetSink(tmp_path / "out"), fails, ReaderSettings(bootstrap_servers=kafka.bootstrap_servers))
     assert (_range_reader.fetches_for(wanted) is _range_reader._LONG) == long
     ignored: list[object] = []
     monkeypatch.setattr(sys, "unraisablehook", lambda each: ignored.append(each.exc_value))

@@ -326,13 +326,11 @@ class RunningProcessor:
     def _start_loop(self) -> None:
         self._loop = new_event_loop()
         self._loop_over = self._loop.create_future()
-        self._loop_thread = threading.Thread(target=self._run_loop, name="instride-event-loop", daemon=True)
+        loop = (self._loop, self._loop_over)
+        self._loop_thread = threading.Thread(target=self._run_loop, args=loop, name="instride-event-loop", daemon=True)
         self._loop_thread.start()
 
-    def _run_loop(self) -> None:
-        loop, over = self._loop, self._loop_over
-        assert loop is not None
-        assert over is not None
+    def _run_loop(self, loop: asyncio.AbstractEventLoop, over: asyncio.Future[None]) -> None:
         be_punctual()
         asyncio.set_event_loop(loop)
         try:
@@ -386,8 +384,8 @@ class RunningProcessor:
     def _finish(self) -> None:
         """After the end: nothing of ours is left."""
         self._workers.close()
-        if self._loop_thread is not None and self._loop is not None and self._loop_over is not None:
-            self._loop.call_soon_threadsafe(self._loop_over.set_result, None)
+        if self._loop_thread is not None and self._loop_over is not None:
+            self._loop_over.get_loop().call_soon_threadsafe(self._loop_over.set_result, None)
             self._loop_thread.join(self._what.pace.close_timeout)
         if isinstance(self._produce, ConfluentProduce):
             self._produce.close()

@@ -31,11 +31,11 @@ _SKIPPED_FRAME: Final = b"\x2a\x4d\x18"
 # Of a decoder's window: up to level 19, and in what RFC 8878 wants every decoder to have. What none is larger than.
 _USUAL_WINDOW: Final = 8 << 20
 _LARGEST_WINDOW: Final = 1 << 62
-# What is no longer is searched for a second frame, in a copy.
+# Data of up to so many bytes is copied, and the copy searched for a second frame.
 _SEARCHED_BYTES: Final = 1 << 14
 # Each holds up to 128 KiB. Of more the window is not known.
 _MOST_BLOCKS: Final = 10_000
-# How cramjam says that the output did not fit, of snappy in other words.
+# How cramjam says that the output did not fit. With snappy it has other words.
 _TOO_SMALL: Final = ("failed to write whole buffer", "snappy: output buffer ")
 
 _SNAPPY_BLOCK: Final = cramjam.snappy.decompress_raw_into
@@ -84,7 +84,7 @@ class Sections:
 
     def append(self, codec: int, data: memoryview, limit: int) -> tuple[int, int]:
         """Adds a batch's records. Returns where they start and end. Raises CompressionError, MemoryError."""
-        # A batch of a few rows costs little more than these steps: none that can be spared.
+        # Decompressing a few rows takes hardly longer than these steps, so there are as few as possible.
         start, window = self._used, 0
         if codec == _ZSTD:
             window = _window(data)
