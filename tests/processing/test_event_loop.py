@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from instride._processing.event_loop import going_on, new_event_loop
@@ -13,6 +15,7 @@ def test_a_loop_that_is_to_end_ends_though_a_coroutine_exits_in_the_same_turn(ki
     told: list[type[BaseException]] = []
 
     async def leave() -> None:
+        await asyncio.sleep(0)  # the turn after the future is done is the one in which the loop stops
         raise kind
 
     loop = new_event_loop()
