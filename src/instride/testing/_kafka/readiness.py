@@ -19,7 +19,7 @@ __all__ = ["all_ready", "topics_gone", "topics_ready"]
 def all_ready(running: Running) -> bool:
     """Whether all nodes that serve respond, know the controller, count each other as alive, and lead what they can."""
     serving = set(running.serving())
-    responses = _responses(running, None)
+    responses = _responses(running, serving, None)
     return (
         bool(serving)
         and all(
@@ -29,29 +29,36 @@ def all_ready(running: Running) -> bool:
             and {str(topic.name) for topic in response.topics} >= running.stored_topics
             for response in responses
         )
-        and _leaders_serve(running, responses[0])
+        and _leaders_serve(running, serving, responses[0])
     )
 
 
 def topics_ready(running: Running, topics: Mapping[str, int]) -> bool:
     """Whether all nodes that serve know these topics with so many partitions, each with a leader that serves it."""
-    responses = _responses(running, tuple(topics))
-    return all(_knows_all(response, topics) for response in responses) and _leaders_serve(running, responses[0])
+    serving = set(running.serving())
+    responses = _responses(running, serving, tuple(topics))
+    return (
+        bool(serving)
+        and all(_knows_all(response, topics) for response in responses)
+        and _leaders_serve(running, serving, responses[0])
+    )
 
 
 def topics_gone(running: Running, names: tuple[str, ...]) -> bool:
     """Whether no node that serves knows any of these topics."""
     return all(
         not topic.partitions
-        for response in _responses(running, names)
+        for response in _responses(running, set(running.serving()), names)
         for topic in response.topics
         if topic.name in names
     )
 
 
-def _responses(running: Running, topics: tuple[str, ...] | None) -> list[MetadataResponse]:
+def _responses(running: Running, serving: set[int], topics: tuple[str, ...] | None) -> list[MetadataResponse]:
+    """One of each of these nodes. Who serves is looked up once a question: a node may end at any moment, and then this
+    raises TransportError, upon which `Running.wait` looks at the node and asks again."""
     responses = []
-    for number in running.serving():
+    for number in sorted(serving):
         with running.probe(number) as admin:
             responses.append(admin.metadata(topics))
     return responses
@@ -70,13 +77,13 @@ def _has_leaders(response: MetadataResponse, serving: set[int]) -> bool:
     )
 
 
-def _leaders_serve(running: Running, response: MetadataResponse) -> bool:
-    """Whether every leader that serves gives an offset of each partition that it leads."""
+def _leaders_serve(running: Running, serving: set[int], response: MetadataResponse) -> bool:
+    """Whether every leader among these nodes gives an offset of each partition that it leads."""
     led: dict[int, dict[str, list[int]]] = {}
     for topic in response.topics:
         for part in topic.partitions:
             led.setdefault(int(part.leader_id), {}).setdefault(str(topic.name), []).append(int(part.partition_index))
-    for number in set(led).intersection(running.serving()):
+    for number in serving.intersection(led):
         with running.probe(number) as admin:
             if not admin.leads(led[number]):
                 return False
