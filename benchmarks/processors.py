@@ -14,6 +14,8 @@ storm     1,000 records a second (computing: 300); every 3 seconds one of two me
           handled twice, the longest time in which nothing of a partition was handled, and how long a record took from
           the producer to its end (99 %). `--storm-rate` has sleeping handlers take more records a second: one member
           can handle 6,400, so near that rate each pause of a rebalance is seen in what was handled during the storm.
+steady    The same, but nobody joins or leaves: one member handles all. What a storm is to be compared with; measured
+          only if `--parts` names it.
 
 --page writes the medians into docs/benchmarks.md, with every run beside it.
 
@@ -48,6 +50,7 @@ CONCURRENCY = {"sleep": 32, "compute": os.cpu_count() or 1}
 RATES = {"sleep": 1_000.0, "compute": 300.0}
 """Of the storm, records a second: also the slowest form keeps up with it alone."""
 PARTS = ("backlog", "storm")
+MORE_PARTS = ("steady",)
 STORM, SETTLE = 3.0, 3.0
 CHANGES = ((1, "join"), (0, "leave"), (0, "join"), (1, "leave"))
 """Of a storm, again and again: which member does what. One of them is always there."""
@@ -69,7 +72,7 @@ def main(arguments: list[str]) -> dict[str, object]:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--quick", action="store_true", help="one round, a tenth of the records, a storm of 9 seconds")
     parser.add_argument("--only", nargs="*", choices=[*FORMS, JAVA], default=[*FORMS, JAVA])
-    parser.add_argument("--parts", nargs="*", choices=PARTS, default=[*PARTS])
+    parser.add_argument("--parts", nargs="*", choices=[*PARTS, *MORE_PARTS], default=[*PARTS])
     parser.add_argument("--kinds", nargs="*", choices=[*CONCURRENCY], default=[*CONCURRENCY], help="of handlers")
     parser.add_argument("--storm-rate", type=float, default=RATES["sleep"], help="records a second, sleeping handlers")
     parser.add_argument("--page", action="store_true", help="write the medians into docs/benchmarks.md")
@@ -82,7 +85,7 @@ def main(arguments: list[str]) -> dict[str, object]:
     from instride.testing import LocalKafka
 
     results: dict[str, dict[str, list[Row]]] = {}
-    measures = {"backlog": backlog, "storm": storm}
+    measures = {"backlog": backlog, "storm": storm, "steady": steady}
     with ExitStack() as stack:
         commands = stack.enter_context(members(chosen.only))
         kafka = stack.enter_context(LocalKafka(heap="1g", jvm_options=()))
@@ -213,6 +216,16 @@ def backlog(kafka: Any, name: str, command: Command, kind: str, chosen: argparse
 
 
 def storm(kafka: Any, name: str, command: Command, kind: str, chosen: argparse.Namespace) -> Row:
+    return _paced(kafka, command, kind, chosen, CHANGES)
+
+
+def steady(kafka: Any, name: str, command: Command, kind: str, chosen: argparse.Namespace) -> Row:
+    return _paced(kafka, command, kind, chosen, ())
+
+
+def _paced(
+    kafka: Any, command: Command, kind: str, chosen: argparse.Namespace, changes: tuple[tuple[int, str], ...]
+) -> Row:
     topic, rate = _topic(kafka), chosen.storm_rate if kind == "sleep" else RATES[kind]
     with start(command, kafka.bootstrap_servers, topic, kind, 2) as members:
         members[0].tell("join")
@@ -220,8 +233,9 @@ def storm(kafka: Any, name: str, command: Command, kind: str, chosen: argparse.N
             time.sleep(SETTLE)
             began, begin = time.monotonic(), time.time()
             for number in range(int(chosen.seconds / STORM)):
-                member, verb = CHANGES[number % len(CHANGES)]
-                members[member].tell(verb)
+                if changes:
+                    member, verb = changes[number % len(changes)]
+                    members[member].tell(verb)
                 time.sleep(max(0.0, began + STORM * (number + 1) - time.monotonic()))
             end = time.time()
         made = feeder.made

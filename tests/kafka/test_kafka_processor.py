@@ -124,6 +124,36 @@ def test_six_members_come_one_by_one_and_go_one_by_one_without_a_duplicate(
     assert committed(kafka, group, *tps(topic, *every)) == dict.fromkeys(every, len(written) // 12)
 
 
+@pytest.mark.rule("16")
+def test_six_members_whose_joins_and_leaves_overlap_handle_every_record_once(
+    kafka: LocalKafka, kafka_topic: Callable[..., str], group: str
+) -> None:
+    """Nobody waits for a rebalance to end before the next change is made: members join and leave amid the others'."""
+    topic, handled, every = kafka_topic(12), Handled(), range(12)
+    written: list[tuple[int, int]] = []
+
+    def more() -> None:
+        written.extend(fill(kafka, topic, dict.fromkeys(every, 40), start=len(written) // 12))
+
+    processor = Processor(in_threads(handled), topics=[topic], concurrency=4, commit_interval=0.2)
+    with ExitStack() as stack:
+
+        def join(number: int) -> RunningProcessor:
+            return stack.enter_context(processor.running(**settings(kafka, group, client_id=f"m{number}")))
+
+        members = [join(number) for number in range(6)]
+        for number in range(6, 12):
+            more()
+            handled.wait_for(len(written) // 2)  # so that the changes fall into the work, on a machine of any speed
+            members.append(join(number))
+            members[number - 6].stop()
+        for member in members[:6]:
+            assert member.wait(PATIENCE)
+        handled.wait_for(len(written))
+    assert sorted(handled.records) == sorted(written)
+    assert committed(kafka, group, *tps(topic, *every)) == dict.fromkeys(every, len(written) // 12)
+
+
 def test_coroutine_handlers_run_on_uvloop(kafka: LocalKafka, kafka_topic: Callable[..., str], group: str) -> None:
     uvloop = pytest.importorskip("uvloop", reason="needs uvloop")
     topic, handled = kafka_topic(2), Handled()
@@ -138,6 +168,41 @@ def test_coroutine_handlers_run_on_uvloop(kafka: LocalKafka, kafka_topic: Callab
         runner.run(story())
     assert sorted(handled.records) == sorted(written)
     assert committed(kafka, group, *tps(topic, 0, 1)) == {0: 50, 1: 50}
+
+
+@pytest.fixture
+def uvloop_policy() -> Iterator[type[asyncio.AbstractEventLoop]]:
+    """asyncio makes uvloop's event loops in this test."""
+    uvloop = pytest.importorskip("uvloop", reason="needs uvloop")
+    before = asyncio.get_event_loop_policy()
+    asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
+    yield uvloop.Loop
+    asyncio.set_event_loop_policy(before)
+
+
+@pytest.mark.parametrize("form", ["with", "run"])
+def test_where_asyncio_makes_uvloops_loops_the_processor_runs_on_one(
+    kafka: LocalKafka, kafka_topic: Callable[..., str], group: str, form: str, uvloop_policy: type
+) -> None:
+    topic, handled, loops = kafka_topic(1), Handled(), set[type]()
+    written = fill(kafka, topic, {0: 50})
+
+    async def handle(record: ConsumerRecord) -> None:
+        await asyncio.sleep(0.001)
+        loops.add(type(asyncio.get_running_loop()))
+        handled.add(record)
+        if form == "run" and len(handled.records) == len(written):
+            signal.raise_signal(signal.SIGTERM)
+
+    processor = Processor(handle, topics=[topic], concurrency=8)
+    if form == "run":
+        processor.run(**settings(kafka, group))
+    else:
+        with processor.running(**settings(kafka, group)):
+            handled.wait_for(len(written))
+    assert loops == {uvloop_policy}
+    assert sorted(handled.records) == sorted(written)
+    assert committed(kafka, group, *tps(topic, 0)) == {0: 50}
 
 
 def test_what_was_finished_beyond_a_retry_is_not_handled_again_after_a_restart(

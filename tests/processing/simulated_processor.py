@@ -170,6 +170,7 @@ class Course:
     member began may be gone meanwhile: the log was compacted.
     bank: a database; then each attempt that ends well is a transaction of it, with its offset.
     has_outages: of every ten seconds handlers fail for three, with a circuit breaker.
+    attempts: those that count, of a record by one owner. The next one goes on from what the last commit tells of them.
     covered: what was finished when a commit was made that the broker accepted. repeated: what of that was started by an
     owner who came later; a former owner who does not know of his loss may start what the new one has committed.
     """
@@ -181,7 +182,7 @@ class Course:
     cancels_in_time: bool = False
     started: list[tuple[TopicPartition, int]] = field(default_factory=list)
     finished: set[tuple[TopicPartition, int]] = field(default_factory=set)
-    attempts: Counter[tuple[TopicPartition, int]] = field(default_factory=Counter)
+    attempts: Counter[tuple[TopicPartition, int, str]] = field(default_factory=Counter)
     handled: dict[int, set[str]] = field(default_factory=dict)
     remembered: int = 0
     spared: int = 0
@@ -190,6 +191,12 @@ class Course:
     repeated: list[tuple[TopicPartition, int]] = field(default_factory=list)
     zombies: list[str] = field(default_factory=list)
     _starters: dict[TopicPartition, list[str]] = field(default_factory=dict)
+
+    def attempts_of_all_owners(self) -> Counter[tuple[TopicPartition, int]]:
+        found: Counter[tuple[TopicPartition, int]] = Counter()
+        for (partition, offset, _), attempts in self.attempts.items():
+            found[partition, offset] += attempts
+        return found
 
     def check_owner(self, partition: TopicPartition, starter: str) -> None:
         """Who starts a record is not one whose partition another has begun to work on."""
@@ -240,13 +247,16 @@ class Workers:
             assert partition not in self.to_be_revoked, f"{partition} was started after its revoke was taken"
             self._running += 1
             self._course.check_order(_tasks(task))
-            self._course.check_owner(partition, f"{self._member.process.name} in epoch {task.lane.epoch}")
+            self._course.check_owner(partition, self._owner(task))
             begun = [(partition, each.offset) for each in _tasks(task)]
             self._course.started += begun
             self._course.repeated += self._engine.covered[task.lane].intersection(begun)
             self._after(
                 self._member.duration(), self._ends if not task.writes_dead_letter else self._acknowledged, task
             )
+
+    def _owner(self, task: Job) -> str:
+        return f"{self._member.process.name} in epoch {task.lane.epoch}"
 
     def _next(self) -> Job | None:
         may_start = self._running < self._member.plan.workers and self.may_start()
@@ -283,7 +293,7 @@ class Workers:
         verdict = self._engine.end(task, error, self.now, chance.random())
         for each in tasks:
             counts = verdict is None or verdict.counts
-            self._course.attempts[each.record.topic_partition, each.offset] += counts
+            self._course.attempts[each.record.topic_partition, each.offset, self._owner(task)] += counts
             self._course.spared += not counts
             if error is None:
                 self._finished(each)

@@ -30,8 +30,9 @@ def test_histories_of_a_processor_are_good(seed: int, max_batch: int, order: Ord
     assert not course.zombies, "a former owner starts nothing, whether it knows of its loss or not"
     gone = holes(history)
     assert not [late for late in course.late if (late[0], late[2]) not in gone]
+    assert max(course.attempts.values(), default=0) <= ATTEMPTS, "of one owner, whatever happened"
     if not any(event.what in ("lost", "crashed", "evicted") for event in history):
-        assert max(course.attempts.values(), default=0) <= ATTEMPTS
+        assert max(course.attempts_of_all_owners().values(), default=0) <= ATTEMPTS
 
 
 def holes(history: Iterable[Event]) -> set[tuple[TopicPartition, int]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 from confluent_kafka import Producer
@@ -13,7 +14,7 @@ from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperatio
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from security_help import PATIENCE
 
-from instride import ConsumerRecord, Processor
+from instride import ConsumerRecord, OutputRecord, Processor, Retry
 from instride._net.clock import now
 from instride.testing import LocalKafka
 
@@ -44,37 +45,69 @@ def until(what: Callable[[], object]) -> None:
         time.sleep(0.01)
 
 
-def test_a_dead_letter_topic_that_may_not_be_written_is_named_until_it_may(broker: LocalKafka) -> None:
-    topic, letters = (f"{name}-{uuid.uuid4().hex[:8]}" for name in ("orders", "letters"))
-    broker.create_topic(topic)
-    broker.create_topic(letters)
+@contextmanager
+def refused(broker: LocalKafka, topic: str) -> Iterator[Callable[[], None]]:
+    """Nobody may write to this topic until what is yielded is called."""
     client = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    rule = everyone_may_describe(letters)
+    rule = everyone_may_describe(topic)
     client.create_acls([rule])[rule].result(PATIENCE)
+    whose = (ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, "User:*", "*")
+    removed = AclBindingFilter(*whose, AclOperation.ANY, AclPermissionType.ANY)
+    yield lambda: client.delete_acls([removed])[removed].result(PATIENCE)
+
+
+def topics(broker: LocalKafka, *names: str) -> list[str]:
+    """New ones that are called so; the first has a record."""
+    found = [f"{name}-{uuid.uuid4().hex[:8]}" for name in names]
+    for topic in found:
+        broker.create_topic(topic)
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
-    producer.produce(topic, b"bad")
+    producer.produce(found[0], b"bad")
     assert producer.flush(PATIENCE) == 0
+    return found
+
+
+def test_a_dead_letter_topic_that_may_not_be_written_is_named_until_it_may(broker: LocalKafka) -> None:
+    topic, letters = topics(broker, "orders", "letters")
 
     def handle(record: ConsumerRecord) -> None:
         raise ValueError("no such order")
 
     processor = Processor(handle, topics=[topic], dead_letters=letters)
-    with processor.running(
-        bootstrap_servers=broker.bootstrap_servers, group_id=topic, auto_offset_reset="earliest"
-    ) as running:
+    with (
+        refused(broker, letters) as allow,
+        processor.running(
+            bootstrap_servers=broker.bootstrap_servers, group_id=topic, auto_offset_reset="earliest"
+        ) as running,
+    ):
         until(lambda: running.health().unwritten_letters)
         (unwritten,) = running.health().unwritten_letters
         assert str(unwritten.error).startswith(f"{letters}: the broker did not take the record: ")
         assert "TOPIC_AUTHORIZATION_FAILED" in str(unwritten.error)
         assert running.tally().dead_lettered == 0
-        removed = AclBindingFilter(
-            ResourceType.TOPIC,
-            letters,
-            ResourcePatternType.LITERAL,
-            "User:*",
-            "*",
-            AclOperation.ANY,
-            AclPermissionType.ANY,
-        )
-        client.delete_acls([removed])[removed].result(PATIENCE)
+        allow()
         until(lambda: running.tally().dead_lettered == 1)
+
+
+def test_an_output_topic_that_may_not_be_written_fails_each_attempt_until_it_may(
+    broker: LocalKafka, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic, bills = topics(broker, "orders", "bills")
+
+    def handle(record: ConsumerRecord) -> OutputRecord:
+        return OutputRecord(value=b"12.50")
+
+    processor = Processor(handle, topics=[topic], output=bills, retry=Retry(attempts=None, backoff=0.1))
+    with (
+        refused(broker, bills) as allow,
+        caplog.at_level("WARNING", logger="instride"),
+        processor.running(
+            bootstrap_servers=broker.bootstrap_servers, group_id=topic, auto_offset_reset="earliest"
+        ) as running,
+    ):
+        until(lambda: running.tally().retried)
+        assert running.tally().finished == 0
+        allow()
+        until(lambda: running.tally().finished == 1)
+    assert f"{bills}: the broker did not take the record: " in caplog.text
+    assert "TOPIC_AUTHORIZATION_FAILED" in caplog.text

@@ -505,6 +505,20 @@ def test_a_small_part_of_a_large_response_gives_its_pages_back() -> None:
     assert [each.value for each in records_of(piece.chunk)] == [b"a" * 100_000]
 
 
+def test_a_usual_response_keeps_its_pages_for_the_next_one() -> None:
+    """All full responses gave them back once, as 8 MiB was over a fixed bound: half of the rate was lost."""
+    log = batch([Rec(offset=0, value=b"a" * 100_000)])
+    response = bytearray(log + bytes(9 << 20))
+    records = RecordSet(
+        memoryview(response)[: len(log)], topic="t", partition=3, fetch_offset=0, frame_bytes=len(response)
+    )
+    records.detach(usual=len(response))
+    assert response[: len(log)] == log
+    piece = records.decode(1 << 20, 1 << 20)
+    assert piece is not None
+    assert [each.value for each in records_of(piece.chunk)] == [b"a" * 100_000]
+
+
 @pytest.mark.parametrize(("most", "read_on"), [(1000, True), (10, False)])
 def test_what_follows_a_batch_may_be_dropped(most: int, *, read_on: bool) -> None:
     """It is fetched again: what is left says that the batch was the last."""

@@ -111,9 +111,10 @@ class UndecodedRecords(Protocol):
         """
         ...
 
-    def detach(self, most: int = ...) -> None:
+    def detach(self, most: int = ..., *, usual: int = ...) -> None:
         """Copy out what is left, where much more than that is kept for it.
 
         most: bytes that are worth keeping behind the next batch; where there are more they are dropped.
+        usual: a response that keeps more than this gives back its pages as it is copied from.
         """
         ...

@@ -162,12 +162,14 @@ def releases_of(data: memoryview) -> Callable[[int, int], object] | None:
     return _releases_of_part(data) if len(data) > _LARGE_BYTES else None
 
 
-def moved(data: memoryview) -> memoryview:
-    """A copy of it; nobody reads `data` any more. A part of a large buffer gives back its pages as it is copied.
+def moved(data: memoryview, *, gives_back: bool = True) -> memoryview:
+    """A copy of it; nobody reads `data` any more. Raises MemoryError, and then `data` is still there.
 
-    So little is there twice, however much it is. Raises MemoryError, and then `data` is still there.
+    gives_back: a part of a large buffer gives back its pages as it is copied, so little is there twice, however much
+        it is. That makes the system clear a page for each that is copied, and one for each that is received next: more
+        than twice the CPU time of a record. So it is for what comes seldom.
     """
-    release = _releases_of_part(data)
+    release = _releases_of_part(data) if gives_back else None
     if release is None:
         return memoryview(bytes(data))
     pages = _pages(len(data))

@@ -217,10 +217,12 @@ class RecordSet:
         except (CompressionError, BatchError) as error:
             return self._failed_at(self._pending.position, f"{error} (in {self._pending.describe()})")
 
-    def detach(self, most: int = LARGEST_BASE) -> None:
+    def detach(self, most: int = LARGEST_BASE, *, usual: int = 0) -> None:
         """Copy out what is left, where much more than that is kept for it.
 
         most: bytes that are worth keeping behind the next batch; where there are more they are dropped.
+        usual: a response that keeps no more than this is copied from at once, and the next one is received into its
+            memory. A longer one gives back its pages as it is copied from, so that little is there twice.
         """
         if self.done or self._walk is None or self._pending is None:
             at, batch, end = 0, None, len(self._data)
@@ -231,7 +233,7 @@ class RecordSet:
         if self.done or self._frame_bytes - left <= left // 8:
             return
         try:
-            self._data = moved(self._data[at:end])
+            self._data = moved(self._data[at:end], gives_back=self._frame_bytes > usual)
         except MemoryError:
             return  # there is no room for a copy: it stays where it is
         self._frame_bytes = left

@@ -24,6 +24,7 @@ from instride._core.network.actions import Deliver, Transmit
 from instride._core.network.ranges import RangeChunk
 from instride._wire import api
 from instride._wire.chunk import Piece
+from instride._wire.segments import segment_bytes
 from instride.errors import CorruptRecordError, ErrorCode, FrameTooLargeError
 
 KIB = 1 << 10
@@ -43,6 +44,8 @@ class Batches:
     detached: bool = False
     # How much of it was worth keeping when it was detached last; -1: all.
     kept: int = -1
+    # How long a response it was told to be usual.
+    usual: int = 0
     nbytes: int = 0
     # As it came, compressed; 0: so little that it is decoded at once.
     length: int = 0
@@ -69,9 +72,9 @@ class Batches:
         self.done = not self.sizes and self.corrupt is None and not self.tail
         return Piece(chunk=chunk, next_offset=self.offset, nbytes=size)  # type: ignore[arg-type]
 
-    def detach(self, most: int = -1) -> None:
+    def detach(self, most: int = -1, *, usual: int = 0) -> None:
         self.detached = True
-        self.kept = most
+        self.kept, self.usual = most, usual
 
 
 def member(*partitions: int, **settings: object) -> NetworkScript:
@@ -101,6 +104,17 @@ def requested(script: NetworkScript) -> dict[int, int]:
 
 def consume(script: NetworkScript, partition: int, records: int, nbytes: int) -> None:
     script.do(Consumed(partitions={tp(partition): (script.epoch(partition), 0, records, nbytes)}))
+
+
+@pytest.mark.parametrize("buffer", [1 * MIB, 64 * MIB, 256 * MIB])
+def test_a_response_of_what_was_requested_is_a_usual_one_and_a_much_longer_one_is_not(buffer: int) -> None:
+    script = member(0, fetch_buffer_bytes=buffer)
+    (request,) = [each.request for each in script.waiting if isinstance(each.request, api.Fetch)]
+    batches = Batches(0, [60 * MIB] * 3, length=60 * MIB)
+    response(script, p0=batches)
+    larger_batch = MIB  # brokers allow it by default, and it comes whole
+    assert batches.usual >= segment_bytes(request.max_bytes + larger_batch)
+    assert batches.usual < buffer // 4 + 2 * larger_batch
 
 
 @pytest.mark.requirement("surface/byte-bounds")

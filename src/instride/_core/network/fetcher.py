@@ -214,6 +214,11 @@ def response_bytes(config: ConsumerConfig) -> int:
     return min(config.fetch_max_bytes, max(1, config.fetch_buffer_bytes // 8))
 
 
+def _segment_bytes(config: ConsumerConfig) -> int:
+    """How much memory a response may take that has as much as was requested: a segment may be an eighth longer."""
+    return (response_bytes(config) + _LARGER_BATCH) * 9 // 8
+
+
 @dataclass(slots=True, kw_only=True)
 class DecodingCapacity:
     """C3. share: of a partition. left: of the half. waiting: decoded, and a poll may take it."""
@@ -1028,7 +1033,7 @@ class Fetcher:
     def _detach(self) -> None:
         """What could not be decoded at once is not to keep the response that it came in."""
         for each in self._arrived:
-            each.records.detach()
+            each.records.detach(usual=_segment_bytes(self._context.config))
         self._arrived.clear()
 
     def _end_unknown_ends(self, lane: _Lane, fences: Fences) -> None:
@@ -1193,7 +1198,8 @@ class Fetcher:
         if piece is None and alone and target > 0 and self._passes_alone():
             self._forget_undecoded(assigned)
             # The others' part of its response is of no use any more, nor is much that follows it.
-            undecoded.records.detach(response_bytes(self._context.config))
+            config = self._context.config
+            undecoded.records.detach(response_bytes(config), usual=_segment_bytes(config))
             piece = undecoded.records.decode(target, free, alone=True)
         if piece is None:
             if target > 0:

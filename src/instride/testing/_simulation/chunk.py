@@ -152,5 +152,5 @@ class SimulatedBatches:
             self.done = left.next_offset == self.next_offset and self._chance.random() < 0.5
         return Piece(chunk=left, next_offset=left.next_offset, nbytes=nbytes)
 
-    def detach(self, most: int = 0) -> None:
+    def detach(self, most: int = 0, *, usual: int = 0) -> None:
         """It keeps nothing but itself."""
