@@ -7,16 +7,17 @@ Laws
    process never says that it released it. What a former owner says late changes nothing.
 3. A hand-over goes from the request (or the release, or the loss) to the next assignment, of whichever application.
 4. A partition is *moving* from then until work on it is finished after that. Only the others count as not moving.
+5. Nothing is missed of a partition without records: a gap begins where work on it ended last, or, if all that was sent
+   was finished then, where more was sent.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import pairwise
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
@@ -112,7 +113,7 @@ class Handover:
 
 
 class Gap(NamedTuple):
-    """No work on the partition was finished for `length` seconds."""
+    """No work on the partition was finished for `length` seconds, although it had records (law 5)."""
 
     length: float
     partition: int
@@ -124,6 +125,7 @@ class History:
 
     owned: by partition, its present span. running: work in progress, by application, partition and first offset. done:
     finished work in the order of its ends. ends, positions: by partition, what was sent and what is finished.
+    gaps: before each end of work but a partition's first, whether it was moving or not.
     """
 
     def __init__(self, events: Iterable[Event] = ()) -> None:
@@ -136,6 +138,9 @@ class History:
         self.marks: list[tuple[float, str]] = []
         self.ends: Counter[int] = Counter()
         self.positions: Counter[int] = Counter()
+        self.gaps: list[Gap] = []
+        self._last_done: dict[int, float] = {}
+        self._lags_since: dict[int, float] = {}
         self.apply(events)
 
     @property
@@ -169,6 +174,8 @@ class History:
                 self.running.pop((event.who, partition, first), None)
                 return f"{event.who}: work on partition {partition} failed: {reason}"
             case Note.SENT, (partition, end):
+                if self.ends[partition] <= self.positions[partition] < end:
+                    self._lags_since[partition] = event.time
                 self.ends[partition] = end
             case Note.MARK, (text,):
                 self._happened(event)
@@ -223,6 +230,10 @@ class History:
         begun = self.running.pop((event.who, partition, first), None)
         start = event.time if begun is None else begun.start
         self.done.append(Work(event.who, partition, first, end, start, event.time))
+        if partition in self._last_done:
+            since = max(self._last_done[partition], self._lags_since.get(partition, 0.0))
+            self.gaps.append(Gap(event.time - since, partition, since))
+        self._last_done[partition] = event.time
         self.positions[partition] = max(self.positions[partition], end)
 
     # -- what it adds up to
@@ -274,14 +285,13 @@ class History:
 
     def longest_gap(self) -> Gap | None:
         """The longest time between two ends of work on a partition that was not moving."""
-        gaps = (gap for partition in self.partitions for gap in self._gaps(partition))
-        return max(gaps, key=lambda each: each.length, default=None)
+        moves = {partition: self.moves(partition) for partition in self.partitions}
+        still = (gap for gap in self.gaps if not any(_overlap(gap, move) for move in moves[gap.partition]))
+        return max(still, key=lambda each: each.length, default=None)
 
-    def _gaps(self, partition: int) -> Iterator[Gap]:
-        moves = self.moves(partition)
-        for start, end in pairwise(each.end for each in self.done if each.partition == partition):
-            if not any(each.requested < end and start < each.settled for each in moves):
-                yield Gap(end - start, partition, start)
+
+def _overlap(gap: Gap, move: Handover) -> bool:
+    return move.requested < gap.start + gap.length and gap.start < move.settled
 
 
 def _partitions(event: Event) -> list[int]:

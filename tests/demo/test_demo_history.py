@@ -186,6 +186,26 @@ def test_the_longest_gap_is_of_a_partition_that_was_not_moving() -> None:
     assert (gap.partition, gap.start, gap.length) == (0, 11, 10)
 
 
+def test_a_gap_begins_with_records_not_with_the_end_of_the_last_ones() -> None:
+    """Of ten seconds nothing was sent for nine: one second was missed."""
+    story = [note(0, "source", Note.SENT, 0, 5), done(1, "A", 0, 0, 5), note(10, "source", Note.SENT, 0, 10)]
+    gap = History([*story, note(10.5, "source", Note.SENT, 0, 15), done(11, "A", 0, 5, 10)]).longest_gap()
+    assert gap is not None
+    assert (gap.partition, gap.start, gap.length) == (0, 10, 1)
+    rest = [done(12, "A", 0, 5, 10), note(13, "source", Note.SENT, 0, 15), done(14, "A", 0, 10, 15)]
+    gap = History([*story, *rest]).longest_gap()
+    assert gap is not None
+    assert (gap.start, gap.length) == (10, 2)
+
+
+def test_a_source_that_is_told_of_late_hides_no_gap() -> None:
+    """The records were finished before the source's note came: what follows counts from the end of that work."""
+    told = [done(1, "A", 0, 0, 5), note(2, "source", Note.SENT, 0, 5), note(2.5, "source", Note.SENT, 0, 9)]
+    gap = History([*told, done(7, "A", 0, 5, 9)]).longest_gap()
+    assert gap is not None
+    assert (gap.start, gap.length) == (2.5, 4.5)
+
+
 def test_an_empty_run_has_an_empty_history() -> None:
     run = History()
     assert (run.partitions, run.handovers, run.longest_gap()) == ([], [], None)

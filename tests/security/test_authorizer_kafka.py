@@ -100,7 +100,7 @@ def test_an_output_topic_that_may_not_be_written_fails_each_attempt_until_it_may
     processor = Processor(handle, topics=[topic], output=bills, retry=Retry(attempts=None, backoff=0.1))
     with (
         refused(broker, bills) as allow,
-        caplog.at_level("WARNING", logger="instride"),
+        caplog.at_level("INFO", logger="instride"),
         processor.running(
             bootstrap_servers=broker.bootstrap_servers, group_id=topic, auto_offset_reset="earliest"
         ) as running,

@@ -4,8 +4,11 @@
 
 Then it reads from stdin what to do, one line of JSON each, and prints one in return: what each of the two gave, or
 "refused".
-    do: batch     options: the rows, the schema and, with minPartitions, how many tasks
-    do: stream    options, name (whose checkpoint it goes on from, if there is one): the rows
+    do: batch     options: the rows, the schema and, with minPartitions, how many tasks; union: of the frame with itself
+    do: stream    options, name (whose checkpoint it goes on from, if there is one): the rows and, where batches is
+                  true, how many rows each micro-batch had
+    do: bind      options: the rows of a new frame, which is kept
+    do: again     the rows of the frame that was kept, and of one that is made of it
 """
 
 from __future__ import annotations
@@ -60,9 +63,12 @@ class Source:
         self._name = name
         self._servers: str = settings["servers"]
         self._folder = Path(settings["folder"])
+        self._bound: DataFrame | None = None
         self._does: dict[str, Callable[[Command], Result]] = {
             "batch": self._batch,
             "stream": self._stream,
+            "bind": self._bind,
+            "again": self._again,
         }
 
     def respond(self, command: Command) -> Result | str:
@@ -86,10 +92,10 @@ class Source:
             return False
         given = self._given(command)
         try:
-            if command["do"] == "batch":
-                batch_reader(given, source_schema(given)).partitions()
-            else:
+            if command["do"] == "stream":
                 stream_reader(given, source_schema(given))
+            else:
+                batch_reader(given, source_schema(given)).partitions()
         except KafkaError as error:
             print(f"{self._name}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
             return True
@@ -105,7 +111,17 @@ class Source:
         frame = self._spark.read.format(self._name).options(**self._given(command)).load()
         cut = "minPartitions" in command["options"]
         tasks = cut and frame.rdd.getNumPartitions()
+        if "union" in command:
+            frame = frame.union(frame)
         return {"rows": rows(frame), "schema": frame.schema.json(), "tasks": tasks}
+
+    def _bind(self, command: Command) -> Result:
+        self._bound = self._spark.read.format(self._name).options(**self._given(command)).load()
+        return {"rows": rows(self._bound)}
+
+    def _again(self, command: Command) -> Result:
+        assert self._bound is not None
+        return {"same frame": len(self._bound.collect()), "another": len(self._bound.select("value").collect())}
 
     # -- streaming
 
@@ -116,7 +132,11 @@ class Source:
         writer = frame.writeStream.format("parquet").option("path", str(place / "out"))
         query = writer.option("checkpointLocation", str(place / "at")).trigger(availableNow=True).start()
         query.awaitTermination()
-        return {"rows": rows(self._spark.read.parquet(str(place / "out")))}
+        found: Result = {"rows": rows(self._spark.read.parquet(str(place / "out")))}
+        if command.get("batches"):
+            sizes = [progress["numInputRows"] for progress in query.recentProgress]
+            found["batches"] = [size for size in sizes if size]
+        return found
 
 
 def rows(frame: DataFrame) -> list[str]:

@@ -4,9 +4,9 @@
 
 It makes its Spark, then reads from stdin what to run, one line of JSON for each pipeline: topic, group, servers, out,
 slow (a record's value that takes long), gate (the file whose appearing ends that); and, where wanted, sink (a name in
-`table_help.MAKERS`), bad (a record's value at which the function raises, once), fault ("SIGKILL" or "SIGSTOP": what
-the process does to itself between the data and the commit) and commit (at which one, from 1). SIGTERM stops the
-pipeline cleanly. What happens goes to `events`, one line of JSON each.
+`table_help.MAKERS`), reset (the pipeline's auto_offset_reset), bad (a record's value at which the function raises,
+once), fault ("SIGKILL" or "SIGSTOP": what the process does to itself between the data and the commit) and commit (at
+which one, from 1). SIGTERM stops the pipeline cleanly. What happens goes to `events`, one line of JSON each.
 
 SINK_LONG=1 in the environment: executors read every range as a long one (`_range_reader`, law 4), but the first of a
 worker process, which may be read before the function is unpickled.
@@ -143,6 +143,7 @@ def run(spark: SparkSession, wanted: dict[str, Any], log: Log, name: str) -> Non
         sink=sink,
         on_event=log.pipeline,
         max_range_records=500,
+        auto_offset_reset=wanted.get("reset", "earliest"),
         **QUICK,
     )
     signal.signal(signal.SIGTERM, lambda *_: pipeline.stop())

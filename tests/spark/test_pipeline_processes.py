@@ -12,6 +12,8 @@ from app_help import App
 from cluster_help import CONF, SparkCluster
 from pipeline_help import each_once, fill, seen, wait_for
 
+from instride import TopicPartition
+from instride.spark import ParquetSink
 from instride.testing import LocalKafka
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
@@ -64,12 +66,20 @@ def test_a_partition_moves_when_its_slow_job_is_committed_and_the_others_go_on(
 def test_what_a_killed_application_was_at_is_done_by_the_other_once(
     apps: tuple[App, App], kafka: LocalKafka, kafka_topic: Topic, tmp_path: Path
 ) -> None:
+    """Of partition 3 it has committed nothing: where it began, at the end of the log, is in the sink all the same.
+
+    Else the other one would begin at the end of the log as it is by then, as "latest" says.
+    """
     a, b = apps
     topic, out = kafka_topic(4), tmp_path / "out"
+    a.run(kafka, topic, out, slow="3:0", reset="latest")
+    started = ParquetSink(out)
+    a.wait(lambda: None not in started.positions(tps(topic)).values(), "to store where it begins")
     values = fill(kafka, topic, dict.fromkeys(range(4), 1_200))
-    a.run(kafka, topic, out, slow="3:700")
     a.wait((tmp_path / "gate.reached").exists, "to meet the slow record")
-    b.run(kafka, topic, out)
+    a.wait(lambda: {number for _, number in a.worked_on()} == {0, 1, 2}, "to commit of the others")
+    assert started.positions([TopicPartition(topic, 3)]) == {TopicPartition(topic, 3): 0}
+    b.run(kafka, topic, out, reset="latest")
     b.wait(lambda: b.changed("assigned"), "to own something")
     values += fill(kafka, topic, dict.fromkeys(range(4), 300), start=1_200)
     a.kill()
@@ -78,6 +88,10 @@ def test_what_a_killed_application_was_at_is_done_by_the_other_once(
     wait_rows(out, len(values))
     b.leave()
     each_once(out, values)
+
+
+def tps(topic: str) -> list[TopicPartition]:
+    return [TopicPartition(topic, number) for number in range(4)]
 
 
 def wait_rows(out: Path, rows: int) -> None:

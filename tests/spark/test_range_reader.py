@@ -243,6 +243,25 @@ def test_a_topic_that_is_made_again_between_two_ranges_is_found_out(
 
 @pytest.mark.spark
 @pytest.mark.kafka
+def test_ranges_that_are_confirmed_together_are_looked_up_before_the_first_and_after_the_last(
+    chain: Chain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader, ranges = chain
+    looked = Looked(reader, monkeypatch)
+    for _ in range(5):
+        for wanted, following in followed(ranges):
+            read = [batch["offset"][0].as_py() for batch in reader.read(wanted, following, is_confirmed_later=True)]
+            assert read[0] == 10
+    assert looked.times == 1
+    reader.confirm(ranges[-1])
+    assert looked.times == 2
+    looked.other = True
+    with pytest.raises(WrongTopicError, match="made again"):
+        reader.confirm(ranges[-1])
+
+
+@pytest.mark.spark
+@pytest.mark.kafka
 @pytest.mark.parametrize("way", ["left", "passed over"])
 def test_a_range_that_was_begun_and_did_not_follow_is_looked_up(
     chain: Chain, monkeypatch: pytest.MonkeyPatch, way: str

@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewPartitions
 
 import instride
 from connector_jars import connector_jars
@@ -200,9 +202,10 @@ REFUSED_STREAMS: list[dict[str, str]] = [
 ]
 
 
-@pytest.mark.requirement("source/1", "source/4", "source/5", "source/6", "source/7", "source/8", "source/15")
-@pytest.mark.requirement("source/16", "source/17", "source/18", "source/19", "source/23", "source/28")
-@pytest.mark.requirement("source/same-rows")
+@pytest.mark.requirement("source/1", "source/2", "source/3", "source/4", "source/5", "source/6", "source/7")
+@pytest.mark.requirement("source/8", "source/10", "source/11", "source/12", "source/14", "source/15", "source/16")
+@pytest.mark.requirement("source/17", "source/18", "source/19", "source/20", "source/22", "source/23", "source/24")
+@pytest.mark.requirement("source/25", "source/26", "source/28", "source/same-rows")
 def test_both_give_the_same_rows_and_refuse_the_same(kafka: LocalKafka, topic: str, both: Both) -> None:
     """One test: each worker that ran a part of it would start a broker and a Spark of its own."""
     for options in READ:
@@ -214,3 +217,92 @@ def test_both_give_the_same_rows_and_refuse_the_same(kafka: LocalKafka, topic: s
         assert both.same("stream", name=name, options={**ONE, **options})["rows"], options
     for options in REFUSED_STREAMS:
         both.refused("stream", name="refused", options={**ONE, "startingOffsets": "earliest", **options})
+    a_stream_that_goes_on(kafka, both)
+    a_stream_with_limits(kafka, both)
+    a_stream_whose_topics_change(kafka, both)
+    frames_that_are_used_again(kafka, both)
+
+
+def put(kafka: LocalKafka, topic: str, counts: dict[int, int]) -> None:
+    """counts: of records, by partition."""
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    for partition, count in counts.items():
+        for number in range(count):
+            producer.produce(topic, f"{partition}-{number}".encode(), partition=partition, timestamp=1_700_000_000_000)
+    assert producer.flush(60) == 0
+
+
+def a_stream_that_goes_on(kafka: LocalKafka, both: Both) -> None:
+    """Vectors 2, 3, 24 and 25: where it begins is kept; without news it stays; partitions are added."""
+    topic, five = "both-five", range(5)
+    kafka.create_topic(topic, 5)
+    put(kafka, topic, dict.fromkeys(five, 5))
+    begins = {topic: {str(partition): offset for partition, offset in zip(five, (-2, -1, 0, 1, 2), strict=True)}}
+    options = {"subscribe": topic, "startingOffsets": json.dumps(begins)}
+
+    def count() -> int:
+        return len(both.same("stream", name="five", options=options)["rows"])
+
+    assert count() == 5 + 0 + 5 + 4 + 3
+    assert count() == 17, "nothing is new"
+    put(kafka, topic, dict.fromkeys(five, 1))
+    assert count() == 22, "of the second partition the one that came after the end at which it began"
+    client = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    client.create_partitions([NewPartitions(topic, 7)])[topic].result(60)
+    kafka.wait_until_ready()
+    put(kafka, topic, {0: 1, 5: 2, 6: 3})
+    assert count() == 28, "new partitions are read from their first record"
+
+
+def a_stream_with_limits(kafka: LocalKafka, both: Both) -> None:
+    """Vectors 10, 11 and 12."""
+    kafka.create_topic("both-one", 1)
+    put(kafka, "both-one", {0: 15})
+    one = {"subscribe": "both-one", "startingOffsets": "earliest"}
+    limited = both.same("stream", name="fives", options={**one, "maxOffsetsPerTrigger": "5"}, batches=True)
+    assert (limited["batches"], len(limited["rows"])) == ([5, 5, 5], 15)
+    kafka.create_topic("both-uneven", 3)
+    put(kafka, "both-uneven", {0: 40, 1: 10, 2: 1})
+    uneven = {"subscribe": "both-uneven", "startingOffsets": "earliest"}
+    for number, limits in enumerate(
+        (
+            {"maxOffsetsPerTrigger": "10"},
+            {"maxOffsetsPerTrigger": str(2**63 - 1)},
+            {"minOffsetsPerTrigger": "4", "maxOffsetsPerTrigger": "20", "maxTriggerDelay": "10ms"},
+        )
+    ):
+        assert len(both.same("stream", name=f"uneven-{number}", options={**uneven, **limits})["rows"]) == 51, limits
+
+
+def a_stream_whose_topics_change(kafka: LocalKafka, both: Both) -> None:
+    """Vectors 14, 20 and 22: a topic that is made anew with fewer records, and a pattern's topics that come and go."""
+    kafka.create_topics({"both-going-a": 1, "both-going-b": 1})
+    put(kafka, "both-going-a", {0: 3})
+    put(kafka, "both-going-b", {0: 4})
+    pattern = {"subscribePattern": "both-going-.*", "startingOffsets": "earliest"}
+    for name in ("strict", "tolerant"):
+        assert len(both.same("stream", name=name, options=pattern)["rows"]) == 7
+    kafka.delete_topic("both-going-a")
+    kafka.create_topics({"both-going-c": 1})
+    put(kafka, "both-going-b", {0: 1})
+    put(kafka, "both-going-c", {0: 2})
+    both.refused("stream", name="strict", options=pattern)
+    tolerant = {**pattern, "failOnDataLoss": "false"}
+    assert len(both.same("stream", name="tolerant", options=tolerant)["rows"]) == 10
+    kafka.delete_topic("both-going-b")
+    kafka.create_topics({"both-going-b": 1})
+    put(kafka, "both-going-b", {0: 1})
+    both.refused("stream", name="tolerant", options=pattern)
+
+
+def frames_that_are_used_again(kafka: LocalKafka, both: Both) -> None:
+    """Vectors 9 and 26. A deviation of ours: a frame keeps the offsets that its first use found."""
+    kafka.create_topic("both-again", 1)
+    put(kafka, "both-again", {0: 3})
+    again = {"subscribe": "both-again"}
+    assert len(both.same("batch", options=again, union=True)["rows"]) == 6
+    assert len(both.same("bind", options=again)["rows"]) == 3
+    put(kafka, "both-again", {0: 2})
+    used = both.ask("again")
+    assert used["kafka"] == {"same frame": 5, "another": 5}
+    assert used["instride"] == {"same frame": 3, "another": 3}

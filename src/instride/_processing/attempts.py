@@ -15,7 +15,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from instride._processing.dead_letters import DeadLetter, dead_letter, text_of
+from instride._processing.dead_letters import DeadLetter, NotTakenError, dead_letter, text_of
 from instride._processing.engine import Batch, Engine, Job, Task, Verdict
 from instride._processing.failures import Step
 from instride._processing.outputs import OutputRecord, outputs_of
@@ -179,4 +179,7 @@ class Desk:
 
 
 def _told(error: BaseException | None) -> str:
-    return "its attempts were used up by an earlier owner" if error is None else type(error).__name__
+    """The text of a handler's error may have a record's content; that of a refused output has not."""
+    if error is None:
+        return "its attempts were used up by an earlier owner"
+    return str(error) if isinstance(error, NotTakenError) else type(error).__name__

@@ -26,6 +26,7 @@ __all__ = [
     "LEFT_OUT",
     "ConfluentProduce",
     "DeadLetter",
+    "NotTakenError",
     "Produce",
     "confluent_settings",
     "dead_letter",
@@ -194,11 +195,15 @@ class ConfluentProduce:
             self._server.join()
 
 
+class NotTakenError(ConnectionError):
+    """The broker did not acknowledge a record of ours. Its text has no content of a record, so a log may have it."""
+
+
 def _refused(letter: DeadLetter | OutputRecord, error: Any) -> Exception:
     if error.name() in ("_UNKNOWN_TOPIC", "UNKNOWN_TOPIC_OR_PART"):
-        return ConnectionError(f"{letter.topic}: the cluster has no such topic, or hides it from this user")
+        return NotTakenError(f"{letter.topic}: the cluster has no such topic, or hides it from this user")
     if error.name() != "MSG_SIZE_TOO_LARGE":
-        return ConnectionError(f"{letter.topic}: the broker did not take the record: {error}")
+        return NotTakenError(f"{letter.topic}: the broker did not take the record: {error}")
     size = len(letter.value or b"")
     return RecordTooLargeError(f"{letter.topic}: a value of {size} bytes is more than max.message.bytes allows")
 

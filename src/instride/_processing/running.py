@@ -7,7 +7,8 @@ Laws
 4. A stop waits for the set-up as it waits for handlers, for drain_timeout; a cancel does not. A coroutine is cancelled
    then. What does not end even so is left behind in its thread, which keeps no process alive.
 5. A coroutine that raises what is no Exception (SystemExit, say) ends the run. The event loop that the processor made
-   goes on until the tear-down has ended.
+   goes on until the tear-down has ended; what a coroutine raises after that nobody hears. The user's own event loop
+   (`async with`) ends as asyncio ends it.
 """
 
 from __future__ import annotations

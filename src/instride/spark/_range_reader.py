@@ -11,7 +11,8 @@ Laws
    its reader fetches no more than its buffer holds: 2 MiB, or 32 MiB for a range that is expected to have as much.
 5. Every record of a range is of the topic whose id the driver knew: an id is never used twice, so it is looked up
    before the first record and, since a topic may be made again between that and the fetch, after the last one. What
-   was found after one range counts before the range that follows it.
+   was found after one range counts before the range that follows it. Who reads several ranges may have the topic looked
+   up before the first and after the last of them alone (`confirm`): each lookup brings all partitions of the topic.
 6. Offsets that the log does not hold any more are an error that says so, unless told to pass over them.
 7. The fetch of the range that follows begins as soon as this one's last record is there: while that is worked on, and
    its topic is looked up. It is given up where this range is not read to its end.
@@ -125,10 +126,13 @@ class RangeReader:
             **settings.consumer_settings,  # security was checked by the pipeline
         )
 
-    def read(self, wanted: OutputRange, following: OutputRange | None = None) -> Iterator[pa.RecordBatch]:
+    def read(
+        self, wanted: OutputRange, following: OutputRange | None = None, *, is_confirmed_later: bool = False
+    ) -> Iterator[pa.RecordBatch]:
         """The range's records, in order, columns as `ConsumerRecords.to_arrow` has them; no batch is empty.
 
-        following: the range that is to be read next, if it is known (law 7).
+        following: the range that is to be read next, if it is known (law 7). is_confirmed_later: the caller calls
+        `confirm` before any of the records count (law 5).
         Raises WrongTopicError (law 5), OffsetsGoneError (law 6), KafkaTimeoutError when nothing comes for too long,
         CorruptRecordError, and other errors of the partition.
         """
@@ -138,18 +142,24 @@ class RangeReader:
         if ahead is not None and not was_begun:
             self._consumer.assign([])  # its topic was never looked up
         anew = self._go_to(wanted) or was_begun
-        if anew and not (was_begun and seen == (wanted.topic, wanted.topic_id)):
+        was_seen = seen == (wanted.topic, wanted.topic_id)
+        if anew and not (was_seen and (was_begun or is_confirmed_later)):
             self._check_topic(wanted)
         whole = False
         try:
             yield from self._read(wanted, following)
-            if anew:
+            if anew and not is_confirmed_later:
                 self._check_topic(wanted)
+            if anew or was_seen:
                 self._seen = (wanted.topic, wanted.topic_id)
             whole = True
         finally:
             if not self._closed and (not whole or self._ahead is None):
                 self._consumer.pause(*self._consumer.assignment())
+
+    def confirm(self, wanted: OutputRange) -> None:
+        """Law 5, after the last of several ranges of a topic. Raises WrongTopicError, UnknownTopicOrPartitionError."""
+        self._check_topic(wanted)
 
     def close(self) -> None:
         self._closed = True

@@ -6,6 +6,8 @@ Laws
 2. A range that fails is a value, not an exception: the others of the task and job succeed, and may be committed.
 3. Where several tasks share a range, each reads its own offsets, and writes them as output of the whole range.
 4. The user's function is unpickled once for each worker process: what it keeps in globals stays.
+5. Of several ranges that share a task the topic is looked up before the first and after the last one. None is reported
+   before that; if it is another topic by then, all of them have failed.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from instride.spark._dead_letters import DeadLetters, Sieve
 from instride.spark._functions import batches_of, cast_to, unpickled
 from instride.spark._range_reader import ReaderSettings, followed, forget, reader_for
-from instride.spark._report import RangePart, RangeReport, problem_of
+from instride.spark._report import RangePart, RangeProblem, RangeReport, problem_of
 from instride.spark._worker import spare_collections
 from instride.spark.sink import OutputRange, RangeWriter, WrittenRange
 
@@ -58,15 +60,34 @@ class RangeTask:
 
     def __call__(self, chunks: Iterable[list[RangePart]]) -> Iterator[str]:
         for chunk in chunks:
-            follow = followed([part.offsets for part in chunk])
-            for part, (_, following) in zip(chunk, follow, strict=True):
-                began = time.monotonic()
-                report = replace(
-                    self._work(part, following), part=part.number, seconds=time.monotonic() - began
-                ).to_json()
+            for each in self._reports(chunk):
+                report = each.to_json()
                 if self.reports is not None:
                     self.reports.add([report])
                 yield report
+
+    def _reports(self, chunk: list[RangePart]) -> list[RangeReport]:
+        reports, several = list[RangeReport](), len(chunk) > 1
+        follow = followed([part.offsets for part in chunk])
+        for part, (_, following) in zip(chunk, follow, strict=True):
+            began = time.monotonic()
+            report = self._work(part, following, is_confirmed_later=several)
+            reports.append(replace(report, part=part.number, seconds=time.monotonic() - began))
+        return list(self._confirmed(reports)) if several else reports
+
+    def _confirmed(self, reports: list[RangeReport]) -> Iterator[RangeReport]:
+        """Law 5."""
+        wrong: dict[tuple[str, str], RangeProblem] = {}
+        good = {_topic(report): report.range for report in reports if report.problem is None}
+        for topic, last in good.items():
+            try:
+                reader_for(self.reader).confirm(last)
+            except Exception as error:  # noqa: BLE001 - told to the driver, as any other
+                forget(self.reader)
+                wrong[topic] = problem_of(error, str(error))
+        for report in reports:
+            problem = report.problem or wrong.get(_topic(report))
+            yield report if problem is None else replace(report, written=None, problem=problem)
 
     def prepare(self, _: Iterable[int]) -> Iterator[str]:
         """Make this worker process ready, or tell what it lacks: packages, compiled modules, the user's own code."""
@@ -80,13 +101,13 @@ class RangeTask:
         except Exception:  # noqa: BLE001 - told to the driver
             yield traceback.format_exc()
 
-    def _work(self, part: RangePart, following: OutputRange | None) -> RangeReport:
+    def _work(self, part: RangePart, following: OutputRange | None, *, is_confirmed_later: bool) -> RangeReport:
         count, wanted = _Count(), part.range
         sieve = Sieve(self.dead_letters, wanted) if self.dead_letters is not None and self.last_try else None
         # A dead letter has all that its record had.
         settings = self.reader if sieve is None else replace(self.reader, columns=None)
         try:
-            written = self._write(part, following, count, settings, sieve)
+            written = self._write(part, following, count, settings, sieve, is_confirmed_later=is_confirmed_later)
         except Exception as error:  # noqa: BLE001 - the user's function may raise anything; the driver decides
             forget(settings)
             return RangeReport(job=self.job, range=wanted, problem=problem_of(error, str(error)))
@@ -109,6 +130,8 @@ class RangeTask:
         count: _Count,
         settings: ReaderSettings,
         sieve: Sieve | None,
+        *,
+        is_confirmed_later: bool,
     ) -> WrittenRange:
         from pyspark import TaskContext  # noqa: PLC0415 - only where tasks run
 
@@ -117,7 +140,7 @@ class RangeTask:
         reader, function = reader_for(settings, part.offsets), unpickled(self.function)
         if context is not None:
             spare_collections()
-        read = count.of(reader.read(part.offsets, following))
+        read = count.of(reader.read(part.offsets, following, is_confirmed_later=is_confirmed_later))
         batches = self._results(function, read) if sieve is None else self._sifted(function, read, sieve)
         return self.writer.write(part.range, job=self.job, attempt=attempt, batches=batches)
 
@@ -141,6 +164,10 @@ class RangeTask:
         for batch in batches:
             yield from sieve.passed(batch, work)
         sieve.finish()
+
+
+def _topic(report: RangeReport) -> tuple[str, str]:
+    return report.range.topic, report.range.topic_id
 
 
 class _Count:

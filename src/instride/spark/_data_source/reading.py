@@ -65,16 +65,31 @@ class TaskReader:
         return cls(settings=settings, columns=options.columns, transform=transform)
 
     def read(self, partition: RangesPartition) -> Iterator[pa.RecordBatch]:
+        several = len(partition.ranges) > 1
         for wanted, following in followed(partition.ranges):
-            yield from self._read(wanted, following)
+            yield from self._passed_over(self._read(wanted, following, is_confirmed_later=several))
+        if several:
+            for last in {(each.topic, each.topic_id): each for each in partition.ranges}.values():
+                yield from self._passed_over(self._confirm(last))
 
-    def _read(self, wanted: OutputRange, following: OutputRange | None) -> Iterator[pa.RecordBatch]:
+    def _read(
+        self, wanted: OutputRange, following: OutputRange | None, *, is_confirmed_later: bool
+    ) -> Iterator[pa.RecordBatch]:
+        reader = reader_for(self.settings, wanted)
+        spare_collections()
+        for batch in reader.read(wanted, following, is_confirmed_later=is_confirmed_later):
+            made = in_spark_schema(batch, self.columns)
+            yield from (made,) if self.transform is None else self.transform.results(made)
+
+    def _confirm(self, last: OutputRange) -> Iterator[pa.RecordBatch]:
+        """The task fails as a whole: what it gave out before counts only where it ends well."""
+        reader_for(self.settings).confirm(last)
+        yield from ()
+
+    def _passed_over(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Up to where the topic is another one, if that is to be passed over."""
         try:
-            reader = reader_for(self.settings, wanted)
-            spare_collections()
-            for batch in reader.read(wanted, following):
-                made = in_spark_schema(batch, self.columns)
-                yield from (made,) if self.transform is None else self.transform.results(made)
+            yield from batches
         except (UnknownTopicOrPartitionError, WrongTopicError) as error:
             forget(self.settings)
             if self.settings.fail_on_data_loss:
