@@ -45,7 +45,7 @@ def member(plan: Plan, app: str, history: Recorder) -> Iterator[Member]:
         order="partition",
         concurrency=THREADS,
         max_batch=MOST_MESSAGES,
-        max_wait=0.5,
+        max_wait=0.25,
         max_records=MOST_MESSAGES * THREADS,
         commit_interval=0.5,
     ).running(

@@ -243,7 +243,7 @@ def test_a_topic_that_is_made_again_between_two_ranges_is_found_out(
 
 @pytest.mark.spark
 @pytest.mark.kafka
-def test_ranges_that_are_confirmed_together_are_looked_up_before_the_first_and_after_the_last(
+def test_ranges_confirmed_together_are_looked_up_before_and_after_all(
     chain: Chain, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reader, ranges = chain

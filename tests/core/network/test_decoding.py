@@ -107,7 +107,7 @@ def consume(script: NetworkScript, partition: int, records: int, nbytes: int) ->
 
 
 @pytest.mark.parametrize("buffer", [1 * MIB, 64 * MIB, 256 * MIB])
-def test_a_response_of_what_was_requested_is_a_usual_one_and_a_much_longer_one_is_not(buffer: int) -> None:
+def test_a_response_of_what_was_requested_is_usual_and_a_longer_one_is_not(buffer: int) -> None:
     script = member(0, fetch_buffer_bytes=buffer)
     (request,) = [each.request for each in script.waiting if isinstance(each.request, api.Fetch)]
     batches = Batches(0, [60 * MIB] * 3, length=60 * MIB)
