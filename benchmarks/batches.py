@@ -60,6 +60,10 @@ def batch(base: int, log: Log) -> bytes:
     section = b"".join(record(delta, log) for delta in range(log.rows))
     if log.codec == "snappy":
         section = bytes(cramjam.snappy.compress_raw(section))
+    elif log.codec == "lz4":
+        compressor = cramjam.lz4.Compressor(block_linked=False)  # a broker takes no linked blocks
+        compressor.compress(section)
+        section = bytes(compressor.finish())
     elif log.codec != "none":
         section = bytes(getattr(cramjam, log.codec).compress(section))
     numbers = (CODECS.index(log.codec), log.rows - 1, 0, log.rows, -1, -1, -1, log.rows)
