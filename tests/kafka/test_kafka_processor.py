@@ -96,6 +96,11 @@ def test_members_come_and_go_and_every_record_is_handled_once(
     assert committed(kafka, group, *tps(topic, *range(PARTITIONS))) == dict.fromkeys(range(PARTITIONS), 400)
 
 
+def write_more(kafka: LocalKafka, topic: str, written: list[tuple[int, int]]) -> None:
+    """To each of twelve partitions, so that each rebalance finds all of them at work."""
+    written.extend(fill(kafka, topic, dict.fromkeys(range(12), 40), start=len(written) // 12))
+
+
 @pytest.mark.rule("16")
 def test_six_members_come_one_by_one_and_go_one_by_one_without_a_duplicate(
     kafka: LocalKafka, kafka_topic: Callable[..., str], group: str
@@ -103,20 +108,15 @@ def test_six_members_come_one_by_one_and_go_one_by_one_without_a_duplicate(
     topic, handled, every = kafka_topic(12), Handled(), range(12)
     written: list[tuple[int, int]] = []
 
-    def more() -> None:
-        """So each rebalance finds all partitions at work."""
-        start = len(written) // 12
-        written.extend(fill(kafka, topic, dict.fromkeys(every, 40), start=start))
-
     processor = Processor(in_threads(handled), topics=[topic], concurrency=4, commit_interval=0.2)
     members: list[RunningProcessor] = []
     with ExitStack() as stack:
         for number in range(6):
-            more()
+            write_more(kafka, topic, written)
             members.append(stack.enter_context(processor.running(**settings(kafka, group, client_id=f"m{number}"))))
             until(members[-1].consumer.holdings)
         for member in members[:5]:
-            more()
+            write_more(kafka, topic, written)
             member.stop()
             assert member.wait(PATIENCE)
         handled.wait_for(len(written))
@@ -132,9 +132,6 @@ def test_six_members_whose_joins_and_leaves_overlap_handle_every_record_once(
     topic, handled, every = kafka_topic(12), Handled(), range(12)
     written: list[tuple[int, int]] = []
 
-    def more() -> None:
-        written.extend(fill(kafka, topic, dict.fromkeys(every, 40), start=len(written) // 12))
-
     processor = Processor(in_threads(handled), topics=[topic], concurrency=4, commit_interval=0.2)
     with ExitStack() as stack:
 
@@ -143,7 +140,7 @@ def test_six_members_whose_joins_and_leaves_overlap_handle_every_record_once(
 
         members = [join(number) for number in range(6)]
         for number in range(6, 12):
-            more()
+            write_more(kafka, topic, written)
             handled.wait_for(len(written) // 2)  # so that the changes fall into the work, on a machine of any speed
             members.append(join(number))
             members[number - 6].stop()

@@ -255,6 +255,8 @@ def test_ranges_confirmed_together_are_looked_up_before_and_after_all(
     assert looked.times == 1
     reader.confirm(ranges[-1])
     assert looked.times == 2
+    assert list(reader.read(ranges[0], is_confirmed_later=True))
+    assert looked.times == 3, "the first of the next ones"
     looked.other = True
     with pytest.raises(WrongTopicError, match="made again"):
         reader.confirm(ranges[-1])

@@ -47,7 +47,7 @@ from instride.telemetry import PartitionFlows, PartitionStalled, TelemetryEvent
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["RangeReader", "ReaderSettings", "end_offsets", "followed", "reader_for"]
+__all__ = ["RangeReader", "ReaderSettings", "end_offsets", "followed", "reader_for", "topic_of"]
 
 _log = logging.getLogger(__name__)
 
@@ -142,7 +142,7 @@ class RangeReader:
         if ahead is not None and not was_begun:
             self._consumer.assign([])  # its topic was never looked up
         anew = self._go_to(wanted) or was_begun
-        was_seen = seen == (wanted.topic, wanted.topic_id)
+        was_seen = seen == topic_of(wanted)
         if anew and not (was_seen and (was_begun or is_confirmed_later)):
             self._check_topic(wanted)
         whole = False
@@ -151,14 +151,18 @@ class RangeReader:
             if anew and not is_confirmed_later:
                 self._check_topic(wanted)
             if anew or was_seen:
-                self._seen = (wanted.topic, wanted.topic_id)
+                self._seen = topic_of(wanted)
             whole = True
         finally:
             if not self._closed and (not whole or self._ahead is None):
                 self._consumer.pause(*self._consumer.assignment())
 
     def confirm(self, wanted: OutputRange) -> None:
-        """Law 5, after the last of several ranges of a topic. Raises WrongTopicError, UnknownTopicOrPartitionError."""
+        """Law 5, after the last of several ranges of a topic; the next one is looked up anew.
+
+        Raises WrongTopicError, UnknownTopicOrPartitionError.
+        """
+        self._seen = None
         self._check_topic(wanted)
 
     def close(self) -> None:
@@ -268,6 +272,11 @@ def _before(batch: pa.RecordBatch, end: int) -> pa.RecordBatch:
     """The records below an offset: a poll returns at most as many as are wanted, but offsets have gaps."""
     offsets = batch.column("offset").to_numpy()
     return batch if offsets[-1] < end else batch.slice(0, int(offsets.searchsorted(end)))
+
+
+def topic_of(wanted: OutputRange) -> tuple[str, str]:
+    """Its name and its id: a topic that was made again is another one."""
+    return wanted.topic, wanted.topic_id
 
 
 def followed(ranges: Sequence[OutputRange]) -> Iterator[tuple[OutputRange, OutputRange | None]]:

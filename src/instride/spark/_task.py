@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from instride.spark._dead_letters import DeadLetters, Sieve
 from instride.spark._functions import batches_of, cast_to, unpickled
-from instride.spark._range_reader import ReaderSettings, followed, forget, reader_for
+from instride.spark._range_reader import ReaderSettings, followed, forget, reader_for, topic_of
 from instride.spark._report import RangePart, RangeProblem, RangeReport, problem_of
 from instride.spark._worker import spare_collections
 from instride.spark.sink import OutputRange, RangeWriter, WrittenRange
@@ -78,7 +78,7 @@ class RangeTask:
     def _confirmed(self, reports: list[RangeReport]) -> Iterator[RangeReport]:
         """Law 5."""
         wrong: dict[tuple[str, str], RangeProblem] = {}
-        good = {_topic(report): report.range for report in reports if report.problem is None}
+        good = {topic_of(report.range): report.range for report in reports if report.problem is None}
         for topic, last in good.items():
             try:
                 reader_for(self.reader).confirm(last)
@@ -86,7 +86,7 @@ class RangeTask:
                 forget(self.reader)
                 wrong[topic] = problem_of(error, str(error))
         for report in reports:
-            problem = report.problem or wrong.get(_topic(report))
+            problem = report.problem or wrong.get(topic_of(report.range))
             yield report if problem is None else replace(report, written=None, problem=problem)
 
     def prepare(self, _: Iterable[int]) -> Iterator[str]:
@@ -164,10 +164,6 @@ class RangeTask:
         for batch in batches:
             yield from sieve.passed(batch, work)
         sieve.finish()
-
-
-def _topic(report: RangeReport) -> tuple[str, str]:
-    return report.range.topic, report.range.topic_id
 
 
 class _Count:

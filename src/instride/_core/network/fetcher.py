@@ -1032,8 +1032,9 @@ class Fetcher:
 
     def _detach(self) -> None:
         """What could not be decoded at once is not to keep the response that it came in."""
+        usual = _segment_bytes(self._context.config)
         for each in self._arrived:
-            each.records.detach(usual=_segment_bytes(self._context.config))
+            each.records.detach(usual=usual)
         self._arrived.clear()
 
     def _end_unknown_ends(self, lane: _Lane, fences: Fences) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,7 @@ from instride.spark._data_source.columns import in_spark_schema, made_of
 from instride.spark._data_source.fused import Transform
 from instride.spark._data_source.options import Options
 from instride.spark._data_source.splitting import tasks_of
-from instride.spark._range_reader import ReaderSettings, followed, forget, reader_for
+from instride.spark._range_reader import ReaderSettings, followed, forget, reader_for, topic_of
 from instride.spark._worker import spare_collections
 from instride.spark.sink import OutputRange
 
@@ -67,10 +68,13 @@ class TaskReader:
     def read(self, partition: RangesPartition) -> Iterator[pa.RecordBatch]:
         several = len(partition.ranges) > 1
         for wanted, following in followed(partition.ranges):
-            yield from self._passed_over(self._read(wanted, following, is_confirmed_later=several))
+            with self._passing_over():
+                yield from self._read(wanted, following, is_confirmed_later=several)
         if several:
-            for last in {(each.topic, each.topic_id): each for each in partition.ranges}.values():
-                yield from self._passed_over(self._confirm(last))
+            # The task fails as a whole: what it gave out before counts only where it ends well.
+            for last in {topic_of(each): each for each in partition.ranges}.values():
+                with self._passing_over():
+                    reader_for(self.settings).confirm(last)
 
     def _read(
         self, wanted: OutputRange, following: OutputRange | None, *, is_confirmed_later: bool
@@ -81,15 +85,11 @@ class TaskReader:
             made = in_spark_schema(batch, self.columns)
             yield from (made,) if self.transform is None else self.transform.results(made)
 
-    def _confirm(self, last: OutputRange) -> Iterator[pa.RecordBatch]:
-        """The task fails as a whole: what it gave out before counts only where it ends well."""
-        reader_for(self.settings).confirm(last)
-        yield from ()
-
-    def _passed_over(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Up to where the topic is another one, if that is to be passed over."""
+    @contextmanager
+    def _passing_over(self) -> Iterator[None]:
+        """A topic that is another one, where data loss is to be passed over."""
         try:
-            yield from batches
+            yield
         except (UnknownTopicOrPartitionError, WrongTopicError) as error:
             forget(self.settings)
             if self.settings.fail_on_data_loss:
