@@ -6,9 +6,12 @@ Then it reads from stdin what to do, one line of JSON each, and prints one in re
 "refused".
     do: batch     options: the rows, the schema and, with minPartitions, how many tasks; union: of the frame with itself
     do: stream    options, name (whose checkpoint it goes on from, if there is one): the rows and, where batches is
-                  true, how many rows each micro-batch had
+                  true, how many rows each micro-batch had, and by how much it was behind: least, most, mean.
+                  deletes: a topic that the first micro-batch deletes
+    do: deleted   options, deletes: the rows of a job whose topic is deleted after it was planned, before it is read
     do: bind      options: the rows of a new frame, which is kept
     do: again     the rows of the frame that was kept, and of one that is made of it
+In "deletes" and in options "SOURCE" stands for kafka or instride: each deletes a topic of its own.
 """
 
 from __future__ import annotations
@@ -16,12 +19,15 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+from confluent_kafka.admin import AdminClient
 from pipeline_help import QUICK_JVM
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -29,6 +35,7 @@ from pyspark.sql import DataFrame, SparkSession
 from instride.errors import KafkaError
 from instride.spark import recommended_conf
 from instride.spark._data_source import batch_reader, source_schema, stream_reader
+from instride.spark._listener import offsets_behind
 
 FORMATS = ("kafka", "instride")
 # The connector waits for what follows the last record, which a transaction's marker is; and between its tries.
@@ -67,6 +74,7 @@ class Source:
         self._does: dict[str, Callable[[Command], Result]] = {
             "batch": self._batch,
             "stream": self._stream,
+            "deleted": self._deleted,
             "bind": self._bind,
             "again": self._again,
         }
@@ -103,7 +111,7 @@ class Source:
 
     def _given(self, command: Command) -> dict[str, str]:
         given = {"kafka.bootstrap.servers": self._servers, **SOON, **command["options"]}
-        return {name: value for name, value in given.items() if value is not None}
+        return {name: value.replace("SOURCE", self._name) for name, value in given.items() if value is not None}
 
     # -- batch
 
@@ -114,6 +122,20 @@ class Source:
         if "union" in command:
             frame = frame.union(frame)
         return {"rows": rows(frame), "schema": frame.schema.json(), "tasks": tasks}
+
+    def _deleted(self, command: Command) -> Result:
+        """In one task the deletion comes first, then the rows; both were planned before it."""
+        frame = self._spark.read.format(self._name).options(**self._given(command)).load().select("value")
+        delete = partial(delete_topic, self._servers, command["deletes"].replace("SOURCE", self._name))
+
+        def deleting(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            delete()
+            for batch in batches:
+                yield pa.record_batch({"value": pa.nulls(batch.num_rows, pa.binary())})
+
+        first = self._spark.range(0, 1, 1, 1).mapInArrow(deleting, "value binary")
+        found = first.union(frame).coalesce(1).collect()
+        return {"rows": len(found) - 1}
 
     def _bind(self, command: Command) -> Result:
         self._bound = self._spark.read.format(self._name).options(**self._given(command)).load()
@@ -129,14 +151,34 @@ class Source:
         """Everything that there is."""
         frame = self._spark.readStream.format(self._name).options(**self._given(command)).load()
         place = self._folder / f"{self._name}-{command['name']}"
-        writer = frame.writeStream.format("parquet").option("path", str(place / "out"))
+        if "deletes" in command:
+            delete = partial(delete_topic, self._servers, command["deletes"].replace("SOURCE", self._name))
+            writer = frame.writeStream.foreachBatch(lambda batch, number: (batch.count(), number or delete()))
+        else:
+            writer = frame.writeStream.format("parquet").option("path", str(place / "out"))
         query = writer.option("checkpointLocation", str(place / "at")).trigger(availableNow=True).start()
         query.awaitTermination()
         found: Result = {"rows": rows(self._spark.read.parquet(str(place / "out")))}
         if command.get("batches"):
-            sizes = [progress["numInputRows"] for progress in query.recentProgress]
-            found["batches"] = [size for size in sizes if size]
+            told = [dict(progress) for progress in query.recentProgress if progress["numInputRows"]]
+            found["batches"] = [progress["numInputRows"] for progress in told]
+            found["behind"] = [self._behind(progress["sources"][0]) for progress in told]
         return found
+
+    def _behind(self, source: dict[str, Any]) -> list[float]:
+        """The connector has metrics of it; of ours the offsets of the progress are for OffsetsBehindListener."""
+        if self._name == "kafka":
+            return [float(source["metrics"][f"{name}OffsetsBehindLatest"]) for name in ("min", "max", "avg")]
+        behind = offsets_behind(source["endOffset"], source["latestOffset"]).values()
+        return [float(min(behind)), float(max(behind)), sum(behind) / len(behind)]
+
+
+def delete_topic(servers: str, topic: str) -> None:
+    """Returns when brokers know it no more."""
+    admin = AdminClient({"bootstrap.servers": servers})
+    admin.delete_topics([topic])[topic].result(60)
+    while topic in admin.list_topics(timeout=60).topics:
+        time.sleep(0.05)
 
 
 def rows(frame: DataFrame) -> list[str]:
