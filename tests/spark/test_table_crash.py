@@ -23,6 +23,7 @@ from deltalake import DeltaTable
 from parquet_help import Crash, SystemCalls
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 from sqlalchemy import event
+from sqlalchemy.engine.default import DefaultDialect
 from table_help import delta, iceberg
 from test_table_sinks import commit, span, write
 
@@ -86,9 +87,9 @@ def with_delta(steps: Steps) -> ExitStack:
 
 
 def with_iceberg(steps: Steps) -> ExitStack:
-    """Of the catalogue before and after each statement, and before the end of each transaction."""
-    stack = watched(steps, (PyArrowFile, "create"), (PyArrowFileIO, "delete"))
-    for name in ("before_cursor_execute", "after_cursor_execute", "commit"):
+    """Of the catalogue before and after each statement, and before and after each transaction's commit."""
+    stack = watched(steps, (PyArrowFile, "create"), (PyArrowFileIO, "delete"), (DefaultDialect, "do_commit"))
+    for name in ("before_cursor_execute", "after_cursor_execute"):
         event.listen(sqlalchemy.Engine, name, steps)
         stack.callback(event.remove, sqlalchemy.Engine, name, steps)
     return stack
