@@ -72,6 +72,28 @@ def test_what_is_quick_comes_in_larger_ranges(
     assert bounds((second,)) == [(0, records, records + expected)]
 
 
+@pytest.mark.parametrize(
+    ("waiting", "seconds", "range_bytes", "expected"),
+    [
+        (1_500_000, 0.05, 1 << 30, 1_500_000),
+        (1_500_001, 0.05, 1 << 30, 1_000_000),
+        (1_500_000, 0.05, 7_000_000, 700_000),
+        (150_000, 10.0, 1 << 30, 100_000),
+        (150_000, 0.4, 1 << 30, 150_000),
+    ],
+)
+def test_a_small_rest_is_no_range_of_its_own(waiting: int, seconds: float, range_bytes: int, expected: int) -> None:
+    """seconds: of 100,000 records; so many are expected to take half a second that half as many more come."""
+    plans = Planner(replace(LIMITS, range_records=None, range_bytes=range_bytes))
+    plans.offer([span(0, 1_000)], 0.0)
+    (first,) = plan(plans, 0.0, jobs=0, cores=1)
+    plans.told(first, seconds=seconds / 100)
+    plans.succeeded(first, records=1_000, nbytes=10_000)
+    plans.offer([span(1_000, 1_000 + waiting)], 1.0)
+    (second,) = plan(plans, 2.0, jobs=0, cores=1)
+    assert bounds((second,)) == [(0, 1_000, 1_000 + expected)]
+
+
 def test_idle_partitions_with_offsets_share_a_job() -> None:
     plans = planner()
     plans.offer([span(0, 5, 0), span(0, 9, 1)], 0.0)

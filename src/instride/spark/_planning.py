@@ -14,7 +14,8 @@ Laws
    where there are others.
 5. A range is bounded in records and, by what the partition's records were seen to weigh, in bytes. Where nobody has
    chosen the bound of records, a range has `_RECORDS`, and more of them as long as they are expected to take no more
-   than `_QUICK` seconds: each range costs some 0.1 s of its own.
+   than `_QUICK` seconds: each range costs some 0.1 s of its own. For the same reason it takes all that
+   waits, where that is expected to take no more than half as long again.
 6. A failed range is tried again as it was, after a pause that doubles, in a job of its own: what fails with others
    may have failed because of them.
 7. Where order within a range does not matter, a large range that has a task of its own takes the cores as well that the
@@ -217,7 +218,8 @@ class Planner:
         """Law 5. Of the next range."""
         records = self._limits.range_records
         if records is None:
-            records = max(_RECORDS, int(_QUICK / lane.record_seconds)) if lane.record_seconds else _RECORDS
+            quick = int(_QUICK / lane.record_seconds) if lane.record_seconds else 0
+            records = lane.waiting if lane.waiting <= quick * 3 // 2 else max(_RECORDS, quick)
         return max(1, min(records, int(self._limits.range_bytes / lane.record_bytes)))
 
     def _start(self, lanes: list[_Lane], now: float, spare: int = 0) -> Task:
