@@ -268,6 +268,22 @@ def test_offsets_gather_for_the_linger_unless_there_are_enough() -> None:
     assert bounds(plan(plans, 11.0, jobs=1, cores=2)) == [(1, 0, 100)]
 
 
+def test_ranges_that_end_shortly_after_one_another_go_on_in_one_job() -> None:
+    plans = planner(linger=1.0)
+    ranges = [span(0, 5, partition) for partition in range(3)]
+    plans.offer(ranges, 0.0)
+    assert len(plan(plans, 1.0, jobs=0, cores=4)) == 3
+    plans.offer([span(5, 9, partition) for partition in range(3)], 1.0)
+    found = []
+    for each, at in zip(ranges, (2.1, 2.3, 2.5), strict=True):
+        plans.told(each)
+        plans.succeeded(each, records=5, nbytes=5)
+        found.append(bounds(plan(plans, at, jobs=1, cores=4)))
+    assert found == [[(0, 5, 9)], [], []]
+    plans.offer([span(0, 100, 3)], 2.6)
+    assert bounds(plan(plans, 2.6, jobs=1, cores=4)) == [(1, 5, 9), (2, 5, 9), (3, 0, 100)], "one of them is full"
+
+
 def test_a_range_is_bounded_in_records() -> None:
     plans = planner()
     plans.offer([span(0, 250)], 0.0)

@@ -130,7 +130,8 @@ class Pipeline:
         split_ranges: order within a range does not matter: a large one is read by several tasks, each a part, where
             cores are free. What is true of a range for the function, for called_per and max_dead_letters, is then
             true of a part. With batch_format "spark" ranges are always read so.
-        linger: how long a partition's offsets may gather before they are worth a job.
+        linger: how long a partition's offsets may gather before they are worth a job. Jobs begin at least so far apart,
+            but for what fills a range.
         available_now: `run` returns when what was in the topics at its start is in the sink, as far as the group gives
             it to this member. One that is given no partition waits for the others.
         retries, retry_backoff(_max): how often failed work on a range is tried again, and after how long. Then the

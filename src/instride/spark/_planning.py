@@ -6,7 +6,9 @@ Laws
 2. There is no barrier: a job is made whenever tasks would leave a core idle soon, whatever others do. What a task has
    told of holds no core any more, however long the sink takes to commit it. As many tasks as there are cores may wait
    behind those that run, so that no core is idle while a job is submitted; but none waits behind one that takes long,
-   since what waits could not be handed over.
+   since what waits could not be handed over. A partition's offsets gather for `linger`, and jobs begin so far apart:
+   ranges that end one after the other go on in one job, since each job costs the driver and the JVM some 15 ms. What
+   fills a range waits for neither.
 3. Every partition that is idle and has offsets joins the job, with one range: none is starved by another's backlog
    (KIP-41). Each has a task of its own; only where there are many do small ones share tasks, by the time that they are
    expected to take, those that have waited longest first. What does not fit is in the next job.
@@ -26,6 +28,7 @@ Laws
 from __future__ import annotations
 
 import heapq
+import math
 from collections import deque
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field, replace
@@ -65,7 +68,7 @@ class Limits:
 
     task_ranges: how many share a task, at most. alone: each job has one range. split: tasks may share a range.
 
-    linger: seconds for which a partition's offsets may gather before they are worth a job.
+    linger: seconds for which a partition's offsets may gather before they are worth a job, and between two jobs.
     retries: how often a failed range is tried again. backoff, backoff_max: seconds before that.
     """
 
@@ -126,6 +129,7 @@ class Planner:
         self._lanes: dict[TopicPartition, _Lane] = {}
         self._in_flight = 0
         self._running: set[_Running] = set()
+        self._started = -math.inf
 
     @property
     def in_flight(self) -> int:
@@ -160,6 +164,7 @@ class Planner:
         if self._limits.alone:
             packed = [[min((lane for lanes in packed for lane in lanes), key=_since)]] if packed else []
         spare = self._spare(packed, cores) if self._limits.split else 0
+        self._started = now
         return tuple(self._start(lanes, now, spare) for lanes in packed)
 
     def parts(self, partition: TopicPartition) -> int:
@@ -212,7 +217,8 @@ class Planner:
         return lane.retry is not None and lane.ready_at <= now
 
     def _is_due(self, lane: _Lane, now: float) -> bool:
-        return lane.since + self._limits.linger <= now or lane.waiting >= self._most(lane)
+        begins = max(lane.since, self._started) + self._limits.linger
+        return begins <= now or lane.waiting >= self._most(lane)
 
     def _most(self, lane: _Lane) -> int:
         """Law 5. Of the next range."""
