@@ -303,6 +303,7 @@ class Transport:
             # Before the broker's patience ends, and not on all connections at once (as the Java client does); a broker
             # takes no other authentication within a second.
             self.authenticate_at = now() + max(lifetime * random.uniform(0.85, 0.95), 1.1)  # noqa: S311 - no secret
+        # None before they are sent: `send` would else queue them once more.
         waiting, self._waiting = self._waiting or [], None
         refused = []
         for request_id, request in waiting:
