@@ -48,6 +48,7 @@ CANCELLED: Final = 3
 BLOCK_SIZE: Final = 4096
 """Small blocks are joined up to this size: a slow trickle behind one slow record makes no long list of blocks."""
 
+# \x01 is FINISHED: a block's states are searched as bytes, not one by one in Python.
 _SAME: Final = re.compile(rb"\x01+|[^\x01]+")
 """Neighbours that are finished, and neighbours that are not."""
 
@@ -118,6 +119,7 @@ class Block:
 
 def _rising(offsets: array[int]) -> Offsets:
     dense = range(offsets[0], offsets[0] + len(offsets))
+    # Compared in C: most partitions have no gaps, and a range needs no memory of eight bytes a record.
     if array("q", dense) == offsets:
         return dense
     if not all(map(lt, offsets, islice(offsets, 1, None))):
@@ -174,11 +176,13 @@ class Run:
         """Append deliveries, all under way. Their offsets must be beyond `last_offset`."""
         self.under_way += len(block.states)
         self.last_offset = block.last_offset
+        # Where an end or a start is not known it is -1, and the one or the other comparison fails (law 5).
         opens_gap = self.gap is None and -1 < self.until < block.start
         if opens_gap:
             topic, number = self.partition
             self.gap = OffsetGapError(topic=topic, partition=number, start=self.until, end=block.start)
         self.until = block.until
+        # A block that begins behind the gap stays apart: `_advance` stops between two blocks, never within one.
         if self._blocks and not opens_gap and self._blocks[-1].takes(block):
             self._blocks[-1].extend(block)
         else:
@@ -202,6 +206,7 @@ class Run:
         if error is not None:
             self.failures[offset] = error
         if state == FINISHED:
+            # At once: a slow record before it would else keep all that were finished since (law 4).
             block.records[place] = None
             if number == 0 and place == block.head:
                 self._advance()
@@ -213,6 +218,7 @@ class Run:
             whole = block.advance()
             if block.head:
                 self.next_offset = block.end(block.head - 1)
+                # A block has one epoch, so this is that of the last record to be committed (KIP-320).
                 self._leader_epoch = block.leader_epoch
             if not whole:
                 return

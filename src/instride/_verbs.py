@@ -157,6 +157,7 @@ class Verbs:
 
     def holdings(self) -> dict[TopicPartition, Hold]:
         """Each partition of ours, its state, since when, what its delay waits for. Local; any thread may ask."""
+        # No `use`: a thread that watches asks while another is inside a poll.
         return self._application.holdings()
 
     def metrics(self) -> dict[MetricName, float]:
@@ -248,9 +249,11 @@ class Verbs:
         futures: list[Future[CommitResult]] = []
         what = arguments.commit_offsets(offsets)
         self._observers.each(lambda observer: observer.on_commit(what, self._application.positions))
+        # The future is taken by `on_call`, before the commit is posted: its response may come before this returns.
         self._application.commit_async(
             now(), what, allow_rewind=allow_rewind, on_call=lambda call: futures.append(self._driver.future(call))
         )
+        # An empty commit is never posted, so no call has a future.
         return futures[0] if futures else _nothing_to_commit()
 
     def _committed_call(
@@ -557,6 +560,7 @@ class Member(Verbs):
                     "%s: not everything was sent, or had a response, when it closed", self._config.client_id
                 )
         except NetworkThreadDiedError as error:
+            # To close is what this error asks for: so it must not make a close fail.
             _logger.warning("%s: closing without the network thread: %s", self._config.client_id, error)
         self._driver.join(1.0)
 

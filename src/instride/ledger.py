@@ -87,6 +87,7 @@ class OffsetLedger:
         """
         batch = list(records)
         if stretches is None:
+            # Of records that no poll returned nobody knows what lies between them: that is no gap (law 5).
             stretches = stretches_of(records) or [Stretch(-1, -1, len(batch))]
         blocks = _blocks(batch, stretches)
         with self._lock:
@@ -103,6 +104,7 @@ class OffsetLedger:
             run = self._run_for(block, current)
             if run is None:
                 continue
+            # `last_offset` does not know of this batch's own blocks yet.
             if block.offsets[0] <= last.get(run, run.last_offset):
                 raise ValueError(f"{run.partition}: offset {block.offsets[0]} was tracked before, or came out of order")
             last[run] = block.last_offset
@@ -144,6 +146,7 @@ class OffsetLedger:
         a function that is defined by async def, say. To watch a record again that failed or was cancelled puts it under
         way again.
         """
+        # Before the callback is added: a future that is done calls it at once.
         self._mark(record, UNDER_WAY)
         future.add_done_callback(partial(self._on_done, record))
 
@@ -205,8 +208,10 @@ class OffsetLedger:
             if run is None or not run.is_of(entry.epoch, entry.seek_number):
                 return
             if outcome is CommitOutcome.COMMITTED:
+                # Snapshots may be settled in another order than they were taken in.
                 run.committed = max(run.committed, entry.offset)
             elif outcome is CommitOutcome.STALE:
+                # The consumer has a newer assignment or seek: else the entry would be offered, and refused, for ever.
                 run.stale = True
             if not run.is_ahead():
                 self._ahead.pop(partition, None)
@@ -233,6 +238,7 @@ class OffsetLedger:
                 return
             where = next(iter(self._unraised))
             error = self._unraised.pop(where)
+        # Outside the lock: the error is the user's, and so may be its `add_note` (law 6).
         if not isinstance(error, OffsetGapError):
             (topic, number), offset = where
             error.add_note(f"while handling {topic}-{number} at offset {offset}")
@@ -279,6 +285,7 @@ def _blocks(batch: list[Any], stretches: Sequence[Stretch]) -> list[Block]:
     for start, end, count in stretches:
         found = [Block(list(group)) for _, group in groupby(batch[place : place + count], _stretch)]
         for number, block in enumerate(found):
+            # What a stretch holds joins up within it: only its first block has a start that can leave a gap.
             block.start, block.until = -1 if number else start, end
         blocks += found
         place += count

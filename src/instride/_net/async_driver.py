@@ -117,6 +117,7 @@ class AsyncDriver(Shell):
         self._alone = verb
 
     async def leave_alone(self) -> None:
+        # First: `leave` may raise an interrupt out of a telemetry listener, and nobody could poll again.
         self._alone = ""
         self.leave()
         if self._at_end is not None:
@@ -124,6 +125,7 @@ class AsyncDriver(Shell):
             await at_end()
 
     def _check_loop(self) -> None:
+        # The public one raises where no loop runs; verbs that never wait are allowed there.
         running = asyncio._get_running_loop()
         if self._loop is None:
             if running is not None:
@@ -158,6 +160,7 @@ class AsyncDriver(Shell):
         """A consumer whose loop was closed can still be closed, in another one."""
         if self._loop is None or self._loop.is_closed():
             self._bind(self.running_loop("close"))
+            # The tasks of a closed loop may never come to leave what they were in.
             self._alone, self._listening, self.closing = "", [], False
         self._check_process()
         self._check_loop()
@@ -184,6 +187,7 @@ class AsyncDriver(Shell):
             while True:
                 self._dispatcher.tell()
                 raised = await self._wait(wait)
+                # Another task may have closed the consumer during the wait.
                 self._raise_closed(alone=alone)
                 wait = self._step(call.send, now()) if raised is None else self._step(call.throw, raised)
         except StopIteration as end:
@@ -211,6 +215,7 @@ class AsyncDriver(Shell):
         except GeneratorExit:
             raise  # its loop was closed: nobody is there to go on
         except BaseException as error:  # noqa: BLE001
+            # A cancellation too: the call has to leave its state as rule 13 says.
             return error
         finally:
             with suppress(ValueError):  # a close in another loop has cleared it
@@ -247,6 +252,7 @@ class AsyncDriver(Shell):
         """Whether the network thread has ended."""
         if not self.alive:
             return True
+        # To have ended is the last thing that the thread tells: the join, which blocks the loop, takes no time then.
         return await self._mailbox.until_ended(now() + timeout) and self._thread.join(1.0)
 
 
@@ -265,6 +271,7 @@ def in_loop(source: Future[CommitResult], loop: asyncio.AbstractEventLoop) -> as
 
 
 def _copy(source: Future[CommitResult], target: asyncio.Future[CommitResult]) -> None:
+    # The user may have cancelled the loop's future.
     if target.done():
         return
     error = source.exception()
@@ -272,4 +279,5 @@ def _copy(source: Future[CommitResult], target: asyncio.Future[CommitResult]) ->
         target.set_result(source.result())
     else:
         target.set_exception(error)
+        # asyncio logs an error that was never asked for: this asks.
         target.exception()

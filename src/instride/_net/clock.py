@@ -13,6 +13,7 @@ from typing import Final
 
 __all__ = ["now"]
 
+# Only Linux has it. Elsewhere `monotonic` is the best there is, and may stand still while the machine sleeps.
 _BOOTTIME = getattr(time, "CLOCK_BOOTTIME", None)
 
 now: Final[Callable[[], float]] = time.monotonic if _BOOTTIME is None else partial(time.clock_gettime, _BOOTTIME)

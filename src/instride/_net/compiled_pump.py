@@ -43,6 +43,7 @@ _AT_ONCE = cython.declare(cython.Py_ssize_t, 1 << 20)
 _HEAD = cython.declare(cython.Py_ssize_t, 4)
 # What OpenSSL may have of a record that is not whole: that much less is still to come.
 _RECORD = cython.declare(cython.Py_ssize_t, 17 << 10)
+# OpenSSL takes lengths as an int.
 _LARGEST_READ = cython.declare(cython.Py_ssize_t, 1 << 30)
 # Of SSL_get_error.
 _WANT_READ = cython.declare(cython.int, 2)
@@ -65,6 +66,7 @@ if cython.compiled:
 @cython.nogil
 @cython.exceptval(check=False)
 def _now() -> cython.double:
+    # Not the clock of `clock`: waits are relative, and the time that poll counts stops with this one in a suspend.
     at: timespec
     clock_gettime(CLOCK_MONOTONIC, cython.address(at))
     return at.tv_sec + at.tv_nsec * 1e-9
@@ -119,6 +121,7 @@ class Line:
     def send(self, data: cython.const[cython.uchar][::1]) -> int:
         if data.shape[0] == 0 or self._tls.ssl == cython.NULL or self._tls.outcome != 0:
             return 0
+        # SSL_get_error looks into the thread's error queue, where another connection may have left something.
         self._tls.clear_error()
         clear_errno()
         size: cython.Py_ssize_t = min(data.shape[0], _LARGEST_READ)
@@ -139,6 +142,7 @@ class Line:
         return self._used
 
     def take(self) -> int:
+        # A view that stays would keep the segment from being used again (`segments`).
         self._view = None
         self._offered = False
         used: cython.Py_ssize_t = self._used
@@ -204,8 +208,10 @@ class Pump:
         self._entries.pop(data, None)
 
     def select(self, timeout: cython.double) -> list:
+        # The list keeps the lines' buffers alive, whose addresses C has.
         entries: list = list(self._entries.values())
         count: cython.Py_ssize_t = len(entries)
+        # One more than needed: malloc of nothing may give NULL, which means no memory here.
         fds: cython.pointer(pollfd) = cython.cast(
             cython.pointer(pollfd),
             malloc((count + 1) * cython.sizeof(pollfd)),
@@ -286,6 +292,7 @@ class Pump:
                 entry.line._wanted = slots[n].wanted
                 entry.line._least = slots[n].least
                 if slots[n].used > 0 or slots[n].told:
+                    # So that the beginning of a frame is seen, too: it may be all that comes (law 3).
                     mask = 1
             elif fds[n].revents & ~POLLOUT:
                 mask = 1
@@ -339,9 +346,11 @@ if cython.compiled:
                 return
             until = min(until, at + _MOMENT)
         while True:
+            # Rounded up: poll would else come back before the time, and again and again until it is over.
             ready = poll(fds, count, 0 if until <= at else cython.cast(cython.int, (until - at) * 1000 + 0.999))
             if ready > 0:
                 for n in range(count):
+                    # Input and nothing else: with a hang-up or an error beside it, whoever reads is to meet that.
                     if fds[n].revents == POLLIN and slots[n].octets != cython.NULL:
                         _receive(cython.address(slots[n]), fds[n].fd, eager)
                         if not begun and slots[n].used > 0:
@@ -352,6 +361,7 @@ if cython.compiled:
                 if _anything(fds, slots, count):
                     return
             at = _now()
+            # Below 0 is a signal that this thread took: to look at everything a turn early does no harm.
             if ready < 0 or (at >= until and ready == 0) or at >= until + _MOMENT:
                 return
 
@@ -389,6 +399,7 @@ if cython.compiled:
         n: cython.Py_ssize_t
         found: cython.bint = False
         for n in range(count):
+            # `_anything` looks at them before this call has polled: they would be those of the call before.
             fds[n].revents = 0
             if slots[n].tls != cython.NULL and slots[n].tls.has_pending(slots[n].tls.ssl):
                 _receive(cython.address(slots[n]), fds[n].fd, eager)
@@ -422,14 +433,18 @@ if cython.compiled:
     @cython.exceptval(check=False)
     def _judge(tls: cython.pointer(Secured), returned: cython.int) -> cython.bint:
         """Notes why a read or write gave nothing. Whether anybody is to be told."""
+        # Before all else, since every call may set it anew.
         number: cython.int = errno
         outcome: cython.int = tls.get_error(tls.ssl, returned)
         if outcome == _WANT_READ:
             return False
+        # A read that wants to write answers the peer's new keys: Python's own read goes on with it.
         if outcome != _WANT_WRITE:
             tls.outcome = outcome
             tls.code = tls.peek_last_error()
+            # With 0 the peer ended without TLS's close_notify, and errno tells of something else.
             tls.number = 0 if returned == 0 else number
+        # Python's ssl would take what is left in the queue for the trouble of its own next call.
         tls.clear_error()
         return True
 
@@ -460,6 +475,8 @@ class Waker:
 
     def wake(self) -> None:
         octet: cython.uchar = 0
+        # The GIL is kept until the byte is sent: so nothing closes the socket, or opens another of its number, in
+        # between.
         if self._number >= 0:
             _send(self._number, cython.address(octet), 1, 0)
 

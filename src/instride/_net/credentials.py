@@ -32,6 +32,7 @@ Prepared = Callable[[Mechanism | KafkaError], None]
 # Seconds between two calls of the user's function where brokers refuse what it returns.
 _FIRST_BACKOFF = 1.0
 _LONGEST_BACKOFF = 60.0
+# Of those that double the back-off: it has reached its longest long before, and 2**n stays small.
 _MOST_REFUSALS = 10
 
 
@@ -92,6 +93,7 @@ class _TokenAuthenticator(Authenticator):
             try:
                 threading.Thread(target=self._ask, name="instride-oauth-token", daemon=True).start()
             except (RuntimeError, MemoryError) as error:
+                # By way of `poll`, as a token comes: that ends `_running`, and tells all that wait.
                 self._arrived.append(TransportError(f"cannot ask for a token: no thread can be started ({error})"))
                 self._wake()
 
@@ -116,6 +118,7 @@ class _TokenAuthenticator(Authenticator):
             for _, on_done in waiting:
                 on_done(OAuthBearer(found) if isinstance(found, OAuthToken) else found)
         for entry in [entry for entry in self._waiting if now() >= entry[0]]:
+            # `_running` stays: the function that hangs is not called a second time (law 1).
             self._waiting.remove(entry)
             why = f"sasl_oauth_token did not return within {self._patience:g} s (see connection_setup_timeout)"
             entry[1](AuthenticationError(why))
@@ -165,4 +168,5 @@ def authenticator(config: ConsumerConfig, wake: Callable[[], None]) -> Authentic
             return Authenticator(lambda: plain)
         case name:
             credentials = ScramCredentials(name, config.sasl_username or "", config.sasl_password or "")
+            # Letters of base64url: a nonce must not have the comma that ends an attribute (RFC 5802).
             return Authenticator(lambda: Scram(credentials, nonce=secrets.token_urlsafe(24)))

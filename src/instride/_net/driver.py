@@ -106,6 +106,7 @@ class Shell:
             return
         self._check_alive()
         if self._pid is None:
+            # `_pid` comes after it: a start that failed is to be tried again by the next event.
             self._thread.start()
             self._pid = os.getpid()
         self._thread.wake()
@@ -153,6 +154,7 @@ class Shell:
         """After an interrupted unsubscribe: the membership ends with the program, if nobody closes before that."""
         if not self._ends_at_exit:
             self._ends_at_exit = True
+            # Python calls it before it stops daemon threads: the network thread still runs then.
             atexit.register(self._end, timeout)
 
     def _end(self, timeout: float) -> None:
@@ -259,6 +261,7 @@ class Driver(Shell):
         self._check_process()
         self._check_open()
         mine = (me, frame)
+        # One step in C: of two threads, or of a thread and its signal's handler, exactly one is first.
         first = self._inside.setdefault("first", mine)
         # Law 6: an exception between the way in and the `with` may have left the note of a call that is over.
         if first is not mine and not _is_under_way(first):
@@ -268,6 +271,7 @@ class Driver(Shell):
                 "another thread is inside a call of this consumer; a consumer may move between threads, "
                 "but only one at a time may use it (wakeup alone may come from any)"
             )
+        # `_depth` may be what a call left that an exception ended on its way out (law 6).
         before = 0 if first is mine else self._depth
         self._depth = before + 1
         # Looked at once more: a signal's handler may have closed it since the first look (law 5).
@@ -284,6 +288,7 @@ class Driver(Shell):
             if before == 0:
                 self._inside.clear()
         if before == 0 and self._at_end is not None:
+            # Taken first: the close leaves by this way too, and would begin itself again.
             at_end, self._at_end = self._at_end, None
             at_end()
 
@@ -344,6 +349,7 @@ class Driver(Shell):
 def _is_under_way(entered: tuple[int, FrameType]) -> bool:
     """Law 6."""
     thread, verb = entered
+    # A thread that has ended has none. Another that got its number does not have the verb on its stack.
     frame = sys._current_frames().get(thread)
     while frame is not None and frame is not verb:
         frame = frame.f_back

@@ -55,6 +55,7 @@ class KerberosAuthenticator:
 
     def prepare(self, host: str, on_done: Prepared) -> None:
         number = next(_numbers)
+        # Before `_due`: the worker passes over whom it does not find waiting.
         self._waiting[number] = now() + self._patience, on_done
         self._due.append((number, host))
         self._start()
@@ -91,6 +92,7 @@ class KerberosAuthenticator:
         while self._arrived:
             number, result = self._arrived.popleft()
             entry = self._waiting.pop(number, None)
+            # Who is not there was given up, and its connection has heard of that.
             if entry is not None:
                 entry[1](result)
         for number in [number for number, (until, _) in self._waiting.items() if now() >= until]:
@@ -122,6 +124,7 @@ class _Tickets:
         self._keytab = config.sasl_kerberos_keytab_file
         if self._keytab is not None:
             _check_readable(self._keytab)
+        # A name of its own: consumers with different keytabs must not find each other's tickets.
         self._cache = f"MEMORY:instride-{next(_numbers)}"
 
     def exchange(self, host: str) -> Gssapi | AuthenticationError:
@@ -150,6 +153,7 @@ class _Tickets:
         if self._principal is None and self._keytab is None:
             return None
         name = None if self._principal is None else lib.Name(self._principal, lib.NameType.kerberos_principal)
+        # Not as `keytab`: of a `client_keytab` MIT's library gets tickets itself, and new ones when they end.
         store = None if self._keytab is None else {"client_keytab": self._keytab, "ccache": self._cache}
         return lib.Credentials(name=name, usage="initiate", store=store)
 
@@ -177,6 +181,7 @@ class _Context:
         return self._call(lambda: self._context.step(token) or b"")
 
     def wrap(self, message: bytes) -> bytes:
+        # RFC 4752 wants the choice of a layer signed, not encrypted.
         return self._call(lambda: self._context.wrap(message, encrypt=False).message)
 
     def unwrap(self, message: bytes) -> bytes:

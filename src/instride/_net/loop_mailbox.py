@@ -58,6 +58,7 @@ class LoopMailbox(Mailbox):
             return
         waiter = self._loop.create_future()
         timer = self._loop.call_later(min(left, _LONGEST_WAIT), _wake, waiter)
+        # Before the look at `ready` (law 2): a delivery in between must find it.
         self._waiters.add(waiter)
         try:
             if not ready():
@@ -69,6 +70,7 @@ class LoopMailbox(Mailbox):
     def notify(self) -> None:
         """On the loop's thread: everybody who waits looks again."""
         self._noted = False
+        # The set stays as it is meanwhile: a task that is woken only runs in the loop's next turn.
         for waiter in self._waiters:
             _wake(waiter)
 

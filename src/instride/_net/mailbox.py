@@ -22,6 +22,7 @@ from instride.errors import NetworkThreadDiedError
 
 __all__ = ["Mailbox"]
 
+# `Lock.acquire` takes no infinite time: an endless poll waits in steps.
 _LONGEST_WAIT = 3600.0
 
 
@@ -69,5 +70,6 @@ class Mailbox:
             if left <= 0:
                 break
             self._no_token.acquire(timeout=min(left, _LONGEST_WAIT))
+        # What the thread delivered before it died is taken first.
         if not self.queue:
             self.check_alive()

@@ -74,6 +74,7 @@ class OAuthClientCredentials:
         self._form |= {name: value for name, value in (("scope", scope), ("audience", audience)) if value is not None}
         self._headers = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json"}
         if send_in == "header":
+            # Quoted before they are joined (RFC 6749, 2.3.1): so a colon in the id divides nothing.
             pair = f"{quote_plus(client_id)}:{quote_plus(client_secret)}"
             self._headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
         else:
@@ -110,9 +111,11 @@ class OAuthClientCredentials:
         host, port = self._parts.hostname or "", self._parts.port or 443
         body = urlencode(self._form)
         with (
+            # Never 0, which would make the socket one that does not block.
             socket.create_connection((host, port), max(deadline - time.monotonic(), 0.001)) as plain,
             self._context().wrap_socket(plain, server_hostname=host.removesuffix(".")) as secured,
         ):
+            # `sendall` takes it for all of the bytes together, not for each part.
             secured.settimeout(max(deadline - time.monotonic(), 0.001))
             secured.sendall(self._request(body))
             response = http.client.HTTPResponse(_Bounded(secured, deadline), method="POST")  # type: ignore[arg-type]
@@ -130,6 +133,7 @@ class OAuthClientCredentials:
         if status != http.HTTPStatus.OK:
             told = " ".join(str(response[name]) for name in ("error", "error_description") if name in response)
             raise AuthenticationError(f"{self._url} gave no token but HTTP status {status}: {self._shown(told) or '-'}")
+        # RFC 6749 (5.1) requires a type, in any case of letters: a provider that says none is taken to mean this one.
         kind, value = response.get("token_type", "Bearer"), response.get("access_token")
         if not isinstance(kind, str) or kind.lower() != "bearer" or not isinstance(value, str):
             raise AuthenticationError(f"{self._url} responded without a bearer token in access_token")
@@ -158,6 +162,7 @@ class _Bounded(io.RawIOBase):
         left = self._deadline - time.monotonic()
         if left <= 0:
             raise TimeoutError
+        # Anew for each read: a byte now and then would else keep it going past the deadline (law 2).
         self._socket.settimeout(left)
         count = self._socket.recv_into(buffer)
         self._left -= count
@@ -171,6 +176,7 @@ class _Bounded(io.RawIOBase):
 
 def _checked(url: object) -> SplitResult:
     """Law 1."""
+    # It becomes a line of the request: a line feed in it would begin a header.
     if not isinstance(url, str) or not url.isascii() or not url.isprintable() or " " in url:
         raise ConfigError("token_url must be a URL: ASCII without spaces")
     try:
@@ -189,7 +195,7 @@ def _checked(url: object) -> SplitResult:
 def _json_object(body: bytes) -> dict[str, Any]:
     try:
         response = json.loads(body)
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError):  # deep brackets in a hostile body
         return {}
     return response if isinstance(response, dict) else {}
 
@@ -200,6 +206,7 @@ def _seconds(response: Mapping[str, Any]) -> float | None:
     if given is None:
         return None
     seconds = float(given)
+    # Not `seconds <= 0`, which is false for NaN.
     if isinstance(given, bool) or not seconds > 0:
         raise ValueError
     return seconds

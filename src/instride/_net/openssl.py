@@ -56,6 +56,7 @@ def _library() -> _Library | None:
         found = tuple(ctypes.cast(getattr(opened, name), ctypes.c_void_p).value or 0 for name in _CALLED)
     except (OSError, AttributeError):
         return None
+    # Another OpenSSL in the process, a wheel's own say, must not be taken for Python's.
     if number() != ssl.OPENSSL_VERSION_NUMBER or not all(found):
         return None
     return _Library(opened=opened, addresses=found)
@@ -79,6 +80,7 @@ def _address(secured: ssl.SSLSocket, inner: object) -> int:
     if type(inner).__basicsize__ < _HEAD + 3 * _WORD:
         return 0
     owner, address, context = (ctypes.c_size_t.from_address(id(inner) + _HEAD + n * _WORD).value for n in range(3))
+    # CPython keeps one weak reference without a callback for each object: this is the very one that `_ssl` made.
     reference = weakref.ref(secured)
     return address if owner == id(reference) and context == id(secured.context) else 0
 
@@ -91,6 +93,7 @@ def trouble(told: tuple[int, int, int]) -> OSError | None:
     library = _library()
     reason: bytes | None = library.opened.ERR_reason_error_string(code) if library is not None else None
     text = "unknown error" if reason is None else reason.decode(errors="replace")
+    # OpenSSL 3 calls an end without close_notify an error; 1.1 said SYSCALL without a number.
     if outcome == _ZERO_RETURN or text == "unexpected eof while reading":
         return None
     return ssl.SSLError(_SSL, f"[SSL] {text}")

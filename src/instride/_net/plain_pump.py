@@ -61,6 +61,7 @@ class Line:
         least = max(1, min(self.wanted - self.used, _AT_ONCE))
         if eager and least != self.least:
             self.least = least
+            # A copy of the number, since the `with` closes it: the socket is the transport's.
             with suppress(OSError), socket.socket(fileno=os.dup(number)) as copy:
                 copy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, least)
         return got == 0 or self.used == len(self.buffer) or 0 < self.wanted <= self.used

@@ -17,6 +17,7 @@ __all__ = ["Resolver", "SocketAddress", "rotated"]
 SocketAddress = tuple[int, Any]
 """Address family, and the address as `socket.connect` takes it."""
 Resolved = list[SocketAddress] | TransportError
+# More than one, so that a name whose server is silent does not hold up the others.
 _MOST: Final = 4
 _HIGHEST_PORT: Final = 65535
 
@@ -98,6 +99,7 @@ class Resolver:
                 return
             self._threads += 1
         try:
+            # Outside the lock, which `_not_started` takes.
             threading.Thread(target=self._work, name="instride-resolve", daemon=True).start()
         except (RuntimeError, MemoryError) as error:
             self._not_started(error)
@@ -114,6 +116,7 @@ class Resolver:
 
     def _work(self) -> None:
         while True:
+            # The look and the count under one lock: whoever adds after it sees that this thread is gone.
             with self._lock:
                 if not self._due:
                     self._threads -= 1
@@ -138,6 +141,7 @@ def _ask(host: str, port: int) -> Resolved:
 
 def _canonical(address: Any, host: str) -> str:
     try:
+        # Without the flag an address that has no name comes back as digits, which no certificate or ticket names.
         return socket.getnameinfo(address, socket.NI_NAMEREQD)[0]
     except (OSError, MemoryError):
         return host  # an address without a name of its own

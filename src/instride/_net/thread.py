@@ -60,6 +60,7 @@ from instride.observers import Observer, Observers
 __all__ = ["NetworkThread"]
 
 _logger = logging.getLogger("instride.network")
+# poll takes no infinite time. And what fell due while the machine slept, which poll does not count, is met by then.
 _LONGEST_WAIT = 60.0
 # Memory of responses that is kept to be used again: this part of fetch_buffer_bytes.
 _SEGMENTS = 4
@@ -98,6 +99,7 @@ class _WakePair:
         self._waker.wake()  # full: the loop is woken already; closed: it has ended
 
     def close(self) -> None:
+        # Before the sockets: a wake after that must not write to whatever file gets the number.
         self._waker.close()
         self.inner.close()
         self._outer.close()
@@ -166,6 +168,7 @@ class NetworkThread:
             self._open_own(opened)
             self._thread.start()
         except (OSError, RuntimeError, MemoryError) as error:
+            # A RuntimeError is how threading says that there is no thread left.
             opened.close()
             raise TransportError(f"cannot start the network thread: {error}; close what is not needed") from error
 
@@ -174,6 +177,8 @@ class NetworkThread:
         self._pump.register(None, self._wake_pair.inner.fileno(), selectors.EVENT_READ)
 
     def wake(self) -> None:
+        # Read before the byte is sent: a byte that is noted for a later turn would keep that turn's own from being
+        # sent.
         turn = self._turns
         if self._asleep and self._woken_in != turn and self._is_urgent():
             self._wake()
@@ -183,6 +188,7 @@ class NetworkThread:
 
     def _is_urgent(self) -> bool:
         """What was consumed can wait for the next turn, unless something waits for its capacity (law 2)."""
+        # Copied in one step of C: the network thread takes from the deque while a generator runs over it.
         return self._machine.waits_for_capacity or not all(isinstance(each, Consumed) for each in tuple(self.events))
 
     def future(self, call: int) -> Future[CommitResult]:
@@ -218,6 +224,7 @@ class NetworkThread:
         except BaseException as error:
             self._died = NetworkThreadDiedError(f"the network thread died of {type(error).__name__}")
             self._died.__cause__ = error
+            # Before the log, whose handlers may block or raise (law 3).
             self._mailbox.network_died(error)
             _logger.critical("the network thread died", exc_info=error)
             self._fail_futures(self._died)
@@ -316,6 +323,7 @@ class NetworkThread:
                     self._stopping = True
                 case _:
                     assert_never(action)
+        # All together, so that the application wakes once.
         if delivered:
             self._mailbox.deliver(delivered)
 
@@ -367,6 +375,7 @@ class NetworkThread:
         )
         where = f"{opening.name}:{opening.port}"
         tls = None if self._tls is None else Tls(context=self._tls, host=opening.name, where=where)
+        # Less one: `_open` has counted this attempt.
         turn = self._attempts.get(opening.where, 1) - 1
         self._transports[opening.key] = Transport(
             rotated(found, turn), where, connection, tls=tls, patience=config.request_timeout
@@ -381,6 +390,7 @@ class NetworkThread:
         if self._authenticator is None:
             return
         self._authenticator.poll()
+        # A list: a mechanism that fails at once closes its connection within the loop.
         for key, transport in list(self._transports.items()):
             if now() >= transport.authenticate_at:
                 transport.authenticate_at = float("inf")
@@ -444,6 +454,7 @@ class NetworkThread:
         transport = self._transports[key]
         if transport.failure is not None:
             failure = transport.failure
+            # Before `_close`, which forgets the mechanism.
             self._tell_authenticator(key, failure)
             self._close(key)
             self._closed(key, failure, now())

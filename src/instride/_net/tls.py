@@ -23,8 +23,8 @@ from instride.errors import ConfigError, KafkaError, NotKafkaError, TlsError, Tr
 __all__ = ["Tls", "tls_context"]
 
 _WRONG_NAME: Final = (62, 64)  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
-_EXPIRED: Final = (9, 10)
-_UNTRUSTED: Final = (18, 19, 20, 21)
+_EXPIRED: Final = (9, 10)  # X509_V_ERR_CERT_NOT_YET_VALID, X509_V_ERR_CERT_HAS_EXPIRED
+_UNTRUSTED: Final = (18, 19, 20, 21)  # self-signed, or an issuer that is not known here
 _REFUSALS: Final = (
     *("CERTIFICATE", "UNKNOWN_CA", "ACCESS_DENIED", "HANDSHAKE_FAILURE", "UNRECOGNIZED_NAME"),
     *("ALERT_PROTOCOL_VERSION", "UNSUPPORTED_PROTOCOL", "NO_PROTOCOLS", "WRONG_SSL_VERSION", "LEGACY_RENEGOTIATION"),
@@ -91,12 +91,14 @@ class Tls:
 
     def wrap(self, connected: socket.socket) -> ssl.SSLSocket:
         """The socket with TLS on it, the handshake still to be made. Raises OSError or ValueError."""
+        # The zone of an IPv6 address (`fe80::1%eth0`) is this machine's: no certificate names it.
         name = self.host.removesuffix(".").partition("%")[0]
         name.encode("idna")  # where that fails `wrap_socket` has taken the socket, and leaves it open
         return self.context.wrap_socket(connected, do_handshake_on_connect=False, server_hostname=name)
 
     def failure(self, error: Exception) -> KafkaError:
         """What an error before the connection was of use means."""
+        # First of all: it is a ValueError and an SSLError, too.
         if isinstance(error, ssl.SSLCertVerificationError):
             return TlsError(self._untrusted(error))
         if isinstance(error, ValueError):

@@ -158,6 +158,7 @@ class Transport:
         if self.line is None:
             return self._socket.send(data)
         sent = self.line.send(data)
+        # `Line.send` says 0 where Python's own send raises that the socket is full.
         if sent or self.line.trouble is None:
             if not sent and data:
                 raise BlockingIOError
@@ -182,6 +183,7 @@ class Transport:
     def readable(self) -> list[Received]:
         """Responses that are complete now. May set `failure`."""
         received: list[Received] = []
+        # The handshake is gone on with in `writable`, whichever way its bytes go.
         if not self._secure:
             self.writable()
             return received
@@ -209,6 +211,8 @@ class Transport:
         try:
             # What TLS has unpacked already the selector does not know of.
             while self.failure is None and (taken < _READ_TURN or self._unpacked()):
+                # Released before it is updated: a frame's buffer that somebody views is copied when it grows
+                # (`extended`).
                 with self._connection.get_buffer() as buffer:
                     length, count = min(len(buffer), _READ_TURN), self._read_into(buffer)
                 if count == 0:
@@ -218,6 +222,7 @@ class Transport:
                 received += self._updated(count)
                 if self._met is not None and self.failure is None:
                     self._end_tls(self._met)
+                # A short read has emptied the socket: another would only say so.
                 if count < length:
                     break
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
@@ -298,6 +303,7 @@ class Transport:
             # Before the broker's patience ends, and not on all connections at once (as the Java client does); a broker
             # takes no other authentication within a second.
             self.authenticate_at = now() + max(lifetime * random.uniform(0.85, 0.95), 1.1)  # noqa: S311 - no secret
+        # None before they are sent: `send` would else queue them once more.
         waiting, self._waiting = self._waiting or [], None
         refused = []
         for request_id, request in waiting:
@@ -329,6 +335,7 @@ class Transport:
         self._socket.setblocking(False)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        # macOS and BSD have some of them only.
         for option, value in _LIFE.items():
             if hasattr(socket, option):
                 self._socket.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
@@ -381,6 +388,7 @@ class Transport:
             self._out.append(memoryview(frame))
 
     def _broken(self, error: OSError, what: str) -> KafkaError:
+        # In TLS 1.3 a broker refuses our certificate after our handshake has ended: the first read tells.
         if self._tls is not None and not self._connection.versions:
             return self._tls.failure(error)
         return TransportError(f"{what}: {error}")

@@ -97,6 +97,7 @@ def _handed_over(arrow: Any, node: Node, fields: pa.Schema) -> pa.RecordBatch:
     try:
         return arrow.RecordBatch._import_from_c(address, fields)
     finally:
+        # The import has moved what was in it: the struct itself stays ours to free.
         discard(address)
 
 
@@ -123,6 +124,7 @@ def _fixed(rows: int, data: Buffer) -> Node:
 
 
 def _repeated(text: bytes, rows: int) -> Node:
+    # Rounded up to a power of two, so that polls of any size share a few: Arrow takes a buffer that is too long.
     steps = _steps(len(text), rows) if rows > _MANY else _kept_steps(len(text), 1 << rows.bit_length())
     return rows, (None, steps, text * rows), ()
 
@@ -143,7 +145,7 @@ def _binary(columns: RecordColumns, field: int, start: int, stop: int) -> Node:
 
 
 def _no_headers(rows: int) -> Node:
-    empty: Node = (0, (None, bytes(4), b""), ())
+    empty: Node = (0, (None, bytes(4), b""), ())  # even no text at all has one offset
     element: Node = (0, (None,), (empty, empty))
     return rows, (bytes((rows + 7) // 8), bytes(4 * (rows + 1))), (element,)
 

@@ -76,6 +76,7 @@ def _fill(array: cython.pointer(ArrowArray), node: tuple) -> object:
     Py_INCREF(buffers)
     array.private_data = cython.cast(cython.p_void, cython.cast(cython.pointer(PyObject), buffers))
     array.length = node[0]
+    # -1: pyarrow counts when somebody asks. Counting here would go over each bit for nobody.
     array.null_count = -1 if buffers[0] is not None else 0
     array.buffers = cython.cast(
         cython.pointer(cython.pointer(cython.const[cython.void])),
@@ -88,8 +89,10 @@ def _fill(array: cython.pointer(ArrowArray), node: tuple) -> object:
         raise MemoryError("no memory for an Arrow array")
     for n in range(len(buffers)):
         if buffers[n] is not None:
+            # The address outlives this view: `private_data` keeps the buffers, and nobody resizes them.
             view = buffers[n] if len(buffers[n]) else _NOTHING
             array.buffers[n] = cython.address(view[0])
+    # The counts before the children: where one of them fails, those that are there are freed.
     array.n_buffers = len(buffers)
     array.n_children = len(children)
     for n in range(len(children)):

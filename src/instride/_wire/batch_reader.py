@@ -246,6 +246,7 @@ class BatchReader:
         octets: Octets = self._octets
         at: cython.Py_ssize_t = self.at
         left: cython.Py_ssize_t = self._size - at
+        # The magic stands at this place in all formats, so that old ones are told from damage.
         if left <= _MAGIC:
             return None
         if octets[at + _MAGIC] != 2:
@@ -292,6 +293,7 @@ class BatchReader:
         batch.transactional = (flags & _TRANSACTIONAL) != 0
         batch.control = (flags & _CONTROL) != 0
         batch._log_append = 1 if flags & _LOG_APPEND_TIME else 0
+        # With log append time (KIP-32) the largest timestamp is that of every record, whatever its delta says.
         batch._timestamp = _integer(octets, at + (_MAX_TIMESTAMP if batch._log_append else _BASE_TIMESTAMP), 8)
         batch.producer_id = _integer(octets, at + _PRODUCER_ID, 8)
         batch.count = _integer(octets, at + _COUNT, 4)

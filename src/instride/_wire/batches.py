@@ -58,6 +58,7 @@ class BatchWalk:
         self.failure: str | None = None
         self._fetch_offset = fetch_offset
         self._read_committed = aborted is not None
+        # The protocol promises no order: Java's consumer has them in a priority queue. Reversed, since they are popped.
         self._aborted = sorted(aborted or (), key=_first_offset, reverse=True)
         self._open: set[int] = set()
         self._end = end
@@ -79,6 +80,7 @@ class BatchWalk:
 
     def move(self, data: memoryview, batch: Batch) -> None:
         """Go on in a copy of the bytes, which begins with this batch: the last one that `next` gave."""
+        # Back to before the batch: `next` gives it once more, with its place in the copy.
         self.next_offset, self._passed_epoch = batch.position, self.leader_epoch
         self._data = data
         self._reader, self._ahead, self._ahead_failure = self._begun(data)
@@ -95,6 +97,7 @@ class BatchWalk:
                 self._ahead, self.failure = None, str(error)
                 return None
             except BatchError as error:
+                # This batch is good: what is wrong behind it is told of once it has been returned.
                 self._ahead, self._ahead_failure = None, str(error)
             if self._read_committed and batch.producer_id >= 0:
                 try:
@@ -149,6 +152,7 @@ class BatchWalk:
         return bool(version >= 0 and kind == _ABORT)
 
     def _control_key(self, batch: Batch) -> bytes | None:
+        # Decompressed like any batch: nothing says that a marker must not be compressed.
         section = Sections(0)
         try:
             start, end = section.append(batch.codec, self._data[batch.start : batch.end], _LARGEST_MARKER)

@@ -334,6 +334,7 @@ def _plan(schema: Any) -> tuple[Read, int]:
         else:
             tagged[tag], names[tag] = read, field.name
     reader = _entity_reader(tuple(plain), tagged, names) if flexible else _legacy_entity_reader(tuple(plain))
+    # Never 0, with which an array's count would be bounded by nothing (`Reader.array_count`).
     return reader, max(smallest, 1)
 
 
@@ -359,6 +360,7 @@ def _legacy_entity_reader(plan: tuple[tuple[str, Read], ...]) -> Read:
     def read_entity(reader: Reader) -> Fields:
         fields: Fields = {}
         for run in runs:
+            # Where too few bytes are left, one by one: so the error names the field that is cut off.
             if run.layout is not None and run.layout.size <= reader.remaining:
                 fields.update(zip(run.names, reader.row(run.layout), strict=True))
             else:
@@ -465,6 +467,7 @@ def _entities_reader(name: str, read: Read, nbytes: int) -> Callable[[_Entities,
             memory = reader.memory
             each = make(read(reader), reader)
             if each is None:
+                # Its texts and dicts are garbage already: only what is kept counts.
                 reader.memory = memory
             else:
                 reader.spend(_MADE_BYTES)
@@ -685,7 +688,7 @@ def software_version() -> str:
     """Our version in the letters that brokers take: digits, letters, and ``-`` and ``.`` inside."""
     try:
         version = metadata.version("instride")
-    except metadata.PackageNotFoundError:
+    except metadata.PackageNotFoundError:  # a source tree that was not installed
         return "unknown"
     return re.sub(r"[^a-zA-Z0-9.]", "-", version).strip("-.") or "unknown"
 
@@ -726,6 +729,7 @@ SASL_HANDSHAKE = message_codec(
     name="SaslHandshake",
     api_key=17,
     versions=(1, 1),
+    # Kafka's schema has no flexible version of it.
     flexible_from=99,
     fields=_sasl_handshake_fields,
     response=_sasl_handshake_response,
@@ -897,6 +901,7 @@ _JOIN_GROUP_MAX_REASON: Final = 255
 def _join_group_needs(request: JoinGroup) -> Needs:
     if request.group_instance_id is None:
         return ANY_VERSION
+    # KIP-345. In an older one it would be a dynamic member, and leave another ghost with every restart.
     return Needs(lowest=5, because="group_instance_id is set (static membership)")
 
 
@@ -920,6 +925,7 @@ def _join_group_response(fields: Fields, _request: JoinGroup) -> JoinGroupRespon
         protocol_type=fields.get("protocol_type"),
         protocol=fields["protocol_name"],
         leader=fields["leader"],
+        # KIP-814: a static leader that came back, and must not assign anew.
         skip_assignment=fields.get("skip_assignment", False),
         member_id=fields["member_id"],
         members=tuple(fields["members"]),
@@ -1146,6 +1152,7 @@ OFFSET_COMMIT = message_codec(
     most_bytes=many_bytes,
     name="OffsetCommit",
     api_key=8,
+    # Version 0 writes to ZooKeeper, version 1 wants a timestamp of each partition.
     versions=(2, 10),
     flexible_from=8,
     fields=_offset_commit_fields,
@@ -1185,6 +1192,7 @@ def _offset_fetch_response(fields: Fields, request: OffsetFetch) -> OffsetFetchR
         for partition, committed in topic["partitions"]:
             if name is not None and (name, partition) in offsets:
                 offsets[name, partition] = committed
+    # Version 1 has no code of the group: it says the same of each partition.
     return OffsetFetchResponse(error=group.get("error_code", 0), offsets=offsets)
 
 
@@ -1205,6 +1213,7 @@ OFFSET_FETCH = message_codec(
     most_bytes=many_bytes,
     name="OffsetFetch",
     api_key=9,
+    # Version 0 reads from ZooKeeper, where no group of ours has anything.
     versions=(1, 10),
     flexible_from=6,
     fields=_offset_fetch_fields,
@@ -1276,6 +1285,7 @@ LIST_OFFSETS = message_codec(
     most_bytes=many_bytes,
     name="ListOffsets",
     api_key=2,
+    # Version 0 responds with a list of the log's segments, in place of one offset.
     versions=(1, 11),
     flexible_from=6,
     fields=_list_offsets_fields,
@@ -1350,6 +1360,7 @@ _FETCH_LAST_WITH_NAMES: Final = 12
 
 def _fetch_needs(request: Fetch) -> Needs:
     wanted = (*request.partitions, *request.forgotten)
+    # A request has one version: a single topic without an id makes all go by name.
     if request.named or any(each.topic_id == NO_TOPIC_ID for each in wanted):
         return Needs(highest=_FETCH_LAST_WITH_NAMES, because="some topic ids are unknown")
     return ANY_VERSION

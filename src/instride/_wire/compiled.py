@@ -21,4 +21,5 @@ def require_compiled(module: str, *, compiled: bool) -> None:
             f" checkout, run: python setup.py build_ext --inplace. {PURE_VARIABLE}=1 in the environment allows"
             " the slow form, for debugging (it needs the package cython)."
         )
+    # Level 3 is whoever imports the module: its own line is no news.
     warnings.warn(f"{module} runs uncompiled ({PURE_VARIABLE}=1): slow", RuntimeWarning, stacklevel=3)

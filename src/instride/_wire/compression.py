@@ -92,6 +92,7 @@ class Sections:
         space = min(limit, max(len(self._buffer) - start, len(data)))
         while (size := self._fill(codec, data, space)) < 0:
             if space >= limit:
+                # The limit was lowered for the window: without a word of it, the batch would seem to fit.
                 beside = " beside its decoder's large window" if window > _USUAL_WINDOW else ""
                 raise TooLargeError(f"a {CODECS[codec]} batch holds over {limit} bytes{beside}")
             # By half of what is there at least: so few batches are tried twice.
@@ -110,12 +111,14 @@ class Sections:
                 self._buffer.resize(max(1, self._used))
             return self._buffer
         spare = len(self._buffer) - self._used
+        # A bytearray that is cut keeps its memory unless less than half is left: for so much spare a copy is worth it.
         if spare * 4 > self._used:
             return bytes(memoryview(self._buffer)[: self._used])
         try:
             del self._buffer[self._used :]
         except BufferError:  # as in `extended`
             return bytes(memoryview(self._buffer)[: self._used])
+        # What is cut off stays with the bytearray, so it counts.
         self.kept = self._used + spare
         return self._buffer
 
@@ -135,6 +138,7 @@ class Sections:
         end = self._used + space
         if end > len(self._buffer):
             self._grow(end)
+        # Released at once: a buffer that somebody views cannot grow in place.
         with memoryview(self._buffer)[self._used : end] as target:
             try:
                 return int(_DECOMPRESS_INTO[codec](data, target))
@@ -176,6 +180,7 @@ def moved(data: memoryview, *, gives_back: bool = True) -> memoryview:
     for start in range(0, len(data), _MOVED_BYTES):
         end = min(start + _MOVED_BYTES, len(data))
         pages.write(data[start:end])
+        # From a page before: the page in which two parts meet lies wholly in neither.
         release(max(0, start - mmap.PAGESIZE), end)
     return memoryview(pages)
 
@@ -240,7 +245,9 @@ def _frame_header(data: memoryview, at: int) -> tuple[int, int, bool]:
     size = (1 if single else 0, 2, 4, 8)[said >> 6]
     if single:
         at += 1 + dictionary
+        # RFC 8878 (3.1.1.1.4): a size in two bytes counts from 256 on.
         return int.from_bytes(data[at : at + size], "little") + (256 if size == 2 else 0), at + size, bool(said & 4)
+    # RFC 8878 (3.1.1.1.2): an exponent of five bits, and eighths in the three below.
     base = 1 << 10 + (data[at + 1] >> 3)
     return base + base // 8 * (data[at + 1] & 7), at + 2 + dictionary + size, bool(said & 4)
 
@@ -264,6 +271,7 @@ def _copy(data: memoryview, target: memoryview) -> int:
 
 
 def _snappy(data: memoryview, target: memoryview) -> int:
+    # librdkafka writes one bare block, without snappy-java's framing.
     if bytes(data[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
         return int(_SNAPPY_BLOCK(data, target))
     at, filled = _XERIAL_HEADER_BYTES, 0

@@ -172,11 +172,12 @@ class Connection:
 
     def _frame(self, request_id: int | None, request: api.Request, version: int) -> bytes:
         codec = codec_of(type(request))
+        # Before the request is noted: one that does not fit must not leave a response to wait for.
         body = codec.encode(request, version)
         # The client id has the old form even in the flexible header, which ends in an empty set of tags.
         rest = self._client_id + (b"\x00" if version >= codec.flexible_from else b"") + body
         correlation_id = self._next_correlation_id
-        self._next_correlation_id = (correlation_id + 1) & 0x7FFFFFFF
+        self._next_correlation_id = (correlation_id + 1) & 0x7FFFFFFF  # an INT32 that stays positive
         self._sent[correlation_id] = _Sent(request_id, request, version)
         size = _REQUEST_HEADER.size - _LENGTH_BYTES + len(rest)
         header = _REQUEST_HEADER.pack(size, codec.api_key, version, correlation_id, len(self._client_id))
@@ -212,6 +213,7 @@ class Connection:
             )
         if self._exchange is not None and not self._exchange.done:
             return TransportError("the broker closed the connection during authentication")
+        # A listener that wants SASL responds to ApiVersions without it, then closes at the first other request.
         if self._sent and not self._on_response:
             return TransportError(
                 "the broker closed the connection instead of responding: a listener that wants SASL does so"
@@ -242,6 +244,7 @@ class Connection:
             sent = self._match(reader.int32())
             response = self._response(sent, reader)
         except ProtocolError as error:
+            # No request can be named for it: with the stream, all that wait fail.
             self._failure = error
             return None
         return response

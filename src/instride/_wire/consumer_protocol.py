@@ -42,7 +42,7 @@ _RACK_FROM: Final = 3
 _HIGHEST: Final = 3
 # The assignment's layout is the same in all versions; 0 is the one that every client knows.
 _ASSIGNMENT_VERSION: Final = 0
-_SMALLEST_TOPIC: Final = 6
+_SMALLEST_TOPIC: Final = 6  # a name's length and a count of partitions
 _UNKNOWN_GENERATION: Final = -1
 # Members of as many kinds may differ in what they subscribe to.
 _MOST_LISTS: Final = 16
@@ -120,6 +120,7 @@ class SharedTopics:
         start = reader.position
         names = {reader.string() for _ in range(reader.claim(reader.array_count(2) or 0))}
         topics = tuple(sorted(names))
+        # Beyond it every member's list is read by itself: to compare with ever more would be quadratic.
         if len(self._read) < _MOST_LISTS:
             self._read.append((reader.since(start), topics))
         return topics, False

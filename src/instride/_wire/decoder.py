@@ -143,6 +143,7 @@ class ConsumerRecord:
         return self._content() == other._content()
 
     def __hash__(self) -> int:
+        # Without key and value: what a deserializer makes need not be hashable.
         return hash((self.topic, self.partition, self.offset, self.epoch, self.seek_number))
 
     def __reduce__(self) -> tuple:
@@ -245,6 +246,7 @@ class RecordColumns:
         self._large = None
         self._table = memoryview(table).cast("q")
         self._long_columns, self._int_columns, self._capacity, self.rows, self.failed_batch, code = index
+        # Batches behind a bad one have no first row, by which `_batch_of` searches.
         self._batches = len(table) // (8 * BATCH_WIDTH) if self.failed_batch < 0 else self.failed_batch
         self.failure = FAILURES[code] if code else ""
         if cython.compiled:
@@ -255,6 +257,7 @@ class RecordColumns:
             self._longs = memoryview(self._long_columns).cast("q")
             self._ints = memoryview(self._int_columns).cast("i")
             self._octets = self._base
+        # A broker gives the whole batch in which the fetch offset lies: it may begin with records from before.
         self.first = 0
         while self.first < self.rows and self._longs[self.first] < fetch_offset:
             self.first += 1
@@ -308,6 +311,7 @@ class RecordColumns:
     @cython.cfunc
     def _value(self, at: cython.Py_ssize_t, length: cython.Py_ssize_t) -> object:
         if self._large is not None and length >= _LARGE_VALUE:
+            # Not from the buffer: its pages were given back, and read as zeros now.
             return self._large[at]
         return self._bytes(at, length)
 
@@ -461,9 +465,11 @@ class RecordColumns:
         if total > _LARGEST_COLUMN:
             raise OverflowError("over 2 GiB of keys or values do not fit into one Arrow column; split the chunk")
         offsets: bytearray = bytearray((stop - start + 1) * 4)
+        # Not zeroed: `_copy_field` writes all of it.
         data = PyBytes_FromStringAndSize(cython.NULL, total) if cython.compiled else bytearray(total)
         self._copy_field(field, start, memoryview(offsets).cast("i"), data)
         if field == 1 and self._large is not None:
+            # Over the zeros that `_copy_field` has read there: those pages were given back.
             self._copy_large(start, memoryview(offsets).cast("i"), data)
         return offsets, data, validity
 

@@ -29,6 +29,7 @@ from instride.errors import ProtocolError
 
 __all__ = ["FETCH_VERSIONS", "decode_fetch", "encode_fetch"]
 
+# Below version 4 a broker converts batches to the formats 0 and 1, which nothing here reads.
 FETCH_VERSIONS: Final = (4, 18)
 
 _LOG_START_FROM: Final = 5
@@ -210,6 +211,7 @@ class _Reading:
             self._topic(partitions)
         self._skip_tags()
         throttled = throttle_time > 0 and not partitions  # KIP-219: nothing was read, so nothing is missing
+        # 0 opens a session and -1 is none (KIP-227): both have every partition in the response.
         if error == 0 and self._request.session_epoch <= 0 and not throttled:
             for key in self._requested.keys() - partitions.keys():
                 partitions[key] = FetchedPartition(error=_UNKNOWN_SERVER_ERROR)
@@ -284,7 +286,9 @@ class _Reading:
                 read_committed=committed,
                 aborted=head.aborted.read,
                 aborted_count=head.aborted.count,
+                # A broker gives a reader of committed data nothing from the last stable offset on.
                 end=head.last_stable_offset if committed else head.high_watermark,
+                # All of the buffer, not this part: a view of the part keeps all of it.
                 frame_bytes=memoryview(self._body.obj).nbytes,
                 epochs=(requested.passed_epoch, requested.leader_epoch),
                 max_decompressed_bytes=self._request.max_decompressed_bytes,

@@ -75,6 +75,7 @@ class FrameBuffer:
         if self._large is not None:
             return self._large_length - self._large_used
         if self._scratch_used < _LENGTH.size:
+            # Of a length that is not whole: any byte may be the last that it lacks.
             return min(self._scratch_used, 1)
         (length,) = _LENGTH.unpack_from(self._scratch)
         return max(1, _LENGTH.size + int(length) - self._scratch_used)
@@ -131,6 +132,7 @@ class FrameBuffer:
             buffer = self.get_buffer()
             size = min(len(buffer), len(rest))
             buffer[:size] = rest[:size]
+            # A view that is left would have `extended` copy the buffer instead of growing it.
             buffer.release()
             rest = rest[size:]
             frames += self.buffer_updated(size)
@@ -153,6 +155,7 @@ class FrameBuffer:
                 frames.append(self._handed_out(self._scratch, start, end))
                 self._scratch, self._scratch_used = self._small, 0
                 return frames
+            # A copy, by the slice: the scratch buffer is received into again while records are still read from frames.
             frames.append(memoryview(self._scratch[start : start + length]))
             self._last_long = 0
             start += length
@@ -201,6 +204,7 @@ class FrameBuffer:
         if self._large is not None:
             self._large[: end - start] = memoryview(self._scratch)[start:end]
             return
+        # As much as is there, not as is claimed (law 2).
         self._large = bytearray(self._scratch[start:end])
         self._grow(self._large)
 

@@ -46,6 +46,7 @@ class Handshake:
         Raises ProtocolError where the bytes do not hold a response.
         """
         assert self._version is not None, "nothing was sent"
+        # Law 2: a broker that does not know version 3 responds in version 0 (KIP-511).
         error = Reader(body).int16()
         if error == 0:
             versions = codec_of(ApiVersions).decode(body, self._version, ApiVersions()).versions

@@ -20,7 +20,7 @@ _TLS: Final = (
 _GREETINGS: Final[tuple[tuple[bytes, str], ...]] = (
     (b"HTTP/", _WEB),
     (b"<", _WEB),
-    (b"\x15\x03", _TLS),
+    (b"\x15\x03", _TLS),  # an alert, since our request is no record of TLS
     (b"\x16\x03", _TLS),
     (b"SSH-", "an SSH server."),
     (b"AMQP", "an AMQP broker such as RabbitMQ."),

@@ -224,6 +224,7 @@ class Reader:
         end, last = self._end, self._position
         self._position, self._end = last - size, last
         value = read(self)
+        # Numbers are only checked against all of the bytes (`_fixed`, `row`), not against `_end`.
         if self._position > last:
             raise ProtocolError(f"a tagged field ends at byte {last}: too few for what it has")
         self._position, self._end = last, end
@@ -258,6 +259,7 @@ class Reader:
             self._position += 1
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
+                # The last byte may have more bits than are left.
                 if value >> bits:
                     break
                 return value

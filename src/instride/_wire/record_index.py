@@ -121,6 +121,7 @@ def _zigzag(
         at += 1
         value |= cython.cast(cython.ulonglong, byte & 127) << shift
         if byte < 128:
+            # The last byte has seven bits where four (of 32) or one (of 64) are left.
             if shift + 7 > bits and (byte >> (bits - shift)) != 0:
                 return 0, -1
             return cython.cast(cython.longlong, value >> 1) ^ -cython.cast(cython.longlong, value & 1), at
@@ -152,6 +153,7 @@ def _end_of_headers(
     length: cython.longlong
     while count > 0:
         length, at = _field(octets, at, end)
+        # A header's value may be null, its name may not.
         if at < 0 or length < 0:
             return -1
         length, at = _field(octets, at + length, end)
@@ -186,6 +188,7 @@ def _index_record(  # noqa: PLR0912, PLR0917 - one straight line of fields, read
     number, at = _zigzag(octets, at, end, 32)
     if at < 0:
         return 0, _BAD_VARINT
+    # MIN_RECORD_BYTES without the length itself.
     if number < 6 or number > end - at:
         return 0, _BAD_LENGTH
     end = at + number
@@ -198,6 +201,7 @@ def _index_record(  # noqa: PLR0912, PLR0917 - one straight line of fields, read
     if delta <= last_delta or delta > batch[b + _LAST_DELTA]:
         return 0, _BAD_OFFSET
     longs[row] = batch[b + _BASE_OFFSET] + delta
+    # With log append time (KIP-32) the batch's time is that of all, and the producer's deltas mean nothing.
     if batch[b + _LOG_APPEND] != 0:
         number = 0
     longs[capacity + row] = _wrapping_sum(batch[b + _TIMESTAMP], number)
@@ -215,6 +219,7 @@ def _index_record(  # noqa: PLR0912, PLR0917 - one straight line of fields, read
     ints[cell + 3] = number
     if number > 0:
         at += number
+    # Before the count, which `read_headers` reads again.
     ints[cell + 4] = at
     number, at = _zigzag(octets, at, end, 32)
     if at < 0 or number < 0:
@@ -313,6 +318,7 @@ def index_records(base: object, table: bytearray) -> tuple:
     if size % _WIDTH != 0 or view.shape[0] > LARGEST_BASE:
         raise ValueError("a broken batch table, or over 2 GiB in one record set")
     capacity: cython.Py_ssize_t = _capacity(batches, view.shape[0])
+    # An empty view has no first byte to take the address of below.
     if size == 0 or view.shape[0] == 0:
         return b"", b"", 0, 0, -1, 0
     if cython.compiled:
@@ -360,6 +366,7 @@ def read_headers(base: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) -
     count, at = _zigzag(octets, at, end, 32)
     while count > 0:
         length, at = _field(octets, at, end)
+        # No broker checks a header's name, and Java's consumer replaces as well: it must not stop the partition.
         name: str = bytes(base[at : at + length]).decode("utf-8", "replace")
         length, at = _field(octets, at + length, end)
         if length < 0:

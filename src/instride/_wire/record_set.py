@@ -210,6 +210,7 @@ class RecordSet:
             return None
         try:
             return (
+                # What is not compressed is in memory already: alone, it is given all that an index can point at.
                 self._plain(target, LARGEST_BASE if alone else most)
                 if self._pending.codec == 0
                 else self._compressed(target, capacity, most)
@@ -245,6 +246,7 @@ class RecordSet:
         if self._walk is None:
             aborted = self._aborted() if self._read_committed else None
             self._walk = BatchWalk(self._data, self._fetch_offset, aborted, self._end, self._epochs)
+            # The walk has its own by now: let go of the bytes that the list came in.
             self._aborted = tuple
         return self._walk
 
@@ -265,6 +267,7 @@ class RecordSet:
             if end - begin + (count + rows) * INDEX_BYTES > limit:
                 break
             batches.append(batch)
+            # Only the first batch may need all the room there is: what follows stops at the target.
             limit = target
             count = walk.run(batches, count + rows, target, most_bytes)
             batch = walk.next()
@@ -285,17 +288,20 @@ class RecordSet:
     def _compressed(self, target: int, capacity: int, most: int) -> Piece | None:
         first = self._pending
         assert first is not None
+        # Four times is a guess, which spares most batches a second try; it grows where they need more.
         sections = Sections(min(most, self._most_bytes, target, 4 * (len(self._data) - first.start)))
         table = bytearray()
         batches: list[Batch] = []
         count = 0
         while (batch := self._pending) is not None:
             index = (count + batch.count) * INDEX_BYTES
+            # Law 4: `alone` is for one batch; those behind it must fit what is really there.
             allowed = (capacity if batches else most) - index - sections.used
             over = max(0, batch.end - batch.start - self._most_bytes // _AS_IT_CAME)
             full = max(0, self._most_bytes - batch.count * INDEX_BYTES - over)
             limit = max(0, min(allowed, full, LARGEST_BASE - sections.used))
             try:
+                # The index alone may be too large: that is known before anything is decompressed.
                 check_count(batch, LARGEST_BASE, self._most_bytes)
                 start, end = sections.append(batch.codec, self._data[batch.start : batch.end], limit)
                 check_count(batch, end - start, self._most_bytes)
@@ -304,6 +310,8 @@ class RecordSet:
                     taken = f"the index of {counted(batch.count, 'record')} takes {batch.count * INDEX_BYTES} of them"
                     taken += f", the batch as it came {over}" if over else ""
                     raise TooLargeError(f"{error}: max_decompressed_bytes is {self._most_bytes}, and {taken}") from None
+                # How much it needs is not known: so that it is not decompressed in vain often, twice as much is tried
+                # next.
                 self._least_room = 0 if batches else min(2 * most, self._most_bytes)
                 break
             except (CompressionError, BatchError):

@@ -56,6 +56,7 @@ class Segments:
 
     def keep(self, segment: bytearray) -> None:
         """For the next frame. Call this once there is a view of it."""
+        # It would push out all others, and itself.
         if len(segment) > self._most_bytes:
             return
         self._kept.append(segment)

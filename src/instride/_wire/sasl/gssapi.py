@@ -63,6 +63,7 @@ class Gssapi:
                 raise AuthenticationError("the broker's GSSAPI does not come to an end")
             return None
         if not self._context.complete:
+            # An empty token is sent as well: the broker makes its offer in response to it (RFC 4752, 3.1).
             return self._context.step(challenge)
         return self._choose(challenge)
 

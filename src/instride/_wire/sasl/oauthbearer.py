@@ -44,6 +44,7 @@ class OAuthToken:
         life = self.expires_in
         if life is not None and not (isinstance(life, int | float) and life < LONGEST_LIFE):
             raise ValueError(f"the OAuth token's expires_in must be a number of seconds, less than {LONGEST_LIFE}")
+        # `auth` is the key of the token itself (RFC 7628, KIP-342).
         for name, value in self.extensions.items():
             if name == "auth" or not _EXTENSION_NAME.fullmatch(name) or not _EXTENSION_VALUE.fullmatch(value):
                 raise ValueError(f"the SASL extension {name!r} is not allowed: name or value has the wrong letters")

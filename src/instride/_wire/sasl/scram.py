@@ -95,11 +95,13 @@ class Scram:
 
     def _read_first(self, attributes: list[tuple[str, str]]) -> tuple[str, bytes, int]:
         """Nonce, salt and iterations; laws 1 and 2."""
+        # An `m=` before them is an extension that one has to know: RFC 5802 (5.1) has the exchange fail.
         if [name for name, _ in attributes[:3]] != ["r", "s", "i"]:
             raise _broken("it does not hold nonce, salt and iterations")
         nonce, salt, count = (value for _, value in attributes[:3])
         if not nonce.startswith(self._nonce) or len(nonce) == len(self._nonce):
             raise _broken("its nonce is not bound to ours")
+        # `isdigit` alone takes a superscript two, which `int` does not. Nine digits are more than law 2 allows anyway.
         if not (count.isascii() and count.isdigit() and len(count) <= 9):
             raise _broken("its iterations are not a number")
         iterations = int(count)
