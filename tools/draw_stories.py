@@ -74,12 +74,12 @@ _RELEASED: Final = (
 STORIES: Final = (
     Story(
         "A partition moves when its work is finished",
-        "The group requests the revocation of p; the consumer releases p two polls later. Others do not notice.",
+        "The group requests the revocation of p; the consumer releases p two polls later, and reads all others.",
         (*_REQUESTED, *_DELAYED, *_RELEASED),
     ),
     Story(
         "A partition is reassigned",
-        "While p is delayed, its next owner leaves the group. The group assigns p to this member again; it goes on.",
+        "While p is delayed, its next owner leaves the group. The group assigns p to this member again.",
         (
             *_REQUESTED,
             *_DELAYED,
@@ -92,7 +92,7 @@ STORIES: Final = (
     ),
     Story(
         "A delay meets its deadline",
-        "When `revoke_deadline(p)` has passed, the consumer gives up p itself and keeps every other partition.",
+        "When `revoke_deadline(p)` has passed, the consumer gives up p itself. It keeps every other partition.",
         (
             *_REQUESTED,
             *_DELAYED,

@@ -13,9 +13,11 @@ __all__ = ["other_row", "others_head", "row", "write_others", "write_own"]
 
 _HEAD = """# Attacks and outcomes
 
-Made by `make attack ATTACK_ARGS="--write docs/attacks.md"`: each case of `tools/attack/cases.py`, against a consumer in
-a process of its own, and what the one judge of all cases (`tools/attack/judge.py`) found. "Memory" is the peak above
-the start, "worked" the longest that a call worked beyond its time-out, "lines" those of the log at INFO and above.
+Made by `make attack ATTACK_ARGS="--write docs/attacks.md"`: each row is a case of `tools/attack/cases.py`,
+which attacks a consumer in a process of its own. `tools/attack/judge.py` judges all cases alike; "holds" means that
+the consumer kept every bound. "Raised" names the errors that its calls raised. "Memory" is the peak above the start.
+"Worked" is the most processor time that one call used beyond its time-out. "Lines" counts the log's lines at INFO and
+above.
 [Security](security.md) has the threats and the bounds.
 
 | case | what is done | outcome | raised | memory | worked | lines |
@@ -23,11 +25,11 @@ the start, "worked" the longest that a call worked beyond its time-out, "lines" 
 """
 _OTHERS = "\n## The same cases against other clients\n"
 _OTHERS_HEAD = """
-Made by `make attack ATTACK_ARGS="--others --write docs/attacks.md"`: those cases that need no more than the plain
-settings of each client, run and judged in the same way. An error of the client's own is no fault. The bounds are
-ours: the others have promised none of them. Each cell: the outcome, the peak of memory above the start, and how long
-the process worked for it. A consumer that "stands still" did not get the records of partitions that nobody lied
-about.
+Made by `make attack ATTACK_ARGS="--others --write docs/attacks.md"`: those cases that need only settings which
+each client has, run and judged in the same way. The judge accepts the errors of the client's own library. The bounds
+are instride's; the other clients do not promise them. Each cell has the outcome, the peak of memory above the start,
+and the processor time of the process. A consumer "stands still" if its polls did not return the records of the
+partitions that the broker served rightly.
 
 """
 _LONGEST_CELL = 150
