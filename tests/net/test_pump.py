@@ -291,3 +291,29 @@ def test_the_rest_of_a_long_frame_wakes_us_when_much_of_it_is_there(form: Module
             assert line.take() == len(part)
             assert one.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT) == wakes_for
             one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)  # so that the next part is told of
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the setting is Linux's")
+@pytest.mark.parametrize("form", FORMS, ids=["compiled", "plain"])
+@pytest.mark.parametrize(("read", "missing", "comes"), [(600, 400, b"y" * 400), (1_000, 0, framed(b"short"))])
+def test_what_another_has_read_of_a_frame_the_system_awaits_no_longer(
+    form: ModuleType, read: int, missing: int, comes: bytes
+) -> None:
+    """The look at a stall reads what is there, and so does whoever may write at the same time."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        one = socket.create_connection(server.getsockname())
+        peer, _ = server.accept()
+    with one, peer:
+        pump, line, buffer = form.Pump(eager=True), form.Line(), bytearray(1 << 20)
+        pump.register("one", one.fileno(), READ, line)
+        peer.sendall(struct.pack(">i", 1_000))
+        line.offer(memoryview(buffer), 0)
+        assert pump.select(60.0) == [("one", READ)]
+        line.take()
+        peer.sendall(b"x" * read)
+        assert len(one.recv(read, socket.MSG_WAITALL)) == read
+        one.setblocking(False)
+        line.offer(memoryview(buffer), missing)
+        peer.sendall(comes)
+        assert pump.select(60.0) == [("one", READ)]
+        assert line.take() == len(comes)

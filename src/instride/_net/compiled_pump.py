@@ -252,6 +252,9 @@ class Pump:
                 slots[n].least = line._least
                 if line._tls.ssl != cython.NULL:
                     slots[n].tls = cython.address(line._tls)
+                # Others may have read since: less is missing now, or another frame is awaited.
+                if self._eager and line._wanted - line._used < line._least:
+                    _wake_for(cython.address(slots[n]), fds[n].fd)
         return None
 
     @cython.cfunc

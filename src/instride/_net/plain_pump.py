@@ -58,13 +58,17 @@ class Line:
         self.used += got
         if self.wanted == 0:
             self.wanted = _frame_end(self.buffer, self.used)
+        if eager:
+            self.wake_for_rest(number)
+        return got == 0 or self.used == len(self.buffer) or 0 < self.wanted <= self.used
+
+    def wake_for_rest(self, number: int) -> None:
         least = max(1, min(self.wanted - self.used, _AT_ONCE))
-        if eager and least != self.least:
+        if least != self.least:
             self.least = least
             # A copy of the number, since the `with` closes it: the socket is the transport's.
             with suppress(OSError), socket.socket(fileno=os.dup(number)) as copy:
                 copy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, least)
-        return got == 0 or self.used == len(self.buffer) or 0 < self.wanted <= self.used
 
 
 def _frame_end(octets: memoryview, used: int) -> int:
@@ -110,6 +114,10 @@ class Pump(Generic[D]):
         poll, entries = select.poll(), list(self._entries.values())
         for entry in entries:
             poll.register(entry.number, entry.events)
+            line = entry.line
+            # Others may have read since: less is missing now, or another frame is awaited.
+            if self._eager and line is not None and line.buffer is not None and line.wanted - line.used < line.least:
+                line.wake_for_rest(entry.number)
         at = now()
         until = at + max(0.0, timeout)
         self.takes += 1
