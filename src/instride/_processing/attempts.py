@@ -121,6 +121,7 @@ class Desk:
 
         What is no Exception (SystemExit, say) ends the run, as it does where a handler raises it.
         """
+        # Before the engine is told: it would only see to it that the letter is tried again.
         if error is not None and not isinstance(error, Exception):
             self.fail(error)
         with self.lock:

@@ -121,6 +121,7 @@ class Breaker:
         if is_probe:
             self.open_until = self.error = None
             self._pause = self._plan.pause
+            # What failed in the outage would open it again at the next error.
             self._newest.clear()
         if self.open_until is None:
             self._newest.append(False)

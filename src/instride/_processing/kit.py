@@ -243,6 +243,7 @@ class _Loop(asyncio.SelectorEventLoop):
         before = -1
         while self.scheduled != before:
             self.call_soon(self.stop)
+            # After the stop was scheduled: what the run schedules besides is news.
             before = self.scheduled
             self.run_forever()
 
@@ -395,6 +396,7 @@ class ProcessorKit(Generic[K, V]):
             lock=lock,
             reader=what.reader,
             clock=lambda: self._now,
+            # The middle: the jitter of a delay is 0 then, so that tests know when a retry is due.
             chance=lambda: 0.5,
             attention=lambda: None,
             wants_attention=lambda: False,

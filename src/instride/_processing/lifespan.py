@@ -68,6 +68,7 @@ class AsyncLifespan:
         self._task = asyncio.create_task(self._run(factory), context=self.context)
         entered = asyncio.create_task(self._entered.wait())
         try:
+            # Both, since a set-up that raises never enters.
             await asyncio.wait([self._task, entered], return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
             self._task.cancel()
