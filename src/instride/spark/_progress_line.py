@@ -50,6 +50,7 @@ class ProgressLine:
         now = self._clock()
         if now - self._drawn_at >= _SECONDS:
             self._drawn_at = now
+            # One column stays free: a terminal goes on to the next line where the last one is filled.
             self._write(_CLEAR + self._text(now)[: self._width() - 1])
 
     def end(self) -> None:

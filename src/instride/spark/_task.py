@@ -138,6 +138,7 @@ class RangeTask:
         context = TaskContext.get()
         attempt = context.taskAttemptId() if context is not None else 0
         reader, function = reader_for(settings, part.offsets), unpickled(self.function)
+        # In a worker process alone: in a driver it would spare the user's garbage, too.
         if context is not None:
             spare_collections()
         read = count.of(reader.read(part.offsets, following, is_confirmed_later=is_confirmed_later))

@@ -85,6 +85,7 @@ class Cluster:
         """Raises a KafkaError."""
         consumer = self._of_group(group)
         consumer.assign(offsets)
+        # It commits, and is to fetch nothing.
         consumer.pause(offsets)
         consumer.commit(dict(offsets), allow_rewind=True)
 

@@ -122,6 +122,7 @@ def _all(of: Filter, value: Any, kind: type) -> list[Any] | None:
 
 
 def _bounds(of: Filter, value: Any) -> Span | None:
+    # Not isinstance: True is an int, too.
     if type(value) is not int:
         return None
     match of:

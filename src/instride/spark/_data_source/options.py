@@ -306,6 +306,7 @@ def _json(name: str, value: str) -> dict[str, Any]:
 
 
 def _whole(name: str, value: object) -> int:
+    # JSON's `true` is an int for Python.
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise ConfigError(f"{name} must hold whole numbers")
     try:

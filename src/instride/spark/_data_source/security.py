@@ -103,6 +103,7 @@ def _translated(name: str, value: str) -> dict[str, Any]:
     if name in _MILLISECONDS:
         return {_MILLISECONDS[name]: _number(name, value) / 1000}
     if name == "ssl.endpoint.identification.algorithm":
+        # Kafka turns the check off by an empty text.
         return {"ssl_check_hostname": value.strip() != ""}
     if name in _NO_MATTER or name in ("sasl.jaas.config", "ssl.truststore.location", "ssl.keystore.location"):
         return {}

@@ -51,6 +51,7 @@ def cut(wanted: OutputRange, parts: int) -> list[OutputRange]:
 
 
 def _packed(pieces: Sequence[OutputRange], tasks: int) -> list[tuple[OutputRange, ...]]:
+    # The number: of two tasks with one load the ranges would be compared, and cannot be.
     heap: list[tuple[int, int, list[OutputRange]]] = [(0, number, []) for number in range(tasks)]
     for each in sorted(pieces, key=_size, reverse=True):
         load, number, chosen = heap[0]

@@ -37,6 +37,7 @@ _TRIES: Final = 100
 
 def mark(text: str) -> int:
     """A text as a number that a table's log can hold; 0 for "". Two texts differ in it, but for one in 2**63."""
+    # 63 bits, since Delta's versions are signed; never 0, which stands for none.
     return (int.from_bytes(hashlib.sha256(text.encode()).digest()[:8]) >> 1) or 1 if text else 0
 
 
