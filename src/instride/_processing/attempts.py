@@ -159,6 +159,7 @@ class Desk:
         """
         if returned is not None:
             refuse_unrun(returned)
+        # Given up, it is handled again by whoever comes next: these outputs would be there twice.
         return [] if self.output is None or job.over else outputs_of(returned, self.output)
 
     def letter(self, task: Task) -> DeadLetter:

@@ -65,6 +65,7 @@ class AsyncLifespan:
         self._task: asyncio.Task[None] | None = None
 
     async def enter(self, factory: Callable[[], Any] | None) -> None:
+        # Law 3: a timeout or a task group of asyncio must be left by the task that has entered it.
         self._task = asyncio.create_task(self._run(factory), context=self.context)
         entered = asyncio.create_task(self._entered.wait())
         try:

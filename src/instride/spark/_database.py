@@ -158,6 +158,7 @@ class DatabaseSink:
 
     def _moved(self, transaction: _Transaction, job: str, wanted: OutputRange) -> bool:
         """Compare and set (law 2). Where there is nothing yet, any start is right."""
+        # An id that is known goes into a row that has none, and must be that of a row that has one.
         known = (wanted.topic_id,) if wanted.topic_id else ()
         moved = transaction.run(
             f"UPDATE {self._offsets} SET reached = ?, job = ?{', topic_id = ?' if known else ''} "
@@ -295,6 +296,7 @@ class DatabaseWriter:
         """Stage one range's rows, each batch in a transaction of its own. Raises SinkError for other columns than the
         table's and for values that it does not take, SinkWriteError.
         """
+        # The token: two writes share no rows, not even two of one attempt.
         stage, rows, nbytes = f"{job}-{attempt}-{uuid.uuid4().hex[:12]}", 0, 0
         place = (output.topic, output.partition, output.start, stage)
         for batch in batches:

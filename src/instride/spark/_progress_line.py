@@ -101,5 +101,6 @@ class ProgressLine:
         try:
             self._stream.write(text)
             self._stream.flush()
+        # ValueError: the stream was closed.
         except (OSError, ValueError):
             self._stream = None

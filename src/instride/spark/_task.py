@@ -87,6 +87,7 @@ class RangeTask:
                 wrong[topic] = problem_of(error, str(error))
         for report in reports:
             problem = report.problem or wrong.get(topic_of(report.range))
+            # Without `written` the driver commits nothing of it.
             yield report if problem is None else replace(report, written=None, problem=problem)
 
     def prepare(self, _: Iterable[int]) -> Iterator[str]:

@@ -73,6 +73,7 @@ class Door:
         threading.Thread(target=self._listen, name="instride-door", daemon=True).start()
 
     def close(self) -> None:
+        # First: from here on nobody connects to a socket on which nobody listens.
         self._path.unlink(missing_ok=True)
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread

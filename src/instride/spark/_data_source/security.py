@@ -87,6 +87,7 @@ def consumer_settings(kafka: Mapping[str, str]) -> dict[str, Any]:
     for name, value in kafka.items():
         settings.update(_translated(name, value))
     if "sasl.jaas.config" in kafka:
+        # GSSAPI is Kafka's default.
         settings.update(_jaas(kafka["sasl.jaas.config"], kafka.get("sasl.mechanism", "GSSAPI")))
     settings.update(_stores(kafka))
     return settings
@@ -118,6 +119,7 @@ def _stores(kafka: Mapping[str, str]) -> dict[str, Any]:
         location = kafka.get(f"ssl.{store}.location")
         if location is None:
             continue
+        # JKS is Kafka's default.
         if kafka.get(f"ssl.{store}.type", "JKS").upper() != "PEM":
             raise ConfigError(
                 f"kafka.ssl.{store}.location: a Java keystore cannot be read here; convert it to a PEM file "

@@ -58,4 +58,5 @@ def _packed(pieces: Sequence[OutputRange], tasks: int) -> list[tuple[OutputRange
         chosen.append(each)
         heapq.heapreplace(heap, (load + _size(each), number, chosen))
     packed = [chosen for _, _, chosen in sorted(heap, key=lambda entry: entry[1]) if chosen]
+    # In order: a reader goes on in a partition with what it has fetched ahead.
     return [tuple(sorted(chosen, key=lambda each: (each.topic_partition, each.start))) for chosen in packed]

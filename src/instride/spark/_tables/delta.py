@@ -103,6 +103,7 @@ class _Delta:
         """What was seen in the table's log is on the disk: delta-rs leaves that to the system."""
         log = self.folder / "_delta_log"
         commits = [log / f"{each:020d}.json" for each in range(self._synced + 1, self.table.version() + 1)]
+        # A commit that is gone was cleaned up, behind a checkpoint.
         for path in [each for each in commits if each.exists()] + ([log] if commits else []):
             handle = os.open(path, os.O_RDONLY)
             try:

@@ -160,6 +160,7 @@ class TableSink:
         """Where the table holds nothing of the partition, its output begins at this offset."""
         _checked(partition)
         found: list[int] = []
+        # A list: where another was quicker, this is done anew on the next snapshot, and the last one counts.
         self._do(lambda now: found.append(now.begin(partition, offset, topic_id)))
         return found[-1]
 
@@ -181,6 +182,7 @@ class TableSink:
         outcomes: dict[TopicPartition, CommitOutcome] = {}
         errors: dict[OutputRange, SinkError] = {}
         self._do(lambda now: _each_tried(now, job, outcomes, errors))
+        # One of them: whoever calls again with the same job meets the others then.
         for error in errors.values():
             raise error
         return outcomes
