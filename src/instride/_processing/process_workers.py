@@ -87,7 +87,7 @@ class _Process:
                     raise EOFError
             kind, content = marshal.loads(self._pipe.recv_bytes())  # noqa: S302 - of a process that we made
         except (EOFError, ConnectionResetError):
-            # The exit code is known only once the process was waited for.
+            # The pipe is closed a moment before the process has ended: until then it has no exit code.
             self._process.join(_LOOK)
             raise _Died(f"its process ended with {self._process.exitcode}") from None
         return kind, content

@@ -367,10 +367,10 @@ class Rows:
     def _moves(self, known: _Known, after: Row) -> Generator[Request, Any, bool]:
         try:
             return (yield from self._offsets.move(self._group, known.lane.partition, known.row, after))
+        # Two owners may insert at once: the second one's driver raises, and each driver by a class of its own.
         except Exception:
             yield Request("roll_back")
             if (yield from self._read(known.lane)) == known.row:
-                # Two owners may insert at once: the second one's driver raises, each by a class of its own.
                 raise  # it is no other owner that kept it from moving
             return False
 

@@ -123,7 +123,7 @@ class JobRunner:
 
     def cancel(self, job: str) -> None:
         """Cancel a job that runs. Again is harmless, and reaches a job that was just being submitted."""
-        # First: what is submitted after the next line sees it, and what was before that line reaches.
+        # First: who has not submitted yet looks here. A job between the two lines the next cancellation reaches.
         self._cancelled.add(job)
         self._context.cancelJobsWithTag(_tag(job))
 

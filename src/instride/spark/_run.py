@@ -273,7 +273,7 @@ class PipelineRun:
     def _job_ended(self, message: JobEnded) -> None:
         job = self._jobs[message.job]
         job.ended = True
-        # By now each task's report has come: as the job's result, if not before.
+        # Of a job that succeeded each report has come by now, as its result if not before. What lacks one has failed.
         problem = RangeProblem(kind="SparkJobFailed", message=message.reason or "the job told nothing of the range")
         for running_job in [each for each in job.running_jobs.values() if not each.reported]:
             running_job.reported = True
