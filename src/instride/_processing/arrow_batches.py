@@ -22,6 +22,7 @@ __all__ = ["in_arrow", "table_of"]
 
 def table_of(records: Sequence[ConsumerRecord[Any, Any]]) -> pa.Table:
     """Raises ImportError without pyarrow."""
+    # First: without pyarrow it raises an ImportError that names the extra.
     fields = schema()
     import pyarrow as pa  # noqa: PLC0415 - an extra, and slow to import
 

@@ -76,6 +76,7 @@ class AsyncDatabase:
         self.offsets = Offsets(table)
         self._connect = connect
         self._paramstyle = paramstyle
+        # By event loop, since a connection can be awaited only on the one on which it was opened.
         self._idle: dict[asyncio.AbstractEventLoop, list[AsyncSession]] = {}
 
     def connection(self) -> Any:
@@ -224,6 +225,7 @@ class AsyncSession:
         """statement: with a question mark for each value."""
         text, given = bound(statement, values, self._style)
         cursor = self.connection.cursor()
+        # aiomysql's `cursor()` is awaited, psycopg's is not.
         if inspect.isawaitable(cursor):
             cursor = await cursor
         await cursor.execute(text, given)

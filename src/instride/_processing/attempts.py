@@ -121,6 +121,7 @@ class Desk:
 
         What is no Exception (SystemExit, say) ends the run, as it does where a handler raises it.
         """
+        # Before the engine is told: it would only see to it that the letter is tried again.
         if error is not None and not isinstance(error, Exception):
             self.fail(error)
         with self.lock:
@@ -158,6 +159,7 @@ class Desk:
         """
         if returned is not None:
             refuse_unrun(returned)
+        # Given up, it is handled again by whoever comes next: these outputs would be there twice.
         return [] if self.output is None or job.over else outputs_of(returned, self.output)
 
     def letter(self, task: Task) -> DeadLetter:

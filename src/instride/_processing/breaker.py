@@ -85,6 +85,7 @@ class Breaker:
         """Whether an attempt may be started now (law 3)."""
         if self.open_until is None:
             return True
+        # Law 3: a probe that was given up has no end to wait for.
         return self.open_until <= now and (self._probe is None or self._probe.over)
 
     def next_probe(self) -> float | None:
@@ -121,6 +122,7 @@ class Breaker:
         if is_probe:
             self.open_until = self.error = None
             self._pause = self._plan.pause
+            # What failed in the outage would open it again at the next error.
             self._newest.clear()
         if self.open_until is None:
             self._newest.append(False)
@@ -134,6 +136,7 @@ class Breaker:
             if len(newest) < plan.attempts or sum(newest) < plan.rate * plan.attempts:
                 return
             self.trips += 1
+        # Started before the breaker opened, it says nothing that is not known.
         else:
             return
         self.error, self.open_until = error, now + self._pause

@@ -65,8 +65,10 @@ class Guard:
     def __init__(self, found: Mark, window: int) -> None:
         self.accused = found.named
         self.has_died = found.is_at_work
+        # Who named the record and did not take that back has died under it, too.
         self.deaths = found.deaths + self.has_died
         alone = range(found.named, found.named + 1) if found.named >= 0 else range(0)
+        # From 0: what lies below the committed offset never comes.
         self._suspects = range(found.reach) if found.reach >= 0 else alone
         self._tried: set[int] = set()
         self._window = window
@@ -103,6 +105,7 @@ class Guard:
         if offset < self._committed.reach:
             return Permit.START
         if offset >= self._reach:
+            # Doubled, since each reach costs the wait for a commit.
             self._reach, self._window = offset + self._window, 2 * self._window
         return Permit.COMMIT
 
@@ -127,6 +130,7 @@ class Guard:
 
     def mark(self, offset: int, *, is_ending: bool) -> Mark:
         """What a commit at this offset is to say. is_ending: nothing is at work, and nothing more is started."""
+        # A commit at this offset says that it is finished.
         if self.accused < offset:
             self.accused, self.deaths = -1, 0
         named, deaths = self.accused, self.deaths

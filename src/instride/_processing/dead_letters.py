@@ -170,6 +170,7 @@ class ConfluentProduce:
             else:
                 acknowledged.set_exception(_refused(letter, error))
 
+        # confluent-kafka takes no None for a partition.
         fixed = {} if isinstance(letter, DeadLetter) or letter.partition is None else {"partition": letter.partition}
         headers = list(letter.headers)
         self._serving().produce(letter.topic, letter.value, letter.key, headers=headers, on_delivery=delivered, **fixed)

@@ -170,6 +170,7 @@ def definition(
             max_records=_positive(verb, options, "max_records", 10_000),
             max_bytes=_positive(verb, options, "max_bytes", 64 << 20),
             metadata_limit=_positive(verb, options, "max_metadata", 4_000, most=MOST_BYTES),
+            # Twice what is at work at once, so that handlers go on while the first commit is on its way.
             window=max(_WINDOW, 2 * concurrency, 2 * options.get("max_batch", 0)),
             max_batch=_max_batch(verb, options),
             max_wait=arguments.seconds(verb, options.get("max_wait", 1.0), name="max_wait"),

@@ -191,6 +191,7 @@ class Batch:
 
     @property
     def over(self) -> bool:
+        # A lane is given up as a whole, so the first of a batch speaks for all.
         return self.tasks[0].over
 
     @property
@@ -387,7 +388,9 @@ class Engine:
         self._aging: list[tuple[float, int, Lane]] = []
         self._spared = False
         self._now = 0.0
+        # Of two entries of a heap that are due at one time, tasks or lanes would be compared, and cannot be.
         self._numbers = count()
+        # Half of the metadata is left to the attempts (`encode`).
         self._most_ranges = max(1, plan.metadata_limit // _BYTES_PER_RANGE // 2)
         # Law 13: with something queued and not paused; paused; paused, and perhaps to be resumed.
         self._open: dict[tuple[str, int], Lane] = {}
@@ -408,6 +411,7 @@ class Engine:
 
         stretches: `ConsumerRecords.stretches` of the poll. After `stop` records are dropped: nothing of them was begun.
         """
+        # The poll's time was read before the lock was taken: a worker may have told a later one meanwhile.
         self._now = max(self._now, now)
         given_up: list[Task] = []
         for partition in arguments.partitions("submit", lost):
@@ -428,6 +432,7 @@ class Engine:
         lane, given_up = self._lanes.get(partition), []
         if lane is None or (lane.epoch, lane.seek_number) < (epoch, seek_number):
             given_up = self._drop(partition)
+            # The position may lie before the first record (of a compacted log, say): a commit then begins there.
             base = records[0].offset if stretch.start < 0 else stretch.start
             lane = self._lanes[partition] = self._unlocated[partition] = Lane(partition, epoch, seek_number, base)
             if partition in self._located:
@@ -450,6 +455,7 @@ class Engine:
         if lane.located:
             self._queue(lane, records)
         else:
+            # Law 13: it may be paused before anybody knows where it begins, since its records take space already.
             lane.pending += records
             self._open[lane.partition] = lane
 
@@ -490,6 +496,7 @@ class Engine:
         lane.queued -= 1
         self.queued -= 1
         self.tally.remembered += 1
+        # It never took its key: a release would start the next of the key beside the one that is at work.
         self._finish(task, releases=False)
 
     def _was_tried_before(self, lane: Lane, task: Task) -> None:
@@ -508,11 +515,13 @@ class Engine:
         task.attempts += 2 if guard.deaths == 2 else 1
         lane.attempts[task.offset] = task.attempts
         task.error = HandlerDiedError(f"the processes that handled it died, {guard.deaths} by now")
+        # No delay is taken from this verdict, so any chance will do.
         step, _ = self.plan.failures.decide(task.error, task.attempts, 0.5)
         if step is Step.RETRY:
             return False
         guard.ended(task.offset)
         if step is Step.STOP:
+            # Queued all the same: after a failure nothing is started, and its partition's commits stay before it.
             self._stop_by(task, task.error)
             return False
         if step is Step.SKIP and not self.plan.has_store:
@@ -538,6 +547,7 @@ class Engine:
         self._located.pop(partition, None)
         given_up = self._give_up(lane)
         self._empty(lane)
+        # The accused waits until nothing else is at work: what is given up here may have been the last of that.
         if self._trying is not None and not self.started:
             self._changed(self._trying)
         return given_up
@@ -547,6 +557,7 @@ class Engine:
         self._count(lane, -lane.records, -lane.size)
         self.queued -= lane.queued
         lane.queued = lane.later = lane.jobs = 0
+        # A heap gives nothing up from its middle: `_wake` knows by this that what is due is of nobody.
         lane.released = True
         for each in (lane.fresh, lane.again, lane.behind, lane.pending, lane.given_up):
             each.clear()
@@ -588,6 +599,7 @@ class Engine:
 
     def unlocated(self) -> list[TopicPartition]:
         """Partitions with records of which `locate` was not told yet: ask the group for their committed offsets."""
+        # Once it has a version, `locate` was told that the group has nothing: it waits for a commit of ours then.
         return [lane.partition for lane in self._unlocated.values() if not lane.version]
 
     def locate(
@@ -595,6 +607,7 @@ class Engine:
     ) -> None:
         """What the group has committed of it. None: nothing, so the start is committed first (law 7)."""
         lane = self._unlocated.get(partition)
+        # A partition is asked for at its assignment, before its first records: the response is kept until these come.
         if lane is None:
             if committed is not None:
                 self._located[partition] = committed, topic_id
@@ -655,6 +668,7 @@ class Engine:
         self.started += 1
         task.since = now
         task.late = False
+        # No handler runs for a letter: it ends no process, and needs no mark.
         if guard is None or task.writes_dead_letter:
             return False
         return guard.started(task.offset)
@@ -708,6 +722,7 @@ class Engine:
             return None
         if self._spared and self.breaker.open_until is None:
             self._release_spared(now)
+        # Law 12: no other record is left that could probe.
         if self._lane_of_turn() is None and self._spared:
             self._release_spared(now)
         return self._lane_of_turn()
@@ -732,8 +747,10 @@ class Engine:
         """When a record that waits for another attempt, a batch that waits for more, or a probe may be started."""
         if self._stopping:
             return None
+        # `inf` is the due time of what was spared in an outage: the probe wakes that, and no clock.
         due = [each[0][0] for each in (self._later, self._aging) if each and each[0][0] < inf]
         probe = None if self.breaker is None else self.breaker.next_probe()
+        # One that is due already lacks a record to probe with: named here, it would make each poll return at once.
         if probe is not None and probe > self._now:
             due.append(probe)
         return min(due, default=None)
@@ -751,6 +768,7 @@ class Engine:
         if lane.draining or self._stopping or self.failure is not None or not (lane.fresh or lane.again):
             return False
         if self._trying not in (None, lane):
+            # Out of `_turns`, a lane is looked at again only by `_changed`: `_let_others_start` needs to know of it.
             self._behind_accused[lane.partition] = lane
             return False
         if lane.jobs >= self.plan.per_partition or not self._fits(lane):
@@ -763,6 +781,7 @@ class Engine:
         """Law 11. offset: by default that of the first startable record."""
         first = lane.first_startable()
         if first is not None:
+            # A letter waits for no mark, as in `_start`.
             if first.writes_dead_letter:
                 return True
             offset = first.offset
@@ -884,6 +903,7 @@ class Engine:
         """Of each key the first waits until it is due, the others for it."""
         tasks = job.tasks if isinstance(job, Batch) else [job]
         first = {task.key: task for task in reversed(tasks)}
+        # Backwards, since each is put in front of those that wait for its key.
         for task in reversed(tasks):
             jobs = int(task is tasks[0])
             if task.key is None or first[task.key] is task:
@@ -909,6 +929,7 @@ class Engine:
     def _split(self, batch: Batch) -> None:
         """Try each alone; nobody is to blame yet."""
         first = {task.key: task for task in reversed(batch.tasks)}
+        # Backwards, as in `_put_back`.
         for task in reversed(batch.tasks):
             task.alone = True
             self._end_started(task, jobs=int(task is batch.tasks[0]))
@@ -992,6 +1013,7 @@ class Engine:
         self.started -= 1
         if lane.guard is not None:
             self._guard_ended(lane, lane.guard, task.offset)
+        # As in `_drop`: the accused may have waited for this one.
         if self._trying is not None and not self.started:
             self._changed(self._trying)
 
@@ -1047,6 +1069,7 @@ class Engine:
         self.tally.failed += 1
         task.lane.attempts.pop(task.offset, None)  # whoever starts it again has put it right
         self._touch(task.lane)
+        # The first one is raised, whatever the others that are at work still fail by.
         if self.failure is None:
             self.failure = error
             with suppress(Exception):  # a user's class may do anything
@@ -1086,6 +1109,7 @@ class Engine:
         """The broker refused it as too large. The new limit; 0: nothing is remembered any more."""
         limit = self.plan.metadata_limit // 2 if self.plan.metadata_limit > 128 else 0
         self.plan = replace(self.plan, metadata_limit=limit)
+        # Where nothing is remembered, no bound of what is remembered holds records up.
         self._most_ranges = limit // _BYTES_PER_RANGE // 2 or 1 << 30
         return limit
 
@@ -1099,6 +1123,7 @@ class Engine:
         """Its owner locks. A stale one is never committed, so it is ahead of nothing any more."""
         told = sent[partition]
         lane = told.lane
+        # After a loss, or a seek, another lane is there, which this commit says nothing of.
         if outcome is CommitOutcome.FAILED or self._lanes.get(partition) is not lane:
             return
         lane.committed = lane.version if outcome is CommitOutcome.STALE else max(lane.committed, told.version)
@@ -1137,8 +1162,10 @@ class Engine:
 
     def _delay_or_release(self, lane: Lane) -> None:
         lane.draining = True
+        # An accused that was not started is the next owner's: all others would wait for it in vain.
         if not lane.started:
             self._let_others_start(lane)
+        # Before `is_ahead` is asked, since a mark to be taken back is one thing more to commit.
         self._take_mark_back(lane)
         if lane.started or lane.is_ahead:
             self._delayed[lane.partition] = lane
@@ -1161,6 +1188,7 @@ class Engine:
         there first."""
         given_up, lane.given_up = lane.given_up, []
         first = {task.key: task for task in reversed(given_up)}
+        # Copies: the executor may still end the old ones, whose results are ignored.
         for task in reversed(given_up):
             self._queue_again(task.copy(), is_first=task.key is None or first[task.key] is task)
 
@@ -1231,6 +1259,7 @@ class Engine:
         looked_at, self._open = self._open, {}
         found = []
         for partition, lane in looked_at.items():
+            # It leaves `_open`, and `_changed` lists it again: so a round costs nothing for idle partitions.
             if not lane.queued or lane.draining:
                 continue
             if self._has_its_share(lane):
@@ -1257,6 +1286,7 @@ class Engine:
     def capacity(self) -> int:
         """How many records the next poll may bring."""
         free = self.plan.max_records - self.records
+        # How large the next records are nobody knows: taken for as large as those that are here, on average.
         if self.bytes:
             free = min(free, (self.plan.max_bytes - self.bytes) * self.records // self.bytes)
         return max(free // 2, 1)

@@ -26,6 +26,7 @@ _SELECTABLE: Final = 1024
 def be_punctual() -> None:
     """The calling thread's timers end when they are due (PR_SET_TIMERSLACK of prctl(2)), where the system allows it."""
     with suppress(OSError):
+        # 1 ns, since 0 stands for the system's default.
         Path(f"/proc/{threading.get_native_id()}/timerslack_ns").write_text("1")
 
 
@@ -64,5 +65,6 @@ if sys.platform == "linux":
         def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
             if timeout is not None and timeout > 0.0:
                 select.select([self], [], [], timeout)
+                # `select` has waited, and says only that something is ready: epoll says what, and waits no more.
                 timeout = 0.0
             return super().select(timeout)

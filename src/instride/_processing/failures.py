@@ -51,6 +51,7 @@ def chosen(on: RetryOn, error: Exception) -> bool:
             error.add_note(f"the function that chooses errors raised {failed!r}: not chosen")
             return False
     classes = on if isinstance(on, tuple) else (on,)
+    # Law 4: the default `on=Exception` is above it, and shall not name it.
     if isinstance(error, DeserializationError):
         classes = tuple(each for each in classes if issubclass(each, DeserializationError))
     return isinstance(error, classes)
@@ -107,6 +108,7 @@ class Retry:
 
     def delay(self, attempts: int, chance: float) -> float:
         """Seconds until the next attempt after so many. chance: in [0, 1)."""
+        # Bounded: 2.0 ** 1024 is an OverflowError.
         doubled = self.backoff * 2.0 ** min(attempts - 1, 60)
         return min(doubled, self.backoff_max) * (1 + self.jitter * (2 * chance - 1))
 
@@ -116,6 +118,7 @@ class Retry:
 
 
 NO_RETRY: Final = Retry(attempts=1)
+# Without a Retry too: a process may die by no fault of its record (out of memory by a neighbour, say).
 _ATTEMPTS_THAT_DIE: Final = 3
 
 

@@ -17,7 +17,9 @@ def end_child(error: BaseException | None = None) -> NoReturn:
         status = error.code if isinstance(error.code, int) else int(error.code is not None)
     elif error is not None:
         traceback.print_exception(error)
+    # `_exit` flushes nothing.
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.flush()
+    # Not sys.exit: `finally` blocks and exit handlers here are the parent's, whose consumer they would close.
     os._exit(status & 0xFF)

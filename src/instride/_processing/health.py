@@ -114,6 +114,7 @@ def holdings(holds: Mapping[TopicPartition, Hold], stuck: Sequence[Task], now: f
 
 def _oldest(stuck: Sequence[Task]) -> dict[TopicPartition, Task]:
     """Of each partition. stuck: the oldest first."""
+    # Backwards: of two entries of a dict the later one stays.
     return {task.lane.partition: task for task in reversed(stuck)}
 
 

@@ -42,6 +42,7 @@ K = TypeVar("K")
 T = TypeVar("T")
 V = TypeVar("V")
 
+# Not 0, which stands for none.
 _TOPIC_ID: Final = UUID(int=1)
 _GROUP: Final = "kit"
 _STILL: Final = 3
@@ -114,6 +115,7 @@ class _Double:
             self._let_go(partition)
         self._next, self._delayed = self._delayed | self._requested, set()
         self._requested = set()
+        # Handed over just now it cannot be lost.
         self._lost, self._to_lose = self._to_lose & self._owned.keys(), set()
         for partition in self._lost:
             self._let_go(partition)
@@ -234,6 +236,7 @@ class _Loop(asyncio.SelectorEventLoop):
 
     def next_timer(self) -> float | None:
         """Perhaps of one that was cancelled."""
+        # asyncio keeps its timers to itself: these are our own, and nobody says which of them were cancelled.
         while self._timers and self._timers[0] <= self._clock():
             heapq.heappop(self._timers)
         return self._timers[0] if self._timers else None
@@ -243,6 +246,7 @@ class _Loop(asyncio.SelectorEventLoop):
         before = -1
         while self.scheduled != before:
             self.call_soon(self.stop)
+            # After the stop was scheduled: what the run schedules besides is news.
             before = self.scheduled
             self.run_forever()
 
@@ -395,6 +399,7 @@ class ProcessorKit(Generic[K, V]):
             lock=lock,
             reader=what.reader,
             clock=lambda: self._now,
+            # The middle: the jitter of a delay is 0 then, so that tests know when a retry is due.
             chance=lambda: 0.5,
             attention=lambda: None,
             wants_attention=lambda: False,

@@ -65,9 +65,11 @@ class AsyncLifespan:
         self._task: asyncio.Task[None] | None = None
 
     async def enter(self, factory: Callable[[], Any] | None) -> None:
+        # Law 3: a timeout or a task group of asyncio must be left by the task that has entered it.
         self._task = asyncio.create_task(self._run(factory), context=self.context)
         entered = asyncio.create_task(self._entered.wait())
         try:
+            # Both, since a set-up that raises never enters.
             await asyncio.wait([self._task, entered], return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
             self._task.cancel()

@@ -45,6 +45,7 @@ class DeadLetterOrigin:
         if tuple(name for name, _ in told) != tuple(_PREFIX + name for name in _NAMES):
             return None
         try:
+            # "replace": whoever may write to the topic may write bytes that are no UTF-8.
             topic, partition, offset, timestamp, group, attempts, error, message = (
                 (text or b"").decode("utf-8", "replace") for _, text in told
             )
@@ -65,6 +66,7 @@ class DeadLetterOrigin:
 
 def _left_out(letter: ConsumerRecord[Any, Any]) -> str:
     before = letter.headers[: -len(_NAMES)]
+    # A letter in a reduced form has no value: beside one, the header is the record's own.
     if not before or before[-1][0] != LEFT_OUT or letter.value:
         return ""
     return (before[-1][1] or b"").decode("utf-8", "replace")

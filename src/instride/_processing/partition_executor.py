@@ -134,6 +134,7 @@ class PartitionExecutor(Generic[R]):
 
         Give it to `Consumer.commit` or `commit_async`, which settle it. Costs by the partitions in it.
         """
+        # Without the lock: the ledger has one of its own.
         return self._queues.ledger.committable()
 
     def hold(self, to_be_revoked: Iterable[tuple[str, int]]) -> set[TopicPartition]:
@@ -218,6 +219,7 @@ class PartitionExecutor(Generic[R]):
 
     def oldest(self, partition: tuple[str, int]) -> Any:
         """What the partition's next commit waits for: a record, or None. A `reason` for `Consumer.delay_revoke`."""
+        # As in `committable`.
         return self._queues.ledger.oldest(partition)
 
     def queued(self) -> int:
@@ -272,6 +274,7 @@ class PartitionExecutor(Generic[R]):
             with self._work:
                 self._closed = True
                 self._work.notify_all()
+                # Law 5: a handler that never ends would hold the join up for ever.
                 ending = [] if self._handling else self._threads
             for thread in ending:
                 thread.join()
@@ -300,6 +303,7 @@ class PartitionExecutor(Generic[R]):
         ended: tuple[Task[R], BaseException | None] | None = None
         while True:
             with self._work:
+                # Under the lock in which the next one is taken: one lock for each record, and not two.
                 if ended is not None:
                     self._end(*ended)
                     ended = None
@@ -307,6 +311,7 @@ class PartitionExecutor(Generic[R]):
             if task is None:
                 return
             ended = task, self._error_of(task.record)
+            # Else the record stays in memory for as long as the thread waits for the next.
             del task
 
     def _next(self) -> Task[R] | None:

@@ -110,6 +110,7 @@ class PartitionQueue(Generic[R]):
         return bool(self.retries) and (not self.failed or self.retries[0].offset < min(self.failed))
 
     def start(self) -> Task[R]:
+        # What failed was started once, so by law 3 it lies below all that waits.
         task = heappop(self.retries) if self.retries else self.waiting.popleft()
         self.started[task.offset] = task
         return task
@@ -159,11 +160,13 @@ class PartitionQueues(Generic[R]):
         """Forget the lost partitions, then queue the records. stretches: as for `OffsetLedger.track`."""
         gone = set(arguments.partitions("submit", lost))
         runs = [(run, list(group)) for run, group in groupby(records, _run)]
+        # Before anything is changed: a refused poll leaves all as it was.
         self._refuse_released(run for run, _ in runs if (run[0], run[1]) not in gone)
         self.abandoned = []
         for partition in gone:
             self._drop(partition)
         self.ledger.forget(gone)
+        # Before the queues: it refuses offsets that do not rise, and then no record is taken.
         self.ledger.track((record for _, group in runs for record in group), stretches=stretches)
         for run, group in runs:
             self._add(run, group)
@@ -292,6 +295,7 @@ class PartitionQueues(Generic[R]):
         """The oldest error that was not given out before and whose record is failed still, with a note; else a gap."""
         while self._errors:
             task, error = self._errors.popleft()
+            # Settled since, and failed anew, it has another error, which is further behind.
             if task.queue.failed.get(task.offset) == (task, error):
                 error.add_note(f"while handling {task.queue.partition} at offset {task.offset}")
                 return error
@@ -325,6 +329,7 @@ class PartitionQueues(Generic[R]):
 
     def _settle(self, record: R) -> Task[R] | None:
         queue = self._current(record)
+        # What is left in a released queue `next_error` is to find, and nobody can settle any more.
         if queue is None or queue.released or offset_of(record) not in queue.failed:
             return None
         task, _ = queue.failed.pop(offset_of(record))

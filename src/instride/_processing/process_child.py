@@ -93,6 +93,7 @@ class Call:
 
 def serve(pipe: Connection, pickled: bytes) -> None:
     """The main function of the process."""
+    # Law 3: a terminal's Ctrl-C comes to all of its processes, and the parent finishes what is at work.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     lifespan = SyncLifespan()
@@ -118,6 +119,7 @@ def _handle_all(pipe: Connection, spec: Spec) -> None:
             return
         for attempts, is_batch, plain in jobs:
             result = _result(spec, attempts, is_batch, plain)
+            # Law 4: a second response for one job would put all later ones out of step.
             if os.getpid() != me:
                 os._exit(0)
             try:
@@ -142,6 +144,7 @@ def _result(spec: Spec, attempts: int, is_batch: bool, plain: list[Any]) -> byte
         refuse_unrun(returned)
         outputs = [] if spec.output is None else outputs_of(returned, spec.output)
         plain = [(each.value, each.key, tuple(each.headers), each.topic, each.partition) for each in outputs]
+        # Within the try: a handler may have put into an output what marshal does not take.
         return marshal.dumps((DONE, plain))
     except BaseException as error:  # noqa: BLE001 - the engine decides what becomes of it
         return _failed(error)
@@ -153,6 +156,7 @@ def _failed(error: BaseException) -> bytes:
         error.add_note("in a process of the Processor:\n" + "".join(traceback.format_exception(error)))
     try:
         pickled = pickle.dumps(error)
+        # Some errors can be pickled and not read again: those whose __init__ wants other arguments than `args`.
         pickle.loads(pickled)  # noqa: S301 - our own
     except Exception:  # noqa: BLE001 - a user's class may do anything
         pickled = pickle.dumps(RuntimeError("".join(traceback.format_exception_only(error)).strip()))

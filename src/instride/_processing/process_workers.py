@@ -69,6 +69,7 @@ class _Process:
         )
         self._process.start()
         _living.add(self)
+        # While a copy of their end is open here, no end of file comes when the process dies.
         theirs.close()
 
     def send(self, jobs: list[Job]) -> None:
@@ -86,6 +87,7 @@ class _Process:
                     raise EOFError
             kind, content = marshal.loads(self._pipe.recv_bytes())  # noqa: S302 - of a process that we made
         except (EOFError, ConnectionResetError):
+            # The pipe is closed a moment before the process has ended: until then it has no exit code.
             self._process.join(_LOOK)
             raise _Died(f"its process ended with {self._process.exitcode}") from None
         return kind, content
@@ -205,6 +207,7 @@ class ProcessWorkers:
             with self._work:
                 if self._closed:
                     return None
+                # In one step with the look at `_closed`: `close` kills what it finds in `_keepers`.
                 process = self._keepers[me] = _Process(self._spec, number)
             try:
                 kind, content = process.result()

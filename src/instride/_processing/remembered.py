@@ -81,12 +81,15 @@ def encode(offset: int, what: Remembered, *, topic_id: UUID | None = None, limit
     """The metadata of a commit at this offset; "" where there is nothing to remember. limit: characters at most."""
     if not what:
         return ""
+    # 20: the topic's id and the checksum. base64 makes four characters of three bytes.
     space = (limit - len(PREFIX)) * 3 // 4 - 20
     head, fixed, mark = (topic_id or _NO_ID).bytes, _varint(offset), _mark(offset, what.mark)
+    # 2: the counts of ranges and attempts take a byte each at least.
     if space < len(fixed) + len(mark) + 2:
         mark = b""
     space -= len(fixed) + len(mark)
     tried = _attempts(offset, what.attempts, space // 2)
+    # 5: the longest count of ranges, as a varint.
     ranges = _ranges(offset, what.finished, space - len(tried) - 5)
     if ranges == b"\0" and tried == b"\0" and not mark:
         return ""

@@ -97,6 +97,7 @@ class Drains:
 
     def follow(self, partitions: Collection[TopicPartition], lost: Iterable[TopicPartition], now: float) -> None:
         """partitions: all whose hand-over waits now."""
+        # First, or the next loop would count them as drains that ended.
         for partition in lost:
             self._since.pop(partition, None)
         for partition in [each for each in self._since if each is not None and each not in partitions]:
@@ -292,12 +293,14 @@ class Rounds(RebalanceListener):
     def _poll_timeout(self) -> float:
         now, pace = self._clock(), self._pace
         with self._guard:
+            # Before the poll begins: from here on a worker may wake it.
             self._is_called = False
             if self._delays or self._drain_until is not None or self._engine.is_beginning():
                 # A revoke is complete with the first poll that delays it no more: so that one comes soon.
                 return _HASTE
             self._engine.has_next(now)  # what is due is startable from here on, so that `next_due` is to come
             due = self._engine.next_due()
+        # Commits go out between polls: in a longer poll one would be late.
         return min(pace.poll_timeout, pace.commit_interval, pace.poll_timeout if due is None else due - now)
 
     def _note(self, error: KafkaError) -> Verbs:
@@ -306,6 +309,7 @@ class Rounds(RebalanceListener):
             self._fail(error)
         else:
             _logger.warning("the poll raised %s: %s", type(error).__name__, error)
+        # A poll that raises may do so at once, again and again: the loop would spin.
         yield Verb("sleep", (_HASTE,))
 
     def _fail(self, error: BaseException) -> None:
@@ -343,6 +347,7 @@ class Rounds(RebalanceListener):
             with self._guard:
                 self._engine.locate(partition, found, ids.get(partition.topic))
                 has_lane = self._engine.has_lane(partition)
+            # Where records have come, the engine itself commits the start before it starts one (its law 7).
             if found is None and not has_lane and partition in self._fresh:
                 yield from self._commit_start(partition)
             else:
@@ -382,7 +387,9 @@ class Rounds(RebalanceListener):
         """Of one without records so far (rule 18)."""
         try:
             start = yield Verb("position", (partition,), {"timeout": _PATIENCE})
+            # Nobody looks at its outcome: if it fails, the first record lets the group be asked again (`unlocated`).
             yield Verb("commit_async", ({partition: OffsetAndMetadata(offset=start)},))
+        # It stays fresh, so the next round asks again.
         except KafkaTimeoutError:
             return
         except (KafkaError, ValueError) as error:  # a poll tells of it; or it was revoked in this moment
@@ -461,6 +468,7 @@ class Rounds(RebalanceListener):
 
     def stalled(self) -> list[TopicPartition]:
         """Where records wait, and none was finished for longer than stuck_after. From any thread."""
+        # A batch may wait for more records for max_wait: that is no stall.
         before = self._clock() - self._pace.stuck_after - self._engine.plan.max_wait
         with self._guard:
             return self._engine.stalled(before)
@@ -544,6 +552,7 @@ class Rounds(RebalanceListener):
     def _end(self) -> Verbs:
         with self._guard:
             self.drains.end(self._clock())
+            # Before `give_up`, which forgets what is started: a letter that is being written is unwritten, too.
             unwritten = self._engine.unwritten()
             given_up = self._engine.give_up()
         self._fail_by_letters(unwritten)

@@ -83,6 +83,7 @@ class RunningProcessor:
         self._what = what
         bound = what.bound(settings["group_id"])
         self._handler = bound.handler
+        # What may be refused comes before the consumer is made: then there is nothing to close.
         self._spec = _spec(what, self._handler) if what.processes else None
         self._produce: Produce | None = what.produce
         if what.produce is None and (what.dead_letters is not None or what.output is not None):
@@ -132,6 +133,7 @@ class RunningProcessor:
 
     def stop(self) -> None:
         """Start nothing more; finish what is at work (for at most drain_timeout), commit, leave. Does not block."""
+        # In this order: the loop that is woken must find it stopped.
         self._rounds.stop()
         self._consumer.wakeup()
 
@@ -165,6 +167,7 @@ class RunningProcessor:
             ready=rounds.is_joined and not ended and not rounds.is_stopping,
             live=not ended and now - rounds.polled_at < self._max_poll_interval,
             stuck=tuple(stuck_record(task, now) for task in rounds.stuck()),
+            # A copy, which is one step: the thread that polls may change the dict while it is looked through.
             stalled_partitions=tuple(sorted({*rounds.stalled(), *self._stalls.partitions.copy()})),
             unwritten_letters=unwritten,
             outage=None if self._engine.breaker is None else self._engine.breaker.error,
@@ -205,6 +208,7 @@ class RunningProcessor:
         self.stop()
         try:
             self._wait(None)
+        # Only a signal's exception comes here (Ctrl-C, say): a second wish to end, which waits for nothing.
         except BaseException:
             self.cancel()
             raise
@@ -240,6 +244,7 @@ class RunningProcessor:
     async def _until_ended(self) -> None:
         loop, ended = asyncio.get_running_loop(), asyncio.Event()
         with self._lock:
+            # Under the lock of `_end`: an end before this is seen here, one after it finds the function.
             self._on_ended.append(lambda: loop.call_soon_threadsafe(ended.set))
             if self._ended.is_set():
                 ended.set()
@@ -273,6 +278,7 @@ class RunningProcessor:
         if self._setting_up is not None:
             self._setting_up.cancel()
         self._consumer.close(timeout=1.0)
+        # Law 4: the thread of `_run` may hang in the set-up for ever, so it is not the one that tells of the end.
         self._end()
 
     def _ends_set_up(self) -> bool:
@@ -318,6 +324,7 @@ class RunningProcessor:
     def _tear_down(self, leave: Callable[[], None]) -> None:
         """Handlers have ended, or were given up. What the tear-down raises ends the run, if nothing else has."""
         try:
+            # First the handlers end, then what the lifespan has given them is taken away.
             self._workers.close(self._what.pace.close_timeout)
             leave()
         except BaseException as error:  # noqa: BLE001 - `wait` raises it
@@ -333,6 +340,7 @@ class RunningProcessor:
 
     def _run_loop(self, loop: asyncio.AbstractEventLoop, over: asyncio.Future[None]) -> None:
         be_punctual()
+        # Outside of a running loop `gather` of no tasks takes the thread's.
         asyncio.set_event_loop(loop)
         try:
             going_on(loop, over, self._desk.fail)
@@ -444,6 +452,7 @@ def run_with_signals(running: RunningProcessor) -> None:
 
 @contextmanager
 def _handling(heard: Callable[[int, FrameType | None], object]) -> Iterator[None]:
+    # Python lets no other thread set a signal's handler.
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -478,6 +487,7 @@ def _call(consumer: Consumer, verb: Verb) -> Any:
     if verb.name == "topic_ids":
         return {topic: _topic_id(consumer, topic) for topic in verb.args}
     if verb.name == "poll":
+        # Whoever handles a record deserializes it (law 2 of `attempts`): else one bad record would fail a poll.
         return consumer.poll(**verb.kwargs, deserialize=False)
     return getattr(consumer, verb.name)(*verb.args, **verb.kwargs)
 

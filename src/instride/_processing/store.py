@@ -51,6 +51,7 @@ C = TypeVar("C")
 T = TypeVar("T")
 ParamStyle = Literal["qmark", "numeric", "named", "format", "pyformat"]
 
+# A table's name is put into the statements as it is: no driver binds names.
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)?")
 _OF_ROW: Final = "WHERE group_id = ? AND topic = ? AND part = ?"
 
@@ -130,6 +131,7 @@ class Offsets:
     """The table of offsets: what is requested of a session."""
 
     def __init__(self, table: str) -> None:
+        # "part" and "group_id", since PARTITION and GROUP are words of SQL.
         self.schema = (
             f"CREATE TABLE {table} (group_id VARCHAR(255) NOT NULL, topic VARCHAR(255) NOT NULL, "
             "part INTEGER NOT NULL, topic_id VARCHAR(36) NOT NULL, next_offset BIGINT NOT NULL, "
@@ -141,6 +143,7 @@ class Offsets:
         if (yield from self._is_there()):
             return
         try:
+            # Looked for first: a user who may make no tables can do with one that is there.
             yield Request("run", (self.schema,))
             yield Request("commit")
         except Exception:
@@ -155,6 +158,7 @@ class Offsets:
             found = False
         else:
             found = True
+        # In any case: after an error PostgreSQL takes nothing more in the transaction, and a SELECT has begun one, too.
         yield Request("roll_back")
         return found
 
@@ -333,8 +337,10 @@ class Rows:
     def attempt(self, job: Job, what: Any) -> Generator[Request, Any, bool]:
         """False: the row was not where it was thought to be."""
         known = yield from self._know(job.lane)
+        # Until the commit has returned, nobody knows which of the two rows is there.
         known.is_sure = False
         after = yield from _handle(known, what)
+        # Asked after the handler: the partition may have been lost while that ran.
         if job.over:
             raise IllegalStateError(f"{job.lane.partition} is another's: what was handled is rolled back")
         if after is not None and not (yield from self._moves(known, after)):
@@ -361,6 +367,7 @@ class Rows:
     def _moves(self, known: _Known, after: Row) -> Generator[Request, Any, bool]:
         try:
             return (yield from self._offsets.move(self._group, known.lane.partition, known.row, after))
+        # Two owners may insert at once: the second one's driver raises, and each driver by a class of its own.
         except Exception:
             yield Request("roll_back")
             if (yield from self._read(known.lane)) == known.row:
@@ -398,10 +405,12 @@ class Session:
 
     def __init__(self, connection: Any, paramstyle: ParamStyle | None) -> None:
         self.connection = connection
+        # SQLAlchemy's connection has the driver's in its pool's: that one knows its style, and of autocommit.
         pooled = getattr(connection, "connection", None)
         self._driven: Any = getattr(pooled, "dbapi_connection", None) or connection
         self._alchemy = getattr(connection, "exec_driver_sql", None)
         self._style = paramstyle or style_of(self._driven)
+        # `is True`: PyMySQL's is a method, and sqlite3's may be -1.
         if getattr(self._driven, "autocommit", None) is True:
             self.close()
             raise ConfigError(
@@ -410,6 +419,7 @@ class Session:
 
     def begin(self) -> None:
         """Others begin by themselves."""
+        # sqlite3 begins by itself only where it writes; and SQLite may refuse a lock to one that began by reading.
         if isinstance(self._driven, sqlite3.Connection) and not self._driven.in_transaction:
             self._driven.execute("BEGIN IMMEDIATE")
 

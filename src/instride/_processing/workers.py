@@ -55,8 +55,10 @@ def produce_all(
     if not records:
         return
     assert produce is not None
+    # All are handed over before the first is waited for: the producer may put them into one batch.
     for found in [produce(each) for each in records]:
         if isinstance(found, Future):
+            # Not `result(patience)`, whose TimeoutError could be the producer's own.
             wait([found], patience)
             if not found.done():
                 raise _not_acknowledged(records, patience)
@@ -98,6 +100,7 @@ class _Gate:
     __slots__ = ("_lock",)
 
     def __init__(self) -> None:
+        # A bare lock: each wait of an Event makes another one.
         self._lock = threading.Lock()
         self._lock.acquire()
 
@@ -158,6 +161,7 @@ class ThreadWorkers:
                 name = f"instride-handler-{len(self._threads)}"
                 thread = threading.Thread(target=self._run, name=name, daemon=True)
                 thread.start()
+                # Once it has started: where the system has no thread left, none is counted.
                 self._threads.append(thread)
             self._wake_one()
 
@@ -175,10 +179,12 @@ class ThreadWorkers:
     def _find_late(self) -> list[Job]:
         """Under the lock. Whose time is out since the last look; the oldest is first."""
         found: list[Job] = []
+        # One time-out for all: the order of the dict is that of the deadlines.
         while self._timed and self._desk.clock() >= next(iter(self._timed.values())):
             job = next(iter(self._timed))
             del self._timed[job]
             job.late = True
+            # Bounded: handlers that never end would else make threads without end.
             self._late = min(self._late + 1, self._concurrency)
             found.append(job)
         return found
@@ -224,6 +230,7 @@ class ThreadWorkers:
 
     def _rest(self, gate: _Gate) -> None:
         gate.wait()
+        # Without the lock: it looks for work right after this, so what was not woken for meanwhile is found.
         self._is_waking = False
 
     def _next(self, me: threading.Thread, gate: _Gate) -> tuple[Job | None, bool]:
@@ -243,6 +250,7 @@ class ThreadWorkers:
         finally:
             self._leave()
         self._tell(*told)
+        # Law 5: what others left since `_settle` nobody else looks at, for they saw `_is_served`.
         while self._ended and self._looks_again():
             pass
         return job, stays
@@ -253,6 +261,7 @@ class ThreadWorkers:
             self._is_served = True
             return True
         self._resting.append(gate)
+        # The None makes the other look again. Both are listed before the flags are read: it looks after it has let go.
         self._ended.append(None)
         if self._is_served or self._is_awaited:
             return False
@@ -264,12 +273,14 @@ class ThreadWorkers:
         return True
 
     def _wait_for_lock(self) -> None:
+        # Until `_leave` one of the two flags is true at each moment, so that nobody else waits.
         self._is_awaited = True
         self._desk.lock.acquire()
         self._is_served = True
         self._is_awaited = False
 
     def _leave(self) -> None:
+        # Before the release: after it the flag may be another thread's.
         self._is_served = False
         self._desk.lock.release()
 
@@ -416,6 +427,7 @@ class LoopWorkers:
             await asyncio.wait(list(self._attempts.values()), timeout=patience)
 
     def _fill(self) -> None:
+        # First: a wake that comes while this looks must call it once more, or its record would wait.
         self._waking = False
         while len(self._attempts) < self._concurrency:
             with self._desk.lock:
@@ -487,6 +499,7 @@ class LoopWorkers:
                 await self._produce_letter(self._desk.letter(task))
             if (passed := self._desk.pass_over(task)) is not None:
                 await passed
+        # CancelledError is no Exception, by which the run would end (`Desk.wrote`): the letter is tried again.
         except asyncio.CancelledError:
             error = KafkaTimeoutError("it was cancelled")
         except BaseException as caught:  # noqa: BLE001 - it is tried again, or ends the run
@@ -510,12 +523,14 @@ class LoopWorkers:
             async with limit:
                 await self._until_acknowledged(records)
         except TimeoutError as error:
+            # Else it is a TimeoutError of the producer's own, which says more.
             if limit.expired():
                 raise _not_acknowledged(records, patience) from error
             raise
 
     async def _until_acknowledged(self, records: Sequence[OutputRecord | DeadLetter]) -> None:
         produce: Any = self._produce
+        # One after the other: coroutines that run beside each other would write in any order.
         if inspect.iscoroutinefunction(produce):
             for each in records:
                 await produce(each)

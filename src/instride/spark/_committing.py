@@ -92,6 +92,7 @@ class Committer:
                 if tries == _TRIES - 1 or (isinstance(error, KafkaError) and error.fatal):
                     raise
                 _log.info("committing %s once more: %s", running_job.range, error)
+                # Not a sleep: `close` ends it.
                 self._closing.wait(_PAUSE * 2**tries)
                 tries += 1
 

@@ -88,6 +88,7 @@ class ConnectJobRunner:
 
     def _run_one(self, task: RangeTask, parts: list[RangePart], reasons: list[str]) -> None:
         try:
+            # On this very thread: a client's tags are each thread's own.
             self._spark.addTag(_tag(task.job))
             work = self._worked if self._frames is None else self._framed
             for report in work(task, parts):

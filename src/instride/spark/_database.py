@@ -158,6 +158,7 @@ class DatabaseSink:
 
     def _moved(self, transaction: _Transaction, job: str, wanted: OutputRange) -> bool:
         """Compare and set (law 2). Where there is nothing yet, any start is right."""
+        # An id that is known goes into a row that has none, and must be that of a row that has one.
         known = (wanted.topic_id,) if wanted.topic_id else ()
         moved = transaction.run(
             f"UPDATE {self._offsets} SET reached = ?, job = ?{', topic_id = ?' if known else ''} "
@@ -187,6 +188,7 @@ class DatabaseSink:
                 f"INSERT INTO {_quoted(self.table)} ({columns}) SELECT {columns} FROM {staged} {where}{conflict}", mine
             )
         transaction.run(
+            # Also what was moved just now, and what other attempts staged of this range.
             f"DELETE FROM {staged} WHERE instride_topic = ? AND instride_partition = ? AND instride_start < ?",
             (*place, wanted.end),
         )
@@ -243,6 +245,7 @@ class DatabaseSink:
             self._ensure(
                 staged,
                 (*keys, "instride_stage", *self._columns),
+                # Made of a SELECT, so that the types of the columns are the table's own. UNLOGGED: see law 4.
                 f"CREATE {{unlogged}}TABLE IF NOT EXISTS {staged} AS SELECT CAST('' AS text) AS instride_topic, "
                 "CAST(0 AS integer) AS instride_partition, CAST(0 AS bigint) AS instride_start, "
                 f"CAST('' AS text) AS instride_stage, {columns} FROM {_quoted(self.table)} WHERE 1 = 0",
@@ -293,6 +296,7 @@ class DatabaseWriter:
         """Stage one range's rows, each batch in a transaction of its own. Raises SinkError for other columns than the
         table's and for values that it does not take, SinkWriteError.
         """
+        # The token: two writes share no rows, not even two of one attempt.
         stage, rows, nbytes = f"{job}-{attempt}-{uuid.uuid4().hex[:12]}", 0, 0
         place = (output.topic, output.partition, output.start, stage)
         for batch in batches:
@@ -353,6 +357,7 @@ class _Transaction:
 
     def literal(self, text: str) -> str:
         """A user's piece of a statement."""
+        # psycopg takes a single % for the begin of a placeholder.
         return text if self.is_sqlite else text.replace("%", "%%")
 
     def _marked(self, statement: str) -> str:
@@ -383,6 +388,7 @@ class _Database:
             if problem is None:
                 raise
             raise problem from error
+        # Only here: after an error nobody knows what state it is in.
         _keep_connection(self, connection)
 
     def open(self) -> Any:
@@ -392,6 +398,7 @@ class _Database:
         if not _is_sqlite(connection):
             with closing(connection.cursor()) as cursor:
                 cursor.execute(f"SET idle_in_transaction_session_timeout = {self.timeout}")
+            # Or the next rollback would undo the SET.
             connection.commit()
         return connection
 
@@ -412,6 +419,7 @@ def _take_connection(database: _Database) -> Any:
         try:
             with closing(connection.cursor()) as cursor:
                 cursor.execute("SELECT 1")
+            # The SELECT has begun a transaction.
             connection.rollback()
         except Exception:  # noqa: BLE001 - whatever its driver raises: the next one is tried
             _end(connection)
@@ -449,6 +457,7 @@ def _is_sqlite(connection: Any) -> bool:
 def _translated(error: Exception) -> SinkError | None:
     """What a driver raised, by the names of DB-API's classes; None for other errors, which pass."""
     kinds = {kind.__name__ for kind in type(error).__mro__}
+    # DB-API: the errors of every driver have a class `Error` above them.
     if isinstance(error, SinkError) or not (isinstance(error, OSError) or "Error" in kinds):
         return None
     told = one_line(f"{type(error).__name__}: {error}")

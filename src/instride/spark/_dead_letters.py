@@ -74,6 +74,7 @@ class Sieve:
     def finish(self) -> None:
         """Law 3. Raises what producing raised, KafkaTimeoutError."""
         try:
+            # What was too large comes back into the list, in a smaller form.
             while self._unacknowledged:
                 self._await(*self._unacknowledged.pop(0))
         except TimeoutError as error:

@@ -54,6 +54,7 @@ class Frames:
             raise TypeError(f"the function returned {type(frame).__name__}; it must return a DataFrame of Spark")
         write = _Write(task.writer, wanted, task.job, task.schema)
         rows = frame.mapInArrow(write, "written string").collect()
+        # The empty one: a DataFrame may have no partition at all, and then no task tells of the range.
         parts = [WrittenRange(range=wanted), *(WrittenRange.from_json(row["written"]) for row in rows)]
         (written,) = JobResult.merge(task.job, parts).written
         return RangeReport(job=task.job, range=wanted, written=written, seconds=time.monotonic() - began)

@@ -23,8 +23,10 @@ def batches_of(result: Any) -> Iterator[pa.RecordBatch]:
         yield result
     elif isinstance(result, pa.Table):
         yield from result.to_batches()
+    # By its looks, since pandas need not be there.
     elif hasattr(result, "iloc"):
         yield pa.RecordBatch.from_pandas(result, preserve_index=False)
+    # These can be iterated over, and are a mistake.
     elif isinstance(result, Iterable) and not isinstance(result, str | bytes | dict):
         for each in result:
             yield from batches_of(each)

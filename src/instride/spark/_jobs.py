@@ -96,12 +96,14 @@ class JobRunner:
 
     def _submit(self, task: RangeTask, tasks: list[list[RangePart]]) -> str | None:
         context = self._context
+        # Spark's pages show it as the place of the call, which would be a line of this file for every job.
         context.setLocalProperty("callSite.short", _described(tasks))
         context.setJobDescription(_described(tasks))
         context.addJobTag(_tag(task.job))
         if self._frames is not None:
             return self._submit_frames(self._frames, task, tasks)
         job = context.parallelize(tasks, len(tasks)).mapPartitions(task)
+        # After the tag was set: a cancellation before this found no job to cancel.
         if task.job in self._cancelled:
             return "cancelled"
         for text in job.collect():
@@ -121,6 +123,7 @@ class JobRunner:
 
     def cancel(self, job: str) -> None:
         """Cancel a job that runs. Again is harmless, and reaches a job that was just being submitted."""
+        # First: who has not submitted yet looks here. A job between the two lines the next cancellation reaches.
         self._cancelled.add(job)
         self._context.cancelJobsWithTag(_tag(job))
 

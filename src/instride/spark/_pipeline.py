@@ -272,6 +272,7 @@ class Pipeline:
             task=task,
             topic_id=topic_ids,
             on_event=hear,
+            # After `_prepared`: what came while the workers started is read, too.
             targets=end_offsets(self._reader, self._topics) if self._available_now else None,
         )
         try:
@@ -354,6 +355,7 @@ def _checked_letters(
         if produce is not None:
             raise ConfigError("produce writes dead letters: name their topic with dead_letters")
         return None
+    # A pipeline that reads its own letters would write them again, for ever.
     if not isinstance(topic, str) or not topic or topic in run.topics:
         raise ConfigError(f"dead_letters must be the name of a topic that the pipeline does not read; it is {topic!r}")
     return DeadLetters(

@@ -180,6 +180,7 @@ class Planner:
     def _spare(self, packed: list[list[_Lane]], cores: int) -> int:
         """Law 7: cores for each large range besides its own."""
         large = sum(self._is_large(lanes) for lanes in packed)
+        # The last term: one core stays free where there are other partitions.
         free = cores - self._busy_cores - len(packed) - (large < len(self._lanes))
         return max(0, free) // large if large else 0
 
@@ -199,9 +200,11 @@ class Planner:
             slow = slow[: max(0, max(1, cores - 1) - sum(task.slow for task in self._running))]
         tasks = [[lane] for lane in slow]
         alone = max(_UNPACKED, _UNPACKED_PER_CORE * cores)
+        # The number: of two tasks with one load the lanes would be compared, and cannot be.
         heap = [(0.0, number, list[_Lane]()) for number in range(min(alone, len(quick)))]
         for lane in quick:
             load, number, lanes = heap[0]
+            # This task has the least load. Smaller lanes behind this one are not tried: they have not waited as long.
             if lanes and (load + self._expected(lane) > _SLOW or len(lanes) >= self._limits.task_ranges):
                 break
             lanes.append(lane)
@@ -258,16 +261,19 @@ class Planner:
         lane = self._landed(running_job)
         if lane is not None:
             lane.failures = 0
+            # Not below 1: `_most` divides by it.
             if records:
                 lane.record_bytes = max(1.0, nbytes / records)
 
     def failed(self, running_job: OffsetRange, now: float) -> bool:
         """Work on the range failed. True: it will be planned again; False: it was tried often enough."""
         lane = self._landed(running_job)
+        # Lost or sought meanwhile: its failure stops nobody.
         if lane is None:
             return True
         lane.failures += 1
         lane.retry = running_job
+        # Bounded: 2.0 ** 1024 is an OverflowError.
         pause = self._limits.backoff * 2.0 ** min(lane.failures - 1, 30)
         lane.ready_at = now + min(self._limits.backoff_max, pause)
         return lane.failures <= self._limits.retries

@@ -50,6 +50,7 @@ class ProgressLine:
         now = self._clock()
         if now - self._drawn_at >= _SECONDS:
             self._drawn_at = now
+            # One column stays free: a terminal goes on to the next line where the last one is filled.
             self._write(_CLEAR + self._text(now)[: self._width() - 1])
 
     def end(self) -> None:
@@ -100,5 +101,6 @@ class ProgressLine:
         try:
             self._stream.write(text)
             self._stream.flush()
+        # ValueError: the stream was closed.
         except (OSError, ValueError):
             self._stream = None

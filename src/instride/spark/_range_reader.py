@@ -154,6 +154,7 @@ class RangeReader:
                 self._seen = topic_of(wanted)
             whole = True
         finally:
+            # Law 3: whoever gave this reader up has closed it, and this generator may end long after.
             if not self._closed and (not whole or self._ahead is None):
                 self._consumer.pause(*self._consumer.assignment())
 
@@ -219,10 +220,12 @@ class RangeReader:
             except TopicRecreatedError as error:
                 raise _other_topic(wanted, error.topic_id) from error
             except OffsetOutOfRangeError as error:
+                # First: the offsets of a topic that was made again mean other records, and none may be passed over.
                 self._check_topic(wanted)
                 position = self._after_loss(wanted, position, error)
                 continue
             reached = self._consumer.position(partition, timeout=self._settings.timeout)
+            # Before the batches are given out: the next range is fetched while these are worked on.
             if reached >= wanted.end:
                 self._go_ahead(wanted, following)
             for batch in records.to_arrow(_with_offset(self._settings.columns)):
@@ -230,6 +233,7 @@ class RangeReader:
                 if kept.num_rows:
                     _record_bytes[wanted.topic] = kept.nbytes / kept.num_rows
                     yield kept if self._settings.columns is None else kept.select(list(self._settings.columns))
+            # After the yields: the time that the user's function took is no waiting for Kafka.
             now = time.monotonic()
             if reached > position:
                 position, last_progress = reached, now
@@ -244,6 +248,7 @@ class RangeReader:
         partition = wanted.topic_partition
         begin = self._consumer.beginning_offsets([partition])[partition]
         end = self._consumer.end_offsets([partition])[partition]
+        # Where the log begins before it, it ends before it too: there is nothing to pass over to.
         if self._settings.fail_on_data_loss or begin <= position:
             raise OffsetsGoneError(
                 f"{wanted} cannot be read at offset {position}: the log of {partition} holds [{begin}, {end}). "
@@ -300,6 +305,7 @@ def reader_for(settings: ReaderSettings, wanted: OutputRange | None = None) -> R
     has. wanted: None for a short range.
     """
     key = settings, _SHORT if wanted is None else fetches_for(wanted)
+    # Taken out and put in again: so the first in the dict is the one that was not used for longest.
     pid, reader = _readers.pop(key, (0, None))
     if reader is None or pid != os.getpid():
         reader = RangeReader(*key)
@@ -317,5 +323,6 @@ def forget(settings: ReaderSettings) -> None:
 
 def _close(key: tuple[ReaderSettings, Fetches]) -> None:
     pid, reader = _readers.pop(key)
+    # In the child of a fork the connections are the parent's.
     if pid == os.getpid():
         reader.close()

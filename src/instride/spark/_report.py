@@ -107,6 +107,7 @@ def whole(parts: Sequence[RangeReport]) -> RangeReport:
     return RangeReport(
         job=first.job,
         range=first.range,
+        # A range is in the sink as a whole or not at all: one part that failed is enough.
         written=JobResult.merge(first.job, written).written[0] if len(written) == len(parts) else None,
         problem=next((part.problem for part in parts if part.problem is not None), None),
         records=sum(part.records for part in parts),

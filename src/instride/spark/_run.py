@@ -48,6 +48,7 @@ __all__ = ["PipelineRun", "RunSettings"]
 _log = logging.getLogger(__name__)
 
 _POLL_SECONDS: Final = 0.1
+# A job that is just being submitted Spark does not know yet: a cancellation may miss it.
 _CANCEL_AGAIN_SECONDS: Final = 1.0
 _LEAVE_SECONDS: Final = 10.0
 
@@ -147,8 +148,10 @@ class PipelineRun:
             self._consumer.pause([each.topic_partition for each in ranges if each.end >= self._target(each)])
         self._membership.look()
         self._starts.look()
+        # Before `_commit`: what the sink has told by now goes with this one.
         self._take_messages()
         self._commit()
+        # Before `delay`, which would keep a partition for a range that nobody works on.
         self._give_up_retries()
         self._membership.delay(self._ledger.uncommitted, self._waits_for)
         self._cancel_again(time.monotonic())
@@ -171,6 +174,7 @@ class PipelineRun:
         except WakeupError:
             return []
         except NetworkThreadDiedError:
+            # No later poll would succeed, so nothing under way could be kept or handed over.
             raise
         except KafkaError as error:
             # The loop goes on, to finish what is under way.
@@ -224,6 +228,7 @@ class PipelineRun:
         ranges = tuple(each for ranges in tasks for each in ranges)
         for each in ranges:
             partition = each.topic_partition
+            # One that is tried again was tracked by its first try, and the ledger takes no offsets twice.
             if self._tracked.get(partition) != each:
                 self._ledger.track([each])
                 self._tracked[partition] = each
@@ -268,6 +273,7 @@ class PipelineRun:
     def _job_ended(self, message: JobEnded) -> None:
         job = self._jobs[message.job]
         job.ended = True
+        # Of a job that succeeded each report has come by now, as its result if not before. What lacks one has failed.
         problem = RangeProblem(kind="SparkJobFailed", message=message.reason or "the job told nothing of the range")
         for running_job in [each for each in job.running_jobs.values() if not each.reported]:
             running_job.reported = True
@@ -316,6 +322,7 @@ class PipelineRun:
             if running_job.partition in self._consumer.assignment():
                 self._consumer.seek(running_job.partition, position)
                 self._reached[running_job.partition] = position
+                # It was paused when it had read up to its target, and the sink is not as far.
                 if position < self._target(running_job.range):
                     self._consumer.resume(running_job.partition)
         self._settle(running_job, RangeDropped(job=running_job.job.name, range=running_job.range, position=position))
@@ -324,6 +331,7 @@ class PipelineRun:
         if running_job.cancelled:
             self._settle(running_job, RangeDropped(job=running_job.job.name, range=running_job.range))
             return
+        # In this order, since the planner must hear of it in any case.
         again = self._planner.failed(running_job.range, time.monotonic()) and not problem.fatal
         _log.warning("work on %s failed: %s", output_range(running_job.range), problem)
         # What fails for good is raised with it; before that it would only be the same lines again and again.
@@ -343,6 +351,7 @@ class PipelineRun:
 
     def _settle(self, running_job: RunningJob, event: PipelineEvent | None) -> None:
         running_job.settled = True
+        # Lost and assigned anew, the partition may have another one by now.
         if self._running_jobs.get(running_job.partition) is running_job:
             del self._running_jobs[running_job.partition]
         if event is not None:
@@ -416,6 +425,7 @@ class PipelineRun:
         try:
             try:
                 work()
+            # A late message has woken it, and not what it waits for: the second call does what the first began.
             except WakeupError:
                 work()
         except Exception as error:  # noqa: BLE001 - the run has its outcome already; the sink has the truth

@@ -58,6 +58,7 @@ class TopicIds:
         """A call under way ends with WakeupError."""
         consumer = self._consumer
         if consumer is not None:
+            # Before the lock, which a call under way holds.
             consumer.wakeup()
             with self._lock:
                 consumer.close(timeout=1.0)
@@ -168,6 +169,7 @@ class Starts:
         try:
             moved = self._consumer.position(partition, timeout=0) != position
         except (KafkaError, WakeupError):
+            # What is not known now is sought in any case.
             moved = True
         if moved:
             self._consumer.seek(partition, position)

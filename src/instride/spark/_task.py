@@ -87,6 +87,7 @@ class RangeTask:
                 wrong[topic] = problem_of(error, str(error))
         for report in reports:
             problem = report.problem or wrong.get(topic_of(report.range))
+            # Without `written` the driver commits nothing of it.
             yield report if problem is None else replace(report, written=None, problem=problem)
 
     def prepare(self, _: Iterable[int]) -> Iterator[str]:
@@ -138,6 +139,7 @@ class RangeTask:
         context = TaskContext.get()
         attempt = context.taskAttemptId() if context is not None else 0
         reader, function = reader_for(settings, part.offsets), unpickled(self.function)
+        # In a worker process alone: in a driver it would spare the user's garbage, too.
         if context is not None:
             spare_collections()
         read = count.of(reader.read(part.offsets, following, is_confirmed_later=is_confirmed_later))

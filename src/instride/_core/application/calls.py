@@ -50,6 +50,7 @@ Write = tuple[Any, ...]
 
 def at_once(writes: Iterable[Write]) -> Any:
     """What the last of them returned; None where there is none."""
+    # W1: a tuple first, since a generator of writes would run Python's code between two of them.
     last = deque(starmap(call, tuple(writes)), maxlen=1)
     return last[0] if last else None
 

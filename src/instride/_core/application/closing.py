@@ -78,6 +78,7 @@ def stop(state: ApplicationState, deadline: float, *, leave: bool | None) -> int
 
 def _complete_all(state: ApplicationState, now: float, deadline: float, errors: list[Exception]) -> Call[bool]:
     drain(state)
+    # Of a listener that an interrupt ended: what was taken with its call is told before anything is given up.
     finish_callback(state)
     yield from _take_losses(state, errors)
     if state.assigned_by_hand:

@@ -50,6 +50,7 @@ def retry_unreadable(read: Read | None, partitions: Iterable[OwnedPartition], no
         owned.unreadable = None
         if read is not None:
             _, error = _read(read, owned.take(min(owned.available(), 1)))
+            # Law 3: it was taken for the try alone, and is returned in its turn.
             owned.take_only(0)
             if error is not None:
                 owned.unreadable = _unreadable(error, now, min(before.delay * 2, LONGEST_RETRY))
@@ -78,6 +79,7 @@ def _read(read: Read, taken: Iterable[Delivery]) -> tuple[list[ConsumerRecord], 
     records: list[ConsumerRecord] = []
     try:
         for each in taken:
+            # No comprehension: what was read before the error is returned (law 1).
             for record in each.chunk.records(epoch=each.epoch, seek_number=each.seek_number):
                 records.append(read(record))
     except DeserializationError as error:

@@ -31,6 +31,7 @@ class _Rotation:
         self.order: deque[TopicPartition] = deque()
 
     def follow(self, partitions: Mapping[TopicPartition, OwnedPartition]) -> None:
+        # In most polls nothing has joined or left.
         if len(self.order) == len(partitions) and all(p in partitions for p in self.order):
             return
         known = set(self.order)

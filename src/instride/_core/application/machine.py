@@ -101,6 +101,7 @@ class ApplicationMachine:
         )  # no revoke and no later poll will (as in Java)
         kept = {tp: each.epoch for tp, each in owned.items() if tp in wanted}
         new = [tp for tp in wanted if tp not in kept]
+        # Not strict, since `count` has no end.
         epochs = dict(zip(new, count(state.lists.newest_epoch + 1), strict=False))
         state.write(
             [

@@ -157,6 +157,7 @@ class OwnershipView:
         return out
 
     def holds(self) -> dict[TopicPartition, Hold]:
+        # A copy, in one step: the application's thread may add a view meanwhile.
         return {tp: self._hold(tp, view) for tp, view in sorted(self._views.copy().items())}
 
     def lags(self) -> dict[TopicPartition, int]:

@@ -151,6 +151,7 @@ class Poller:
     def _tell_polled(self, now: float) -> None:
         """Law 10."""
         since = now - self._polled_at
+        # A twentieth, since where the interval is short 0.05 s may be much of it.
         if not 0 <= since < _POLLED_APART or since >= self._state.config.max_poll_interval / 20:
             self._polled_at = now
             self._state.post(Polled(at=now))
@@ -399,6 +400,7 @@ class Poller:
 
     def _telling_consumed(self) -> list[Write]:
         lists = self._state.lists
+        # Lost since, and perhaps assigned anew, it is of an epoch that is over.
         untold = {tp: each.untold() for tp, each in self._untold.items() if lists.owned.get(tp) is each}
         return [
             (self._state.send, Consumed(partitions={tp: event for tp, (event, _) in untold.items()})),
@@ -414,6 +416,7 @@ def run_callbacks(state: ApplicationState) -> Call[bool]:
     Whether it had one.
     """
     finish_callback(state)
+    # After `finish_callback`, which ends a call that was interrupted before what it owes was told.
     heard = bool(state.callbacks)
     while state.callbacks:
         callback = state.callbacks[0]

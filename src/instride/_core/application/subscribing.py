@@ -34,6 +34,7 @@ def subscribe(
         raise ConfigError("subscribe needs a group_id; without a group use assign")
     if state.assigned_by_hand:
         raise IllegalStateError("this consumer has partitions by assign; unsubscribe before subscribe")
+    # Of the same pattern the topics that it matched are known already.
     if compiled is None or compiled != state.pattern:
         state.topics = names
     state.pattern = compiled
@@ -54,6 +55,7 @@ def _checked_names(topics: Iterable[str]) -> frozenset[str]:
             raise ValueError("subscribe: a topic's name is empty")
         if why := not_sendable(name):
             raise ValueError(f"subscribe: a topic's name {why}")
+        # librdkafka's way to give a pattern. No topic of Kafka can have that name.
         if name.startswith("^"):
             raise ValueError(f"{name!r} is no topic; a regular expression is given as subscribe(pattern=...)")
     return frozenset(names)

@@ -187,6 +187,7 @@ def checked(assignor: Assignor, view: ClusterView, members: Sequence[MemberSubsc
         raise AssignorError(f"assignor {assignor.name!r} returned {_shown(made)}: return member id -> partitions")
     known = {member.member_id for member in members}
     listed = {member: _listed(assignor.name, member, parts, known) for member, parts in made.items()}
+    # By sets first: only the error needs a count of each, of perhaps a hundred thousand.
     if len(frozenset().union(*listed.values())) < sum(map(len, listed.values())):
         twice = next(tp for tp, times in Counter(chain.from_iterable(listed.values())).items() if times > 1)
         owners = [member for member, partitions in listed.items() for each in partitions if each == twice]

@@ -83,6 +83,7 @@ def assign_constrained(partitions: Sequence[TopicPartition], kept: KeptPartition
     parts: dict[str, list[TopicPartition]] = {}
     for member_id in sorted(kept):
         owned = sorted(kept[member_id], key=_number_first)
+        # Who owns more than the quota keeps one of the longer shares: so less moves.
         has_longer = longer > 0 and len(owned) > quota
         longer -= has_longer
         parts[member_id] = owned[: quota + has_longer]
@@ -199,8 +200,10 @@ def assign_general(
     for member_id, topics in owned.items():
         for topic, numbers in topics.items():
             counts.add(member_id, topic, len(numbers))
+    # Those with the fewest subscribers first: the others can still even out what these must give to few.
     for topic in sorted(partitions, key=lambda topic: (len(consumers[topic]), topic)):
         _deal(counts, topic, len(partitions[topic]) - counts.of_topic(topic))
+    # B4: what is owned is a floor at first.
     rebalance(counts, floor={member: {topic: len(own) for topic, own in owned[member].items()} for member in owned})
     rebalance(counts, floor={})
     return _pick(partitions, counts, owned, racks)
@@ -319,6 +322,7 @@ def rebalance(counts: Counts, *, floor: Floor) -> None:
     closed: set[str] = set()
     while heap:
         load, member_id = heapq.heappop(heap)
+        # Its load has changed since: a newer entry of it is in the heap.
         if member_id in closed or -load != counts.load[member_id]:
             continue
         changed = {member_id}
@@ -374,6 +378,7 @@ def _next_layer(
         for topic in counts.spare_topics(giver, floor):
             if topic in seen_topics:
                 continue
+            # All members are reached or closed: no further topic can bring one.
             if len(reached) + len(closed) == len(counts.load):
                 return found
             seen_topics.add(topic)
@@ -510,6 +515,7 @@ def _owners(owned: Sequence[OwnedPartitions]) -> Mapping[TopicPartition, str | N
         mine = dict.fromkeys(each.owned, each.member.member_id)
         listed += len(mine)
         owners.update(mine)
+    # In most groups nobody lists what another does: then no generation is compared.
     return owners if len(owners) == listed else _owners_of_disputed(owned)
 
 

@@ -33,6 +33,7 @@ class Cluster:
         if topics.pattern is not None:
             pattern = re.compile(topics.pattern)
             listed = self._opened().list_topics()
+            # The whole name, as in Java.
             return _ids(info for name, infos in listed.items() if pattern.fullmatch(name) for info in infos)
         names = topics.subscribe or sorted({partition.topic for partition in topics.assign})
         found = _ids(info for name in names for info in self._opened().partitions_for(name))
@@ -85,6 +86,7 @@ class Cluster:
         """Raises a KafkaError."""
         consumer = self._of_group(group)
         consumer.assign(offsets)
+        # It commits, and is to fetch nothing.
         consumer.pause(offsets)
         consumer.commit(dict(offsets), allow_rewind=True)
 

@@ -50,6 +50,7 @@ def in_spark_schema(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordB
     import pyarrow as pa  # noqa: PLC0415 - an extra
 
     kinds = {
+        # Spark knows microseconds, Kafka milliseconds.
         "timestamp": pa.timestamp("us", tz="UTC"),
         "headers": pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())]))),
     }

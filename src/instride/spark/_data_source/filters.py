@@ -32,6 +32,7 @@ from instride.spark._data_source.offsets import Span
 __all__ = ["Narrowed", "narrowed"]
 
 _NEVER_NULL: Final = ("topic", "partition", "offset", "timestamp", "timestampType")
+# Beyond all offsets of Kafka, which are signed longs.
 _ANY: Final = Span(0, 1 << 63)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -108,6 +109,7 @@ def _parts(of: Filter, column: str | None) -> tuple[dict[str, Any], bool] | None
             return None
         if column == "partition":
             return {"partitions": frozenset(numbers)}, True
+        # What lies between is read as well, and Spark leaves out what is not in the list.
         return {"least": min(numbers), "beyond": max(numbers) + 1}, False
     bounds = _bounds(of, value)
     if bounds is None:
@@ -122,6 +124,7 @@ def _all(of: Filter, value: Any, kind: type) -> list[Any] | None:
 
 
 def _bounds(of: Filter, value: Any) -> Span | None:
+    # Not isinstance: True is an int, too.
     if type(value) is not int:
         return None
     match of:
@@ -144,6 +147,7 @@ def _since(of: Filter, value: Any) -> tuple[dict[str, Any], bool] | None:
         return None
     if not isinstance(value, datetime) or value.tzinfo is None:
         return None
+    # Left to Spark as well: behind the first record that is as late, earlier ones may come (law 3).
     return {"since": max(0, (value - _EPOCH) // timedelta(milliseconds=1))}, False
 
 

@@ -79,6 +79,7 @@ class GroupMember(RebalanceListener):
         try:
             return future.result(timeout)  # type: ignore[return-value]
         except TimeoutError:
+            # Where it cannot be cancelled, the response has come in this moment.
             return None if future.cancel() else future.result()  # type: ignore[return-value]
 
     def leave(self) -> threading.Event:

@@ -85,6 +85,7 @@ class GroupStreamReader(StreamReader):
             self._weigh_free(last, limit, member)
             wait = _WAIT if self._target is None and not self._unheard(last) else _JOIN
             plan = member.ask(lambda: self._next(last, limit, member), timeout=wait)
+        # Once it has left, every request is refused: Spark hears of nothing new until `stop` ends the query.
         except IllegalStateError:
             if member.leaves:
                 time.sleep(_WAIT)
@@ -106,6 +107,7 @@ class GroupStreamReader(StreamReader):
         follows, wanted = self._checked(start), self._checked(end)
         self._check_progress_tracking(start)
         if self._member is None:
+            # Before the group is joined: where it has no offset, `place` goes by where this batch began.
             self._table.pending(wanted)
             self._joined()
         reads = self._opened().ask(lambda: self._table.replay(follows, wanted), timeout=_JOIN)

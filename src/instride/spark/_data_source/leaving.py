@@ -33,6 +33,7 @@ __all__ = ["Door", "new_token", "stop"]
 _TOKEN: Final = re.compile(r"[0-9a-f]{16}")
 _LEAVE: Final = b"leave\n"
 _LEFT: Final = b"left\n"
+# Bytes of a socket's name: systems take 104 to 108, with the zero at its end.
 _MOST: Final = 100
 _TURN: Final = 0.1
 """Seconds between two looks at a query."""
@@ -47,6 +48,7 @@ def _folder() -> Path:
     folder = Path(tempfile.gettempdir()) / f"instride-{os.getuid()}"
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700)
+    # Not `stat`: somebody else may have put a link there.
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
         raise ConfigError(f"{folder} must be a folder that only this user may enter; mend it, or set TMPDIR")
@@ -71,6 +73,7 @@ class Door:
         threading.Thread(target=self._listen, name="instride-door", daemon=True).start()
 
     def close(self) -> None:
+        # First: from here on nobody connects to a socket on which nobody listens.
         self._path.unlink(missing_ok=True)
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread
@@ -170,6 +173,7 @@ def _has_left(caller: socket.socket) -> bool:
         said = caller.recv(len(_LEFT))
     except TimeoutError:
         return False
+    # The source's process has ended: until Spark knows, this would be called again at once.
     if not said:
         time.sleep(_TURN)
     return said == _LEFT

@@ -150,6 +150,7 @@ def parse_options(given: Mapping[str, str], mode: Mode) -> Options:
         max_offsets=high,
         max_bytes=_count(plain, "maxBytesPerTrigger"),
         min_offsets=low,
+        # Spark's default, as for pollTimeoutMs below.
         max_delay=_duration(plain, "maxTriggerDelay", 900.0),
         min_partitions=least,
         max_partitions=most,
@@ -177,6 +178,7 @@ def _consumer(kafka: Mapping[str, str]) -> tuple[tuple[str, Any], ...]:
     if not kafka.get("bootstrap.servers"):
         raise ConfigError('the option "kafka.bootstrap.servers" is missing')
     settings = consumer_settings(kafka)
+    # Only to be checked: law 1.
     config_from_settings(settings)
     return tuple(sorted(settings.items()))
 
@@ -241,6 +243,7 @@ def _starting(plain: Mapping[str, str], kafka: Mapping[str, str], mode: Mode) ->
     timed = _timed(plain, "startingTimestamp", "startingOffsetsByTimestamp", unmatched)
     if timed is not None:
         return timed
+    # Defaults of Spark's connector.
     value = plain.get("startingoffsets", "latest" if mode == "stream" else "earliest").strip()
     if value.lower() == "group":
         if not kafka.get("group.id"):
@@ -306,6 +309,7 @@ def _json(name: str, value: str) -> dict[str, Any]:
 
 
 def _whole(name: str, value: object) -> int:
+    # JSON's `true` is an int for Python.
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise ConfigError(f"{name} must hold whole numbers")
     try:
@@ -318,6 +322,7 @@ def _count(plain: Mapping[str, str], name: str, *, least: int = 1) -> int | None
     value = plain.get(name.lower())
     if value is None:
         return None
+    # 19 digits, as Java's longs have at most.
     if not re.fullmatch(r"\s*\d{1,19}\s*", value) or int(value) < least:
         raise ConfigError(f"{name} must be a whole number of at least {least}; it is {value!r}")
     return int(value)

@@ -30,6 +30,7 @@ def batch_reader(given: Mapping[str, str], schema: StructType, transform: Transf
     """transform: of the fused form."""
     options = parse_options(given, "batch")
     _check_schema(schema, options.columns, transform)
+    # Behind a transform Spark's filters are on its columns, which may have the names of Kafka's.
     filters = options.push_filters and transform is None
     return FilteringBatchReader(options) if filters else BatchReader(options, transform)
 

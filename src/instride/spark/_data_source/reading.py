@@ -61,6 +61,7 @@ class TaskReader:
             timeout=options.read_timeout,
             fail_on_data_loss=options.fail_on_data_loss,
             columns=made_of(options.columns),
+            # Sorted: a worker process finds its reader by equal settings.
             security=tuple(sorted(consumer.items())),
         )
         return cls(settings=settings, columns=options.columns, transform=transform)

@@ -84,4 +84,5 @@ class Sampler:
             if consumer.position(partition, timeout=self._timeout) >= span.end:
                 # Nothing but markers, aborted records, or what compaction left: it weighs nothing.
                 found[partition] = Sample(start=span.start, first=span.start, end=span.end, nbytes=0)
+        # Law 3: what else came of these would only be given up.
         consumer.pause(found)

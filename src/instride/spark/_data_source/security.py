@@ -87,6 +87,7 @@ def consumer_settings(kafka: Mapping[str, str]) -> dict[str, Any]:
     for name, value in kafka.items():
         settings.update(_translated(name, value))
     if "sasl.jaas.config" in kafka:
+        # GSSAPI is Kafka's default.
         settings.update(_jaas(kafka["sasl.jaas.config"], kafka.get("sasl.mechanism", "GSSAPI")))
     settings.update(_stores(kafka))
     return settings
@@ -103,6 +104,7 @@ def _translated(name: str, value: str) -> dict[str, Any]:
     if name in _MILLISECONDS:
         return {_MILLISECONDS[name]: _number(name, value) / 1000}
     if name == "ssl.endpoint.identification.algorithm":
+        # Kafka turns the check off by an empty text.
         return {"ssl_check_hostname": value.strip() != ""}
     if name in _NO_MATTER or name in ("sasl.jaas.config", "ssl.truststore.location", "ssl.keystore.location"):
         return {}
@@ -117,6 +119,7 @@ def _stores(kafka: Mapping[str, str]) -> dict[str, Any]:
         location = kafka.get(f"ssl.{store}.location")
         if location is None:
             continue
+        # JKS is Kafka's default.
         if kafka.get(f"ssl.{store}.type", "JKS").upper() != "PEM":
             raise ConfigError(
                 f"kafka.ssl.{store}.location: a Java keystore cannot be read here; convert it to a PEM file "

@@ -51,10 +51,12 @@ def cut(wanted: OutputRange, parts: int) -> list[OutputRange]:
 
 
 def _packed(pieces: Sequence[OutputRange], tasks: int) -> list[tuple[OutputRange, ...]]:
+    # The number: of two tasks with one load the ranges would be compared, and cannot be.
     heap: list[tuple[int, int, list[OutputRange]]] = [(0, number, []) for number in range(tasks)]
     for each in sorted(pieces, key=_size, reverse=True):
         load, number, chosen = heap[0]
         chosen.append(each)
         heapq.heapreplace(heap, (load + _size(each), number, chosen))
     packed = [chosen for _, _, chosen in sorted(heap, key=lambda entry: entry[1]) if chosen]
+    # In order: a reader goes on in a partition with what it has fetched ahead.
     return [tuple(sorted(chosen, key=lambda each: (each.topic_partition, each.start))) for chosen in packed]

@@ -92,6 +92,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._newest = plan
         self._weigh(plan.spans, limit)
         taken = self._admitted(plan, limit)
+        # Law 1: the first batch is made even where it reads nothing.
         if last.spans and (taken is None or taken.records == 0):
             time.sleep(_IDLE_SECONDS)
             return start
@@ -134,6 +135,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         new = [partition for partition in found if partition not in positions]
         first = self._cluster.earliest(new)
         for partition, offset in first.items():
+            # A log that begins at 0 has lost nothing. Of those in the last batch `goes_on` has told.
             if offset > 0 and partition not in last.spans:
                 self._loss.tell(f"partition {partition} is new, and its log begins at {offset} already")
         return first

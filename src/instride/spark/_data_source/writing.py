@@ -111,6 +111,7 @@ class WriteTask:
             record = fixed | dict(zip(names, values, strict=True))
             if record["topic"] is None:
                 raise ConfigError('a row has no topic: give the option "topic", or a topic in each row')
+            # confluent-kafka takes no None for a partition.
             if record.get("partition", 0) is None:
                 del record["partition"]
             headers = record.get("headers")
@@ -194,6 +195,7 @@ _producers: dict[tuple[int, tuple[tuple[str, Any], ...]], Any] = {}
 
 def _producer(settings: tuple[tuple[str, Any], ...]) -> Any:
     """This process's (law 3). For one thread, as a Spark worker process has. Raises ConfigError."""
+    # librdkafka's threads are not there in the child of a fork.
     key = (os.getpid(), settings)
     if key not in _producers:
         try:
@@ -218,6 +220,7 @@ def _produce(producer: Any, record: dict[str, Any]) -> None:
     while True:
         try:
             producer.produce(**record)
+        # librdkafka's queue is full: what is acknowledged makes room, and `poll` hears of it.
         except BufferError:
             producer.poll(0.1)
         else:

@@ -39,6 +39,7 @@ class Combiner(Generic[Request, Response]):
         with self._queue_lock:
             self._queue.append(place)
         with self._turn:
+            # Whoever had the turn before may have done this one with its own.
             if not place.done:
                 self._do_all()
         if isinstance(place.response, BaseException):

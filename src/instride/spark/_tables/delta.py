@@ -91,6 +91,7 @@ class _Delta:
 
         try:
             self.table.update_incremental()
+            # At each, since others may change the table's protocol and settings at any time.
             _check_fit(self.table)
         except (DeltaError, OSError) as error:
             self._opened = None
@@ -102,6 +103,7 @@ class _Delta:
         """What was seen in the table's log is on the disk: delta-rs leaves that to the system."""
         log = self.folder / "_delta_log"
         commits = [log / f"{each:020d}.json" for each in range(self._synced + 1, self.table.version() + 1)]
+        # A commit that is gone was cleaned up, behind a checkpoint.
         for path in [each for each in commits if each.exists()] + ([log] if commits else []):
             handle = os.open(path, os.O_RDONLY)
             try:
@@ -211,6 +213,7 @@ def _check_fit(table: DeltaTable) -> None:
         *(f"the partition column {name}" for name in metadata.partition_columns),
         *(f"a rule for the column {name}" for name in columns),
     ]
+    # From 7 on a table names its features; 3 to 6 stand for constraints, generated columns, column mapping and so on.
     if 2 < protocol.min_writer_version < 7:
         problems.append(f"writer version {protocol.min_writer_version}")
     if problems:

@@ -118,6 +118,7 @@ class _Snapshot:
                 transaction.set_properties({_property(each): _text(at) for each, at in reached.items()})
                 folder = self._table.location()
                 paths = [f"{folder}/{file.path}" for file in files]
+                # That check would look through all files of the table; no name of ours is ever given twice.
                 transaction.add_files(paths, check_duplicate_files=False)
         except CommitFailedException:
             return False

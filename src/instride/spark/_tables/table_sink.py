@@ -37,6 +37,7 @@ _TRIES: Final = 100
 
 def mark(text: str) -> int:
     """A text as a number that a table's log can hold; 0 for "". Two texts differ in it, but for one in 2**63."""
+    # 63 bits, since Delta's versions are signed; never 0, which stands for none.
     return (int.from_bytes(hashlib.sha256(text.encode()).digest()[:8]) >> 1) or 1 if text else 0
 
 
@@ -159,6 +160,7 @@ class TableSink:
         """Where the table holds nothing of the partition, its output begins at this offset."""
         _checked(partition)
         found: list[int] = []
+        # A list: where another was quicker, this is done anew on the next snapshot, and the last one counts.
         self._do(lambda now: found.append(now.begin(partition, offset, topic_id)))
         return found[-1]
 
@@ -180,6 +182,7 @@ class TableSink:
         outcomes: dict[TopicPartition, CommitOutcome] = {}
         errors: dict[OutputRange, SinkError] = {}
         self._do(lambda now: _each_tried(now, job, outcomes, errors))
+        # One of them: whoever calls again with the same job meets the others then.
         for error in errors.values():
             raise error
         return outcomes

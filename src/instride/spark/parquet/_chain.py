@@ -128,6 +128,7 @@ class Chain:
         key = key_of(self.topic, self.partition, manifest.sequence)
         if not self.store.create_if_absent(key, encode(manifest)):
             return False
+        # Where there are checkpoints, there was a first manifest, which has expired: one made anew counts for nothing.
         return not self._listed().checkpoints if after is None else self.read(after.sequence) == after
 
     def state(self) -> ChainState:
@@ -236,6 +237,7 @@ class Chain:
         """The last, from one that was seen; None where that has expired. Law 2."""
         last = seen
         while (following := self.read(last.sequence + 1)) is not None:
+            # No damage where the one that was seen has expired meanwhile: law 2 holds only while it is there.
             if following.start != last.end and self.read(seen.sequence) != seen:
                 return None
             self._check_meet(last, following)

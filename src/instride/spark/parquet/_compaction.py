@@ -73,6 +73,7 @@ class _Compaction:
 
     def _is_added(self, state: ChainState, number: int, made: list[FileInfo]) -> bool:
         last, groups = state.last, self._groups(state.pieces)
+        # Nothing came since the last checkpoint, and no pieces go together: a new one would say the same.
         if last is None or (not state.manifests and all(len(group) == 1 for group in groups)):
             return False
         pieces = tuple(self._together(group, number, made) for group in groups)
@@ -86,6 +87,7 @@ class _Compaction:
         for piece in pieces:
             more = sum(file.bytes for file in piece.files)
             its = self._schema(piece)
+            # A piece without rows has no schema, and goes with any.
             if groups and size + more <= self.target and (its is None or schema is None or its.equals(schema)):
                 groups[-1].append(piece)
                 size, schema = size + more, schema or its

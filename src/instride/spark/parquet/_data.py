@@ -114,6 +114,7 @@ def _write_groups(temp: Path, groups: Iterator[pa.Table], compression: str) -> i
                 raise SinkError(f"batches of one range differ in schema: {first.schema} and {group.schema}")
             rows += _write_group(writer, temp, group)
     except BaseException:
+        # Closed for its handle only: the file is given up, and what is raised already says why.
         with contextlib.suppress(OSError, pa.ArrowException):
             writer.close()
         raise

@@ -60,6 +60,7 @@ def create_if_absent(target: Path, content: bytes) -> bool:
             created = _link(temp, target)
         finally:
             remove(temp)
+        # Law 4: also where the name was taken.
         _sync(target.parent)
     except OSError as error:
         raise write_error(target, error) from error
@@ -68,6 +69,7 @@ def create_if_absent(target: Path, content: bytes) -> bool:
 
 def publish(temp: Path, target: Path) -> None:
     """Give a finished temporary file its name, durably. The name must be one that nobody else uses."""
+    # First: or a crash may leave the name with no content.
     _sync(temp)
     os.replace(temp, target)  # noqa: PTH105
     _sync(target.parent)
@@ -109,6 +111,7 @@ def _write_synced(path: Path, content: bytes) -> None:
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
     try:
         left = memoryview(content)
+        # The system may take a part only: where the disk fills up, say.
         while left:
             left = left[os.write(handle, left) :]
         os.fsync(handle)

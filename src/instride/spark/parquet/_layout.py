@@ -62,6 +62,7 @@ def local_folder(place: str | Path) -> Path:
     text = str(place)
     scheme, found, path = text.partition(":/")
     if found and scheme == "file":
+        # file:/data and file:///data are the same.
         return Path("/" + path.lstrip("/"))
     if found and scheme.isalnum():
         raise NotASinkError(f"{text} is not on a local file system, and its data files would be: give a folder")

@@ -120,4 +120,5 @@ def _checked(manifest: Manifest, key: str) -> Manifest:
 
 
 def _checksum(body: dict[str, Any]) -> int:
+    # Of the fields and not of the text: neither their order nor spaces count.
     return zlib.crc32(json.dumps(body, sort_keys=True, separators=(",", ":")).encode())

@@ -96,6 +96,7 @@ class ParquetSink:
         if last is None and self._chain(partition).append(first, after=None):
             last = first
             self._remember(partition, first)
+        # Another was first: its start counts.
         last = last or self._shown(partition, None)
         _check_topic_id(last, partition, topic_id)
         return last.end

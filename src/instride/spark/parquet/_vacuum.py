@@ -91,5 +91,6 @@ def _half_manifests(store: LocalManifestStore, chain: Chain, state: ChainState) 
         file
         for file, name in found
         if (name.isdecimal() and last is not None and int(name) <= last.sequence)
+        # What is no checkpoint's name counts as one that is yet to come.
         or (number_of(f"{name}.json") or newest + 1) <= newest
     ]
