@@ -157,7 +157,7 @@ class ThreadWorkers:
             if not engine.has_next(self._desk.clock()):
                 return
             queued = engine.queued
-            for _ in range(min(queued - len(self._resting), self._concurrency + self._late - len(self._threads))):
+            for _ in range(min(queued - len(self._resting), self._most - len(self._threads))):
                 name = f"instride-handler-{len(self._threads)}"
                 thread = threading.Thread(target=self._run, name=name, daemon=True)
                 thread.start()
@@ -184,10 +184,14 @@ class ThreadWorkers:
             job = next(iter(self._timed))
             del self._timed[job]
             job.late = True
-            # Bounded: handlers that never end would else make threads without end.
-            self._late = min(self._late + 1, self._concurrency)
+            self._late += 1
             found.append(job)
         return found
+
+    @property
+    def _most(self) -> int:
+        """Of threads. Bounded: handlers that never end would else make threads without end."""
+        return self._concurrency + min(self._late, self._concurrency)
 
     def cancel(self, tasks: Sequence[Task]) -> None:
         """A thread cannot be stopped: its handler sees `current_attempt().cancelled`."""
@@ -347,7 +351,7 @@ class ThreadWorkers:
 
     def _is_one_too_many(self, me: threading.Thread) -> bool:
         """Under the lock. It took the place of one that was late, and is back: then it is no thread of ours."""
-        if len(self._threads) <= self._concurrency + self._late:
+        if len(self._threads) <= self._most:
             return False
         self._threads.remove(me)
         self._wake_for_more()
