@@ -5,6 +5,7 @@ A process here is an engine that is dropped in the middle; what outlives it is w
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
@@ -32,8 +33,8 @@ class Group:
         self.errors: dict[Place, BaseException | None] = {}
         self._plan = plan
 
-    def process(self) -> Process:
-        return Process(self, **self._plan)
+    def process(self, later: Sequence[TopicPartition] = ()) -> Process:
+        return Process(self, later, **self._plan)
 
     def mark(self, partition: TopicPartition) -> Mark:
         told = self.committed[partition]
@@ -45,19 +46,32 @@ class Group:
 
 
 class Process:
-    """One life of an engine that owns all partitions."""
+    """One life of an engine that owns all partitions. later: those that `assign` brings."""
 
-    def __init__(self, group: Group, *, after: Any = "dead-letter", attempts: int = 3, **plan: Any) -> None:
+    def __init__(
+        self,
+        group: Group,
+        later: Sequence[TopicPartition],
+        *,
+        after: Any = "dead-letter",
+        attempts: int = 3,
+        **plan: Any,
+    ) -> None:
         retry = Retry(attempts=attempts, backoff=0.0, jitter=0.0)
         failures = Failures(retry=retry, after=after, has_dead_letters=after == "dead-letter")
         self.engine = Engine(EnginePlan(failures=failures, window=4, **plan), lambda _: 1)
         self.commits = 0
         self._group = group
-        for partition, log in group.logs.items():
-            told = group.committed.get(partition)
-            start = 0 if told is None else told.offset
-            self.engine.submit([each for each in log if each.offset >= start])
-            self.engine.locate(partition, told, TOPIC_ID)
+        self.unassigned = list(later)
+        for partition in group.logs:
+            if partition not in later:
+                self.assign(partition)
+
+    def assign(self, partition: TopicPartition) -> None:
+        told = self._group.committed.get(partition)
+        start = 0 if told is None else told.offset
+        self.engine.submit([each for each in self._group.logs[partition] if each.offset >= start])
+        self.engine.locate(partition, told, TOPIC_ID)
 
     def commit(self) -> bool:
         """The broker takes it. Whether there was something to commit."""
@@ -271,12 +285,23 @@ def test_a_stale_commit_asks_for_no_other() -> None:
     assert not bench.engine.is_beginning()
 
 
+def reassign(process: Process, partition: TopicPartition, at_work: list[Job]) -> None:
+    """Its revocation is requested, what is at work of it is given up, and then it is assigned again."""
+    assert partition in process.engine.hold([partition])
+    process.engine.give_up_of(partition)
+    at_work[:] = [job for job in at_work if job.lane.partition != partition]
+    process.engine.hold([])
+
+
 def run(process: Process, chance: Random, killers: set[Place]) -> Place | None:
     """Until it has no more to do, or a record kills it: which."""
     at_work: list[Job] = []
     idle = 0
-    while idle < 3:
-        if chance.random() < 0.5 and len(at_work) < 6 and (job := process.take()) is not None:
+    while idle < 3 or process.unassigned:
+        if process.unassigned and chance.random() < 0.1:
+            process.assign(process.unassigned.pop())
+            idle = 0
+        elif chance.random() < 0.5 and len(at_work) < 6 and (job := process.take()) is not None:
             at_work.append(job)
             idle = 0
         elif at_work and chance.random() < 0.7:
@@ -286,12 +311,14 @@ def run(process: Process, chance: Random, killers: set[Place]) -> Place | None:
             if killing and not job.writes_dead_letter:
                 return killing[0]
             process.end(job, ValueError() if chance.random() < 0.05 else None)
+        elif at_work and chance.random() < 0.1:
+            reassign(process, chance.choice(at_work).lane.partition, at_work)
         elif chance.random() < 0.1 or not at_work:
             idle += not process.commit() and not at_work and not process.engine.has_next(0.0)
     return None
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(400))
 def test_no_record_crash_loops_the_service_and_none_is_blamed_for_another(seed: int) -> None:
     """Attempts are bounded over crashes; all others are handled, whoever dies."""
     chance = Random(seed)
@@ -301,7 +328,7 @@ def test_no_record_crash_loops_the_service_and_none_is_blamed_for_another(seed: 
     everything = {(each.topic_partition, each.offset) for log in group.logs.values() for each in log}
     killers = set(chance.sample(sorted(everything), 2))
     deaths: Counter[Place] = Counter()
-    while (killed := run(group.process(), chance, killers)) is not None:
+    while (killed := run(group.process(chance.sample(sorted(logs), len(logs) // 2)), chance, killers)) is not None:
         deaths[killed] += 1
         assert deaths[killed] <= 12, group.committed
     assert killers <= set(group.given_up)

@@ -14,7 +14,7 @@ from processing_help import P0
 
 from instride import ConsumerRecord, UnwrittenLetter
 from instride._processing import workers
-from instride._processing.dead_letters import DeadLetter, _refused
+from instride._processing.dead_letters import ConfluentProduce, DeadLetter, _refused
 from instride._processing.health import metrics, unwritten_letters
 from instride._processing.lifespan import AsyncLifespan
 from instride._processing.origin import DeadLetterOrigin, replay_of
@@ -190,3 +190,37 @@ def test_what_the_broker_refuses_names_the_topic(code: int, kind: type[Exception
     assert isinstance(error, kind)
     assert str(error).startswith("invoices: ")
     assert told in str(error)
+
+
+class Reporting:
+    """A producer that reports each record as delivered when it is told to."""
+
+    def __init__(self, _: dict[str, Any]) -> None:
+        self.reports: list[Any] = []
+
+    def produce(self, *_: Any, on_delivery: Any, **__: Any) -> None:
+        self.reports.append(on_delivery)
+
+    def poll(self, _: float) -> None:
+        """Nothing is served by the thread: the test does."""
+
+
+def test_a_report_of_what_nobody_waits_for_any_more_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An attempt's time is out, and with it the wait for its record: the report that comes later must not raise."""
+    monkeypatch.setattr("confluent_kafka.Producer", Reporting)
+    produce = ConfluentProduce({"bootstrap_servers": "b:1"})
+    acknowledged = [produce(OutputRecord(value=b"v", topic="t")) for _ in range(2)]
+
+    async def give_up() -> None:
+        for each in acknowledged:
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0):
+                    await asyncio.wrap_future(each)
+
+    asyncio.run(give_up())
+    delivered, refused = produce._producer.reports
+    delivered(None, None)
+    refused(KafkaError(KafkaError._MSG_TIMED_OUT), None)
+    assert acknowledged[0].result(0) is None
+    assert acknowledged[1].exception(0) is not None
+    produce.close()

@@ -534,6 +534,25 @@ def test_an_attempt_out_of_time_fails_and_another_thread_takes_its_place() -> No
     assert len(bench.workers._threads) <= 2, "those that are back are as many as before"
 
 
+def test_however_many_attempts_are_out_of_time_as_many_threads_are_left() -> None:
+    """Four at once, where two threads are usual: each of the two that stand in for late ones is late itself."""
+    both, go = threading.Barrier(3, timeout=PATIENCE), threading.Event()
+
+    def handler(record: Record) -> None:
+        if record.offset < 4 and current_attempt().number == 1:
+            both.wait()
+            go.wait(PATIENCE)
+
+    bench = Bench(handler, timeout=5.0, records=8)
+    for now in (5.0, 10.0):
+        both.wait()
+        bench.now = now
+        bench.workers.wake()
+    go.set()
+    bench.until(lambda: bench.engine.tally.finished == 8)
+    bench.workers.close(PATIENCE)
+
+
 # -- middleware
 
 

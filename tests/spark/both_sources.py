@@ -152,8 +152,14 @@ class Source:
         frame = self._spark.readStream.format(self._name).options(**self._given(command)).load()
         place = self._folder / f"{self._name}-{command['name']}"
         if "deletes" in command:
-            delete = partial(delete_topic, self._servers, command["deletes"].replace("SOURCE", self._name))
-            writer = frame.writeStream.foreachBatch(lambda batch, number: (batch.count(), number or delete()))
+            deleted = command["deletes"].replace("SOURCE", self._name)
+
+            def read_and_delete(batch: DataFrame, number: int) -> None:
+                batch.count()
+                if number == 0:
+                    delete_topic(self._servers, deleted)
+
+            writer = frame.writeStream.foreachBatch(read_and_delete)
         else:
             writer = frame.writeStream.format("parquet").option("path", str(place / "out"))
         query = writer.option("checkpointLocation", str(place / "at")).trigger(availableNow=True).start()

@@ -15,7 +15,7 @@ from instride.errors import CorruptManifestError, MissingDataError, SinkWriteErr
 from instride.spark.parquet import LocalManifestStore, ParquetSink, compact, read_files, read_table, vacuum
 from instride.spark.parquet._chain import Chain
 from instride.spark.parquet._checkpoint import checkpoint_key
-from instride.spark.sink import CommitStatus
+from instride.spark.sink import CommitStatus, JobResult
 
 
 def _go_on(sink: ParquetSink, ranges: int, *, size: int = 3) -> None:
@@ -98,6 +98,28 @@ def test_neighbours_of_another_schema_stay_apart(tmp_path: Path) -> None:
     before = read_table(sink.folder)
     assert len(compact(sink.folder)) == 2
     assert read_table(sink.folder) == before
+
+
+def test_a_range_of_two_schemas_stays_as_it_is_and_stops_no_other(tmp_path: Path) -> None:
+    """Its tasks share it, and all values of a column are null in one of them."""
+    sink = ParquetSink(tmp_path / "out")
+    columns: list[list[dict[str, pa.Array]]] = [
+        [{"a": pa.array([1])}],
+        [{"a": pa.array([2])}, {"a": pa.nulls(1)}],
+        [{"a": pa.array([3])}],
+        [{"a": pa.array([4])}],
+    ]
+    for start, parts in enumerate(columns):
+        writer, output = sink.writer(), span(start, start + 1)
+        written = [
+            writer.write(output, job="j", attempt=attempt, batches=iter([pa.record_batch(made)]))
+            for attempt, made in enumerate(parts)
+        ]
+        sink.commit(JobResult.merge("j", written))
+    before = read_table(sink.folder)
+    assert len(compact(sink.folder)) == 1, "the last two ranges"
+    assert read_table(sink.folder) == before
+    assert sorted(before["a"].to_pylist(), key=str) == [1, 2, 3, 4, None]
 
 
 def test_what_was_replaced_stays_for_readers_that_began_before(sink: ParquetSink) -> None:

@@ -163,6 +163,8 @@ class ConfluentProduce:
 
     def __call__(self, letter: DeadLetter | OutputRecord) -> Future[Any]:
         acknowledged: Future[Any] = Future()
+        # It cannot be cancelled: its report would raise then, in `_poll`, which nobody would start again.
+        acknowledged.set_running_or_notify_cancel()
 
         def delivered(error: Any, _: Any) -> None:
             if error is None:

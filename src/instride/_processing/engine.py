@@ -547,9 +547,7 @@ class Engine:
         self._located.pop(partition, None)
         given_up = self._give_up(lane)
         self._empty(lane)
-        # The accused waits until nothing else is at work: what is given up here may have been the last of that.
-        if self._trying is not None and not self.started:
-            self._changed(self._trying)
+        self._let_accused_start()
         return given_up
 
     def _empty(self, lane: Lane) -> None:
@@ -808,6 +806,11 @@ class Engine:
         for each in waiting.values():
             self._changed(each)
 
+    def _let_accused_start(self) -> None:
+        """It waits until nothing else is at work: what ended, or was given up, may have been the last of that."""
+        if self._trying is not None and not self.started:
+            self._changed(self._trying)
+
     def _is_worth_a_batch(self, lane: Lane) -> bool:
         """Law 8. Where it is too early, the time is noted."""
         plan, first = self.plan, lane.first_startable()
@@ -1013,9 +1016,7 @@ class Engine:
         self.started -= 1
         if lane.guard is not None:
             self._guard_ended(lane, lane.guard, task.offset)
-        # As in `_drop`: the accused may have waited for this one.
-        if self._trying is not None and not self.started:
-            self._changed(self._trying)
+        self._let_accused_start()
 
     def _guard_ended(self, lane: Lane, guard: Guard, offset: int) -> None:
         """The next commit names it no more, also if it tells nothing else; others wait for that if it was accused."""
@@ -1200,6 +1201,7 @@ class Engine:
             return []
         given_up = self._give_up(lane)
         lane.given_up += given_up
+        self._let_accused_start()
         return given_up
 
     def is_urgent(self) -> bool:

@@ -83,26 +83,35 @@ class _Compaction:
     def _groups(self, pieces: Sequence[Piece]) -> list[list[Piece]]:
         """Neighbours that are to be one piece. Law 4."""
         groups: list[list[Piece]] = []
-        size, schema = 0, None
+        size, schemas = 0, list[pa.Schema]()
         for piece in pieces:
             more = sum(file.bytes for file in piece.files)
-            its = self._schema(piece)
-            # A piece without rows has no schema, and goes with any.
-            if groups and size + more <= self.target and (its is None or schema is None or its.equals(schema)):
+            its = self._schemas(piece.files)
+            # A piece without rows has no schema, and goes with any. One with two goes with none.
+            if groups and size + more <= self.target and len(self._distinct(schemas + its)) <= 1:
                 groups[-1].append(piece)
-                size, schema = size + more, schema or its
+                size, schemas = size + more, schemas or its
             else:
                 groups.append([piece])
-                size, schema = more, its
+                size, schemas = more, its
         return groups
 
-    def _schema(self, piece: Piece) -> pa.Schema | None:
-        """None where there are no rows."""
-        return pq.read_schema(self._place(piece.files[0])) if piece.files else None
+    def _schemas(self, files: Sequence[FileInfo]) -> list[pa.Schema]:
+        """Each once. Tasks that share a range may write two, such as where all values of a column are null in one."""
+        return self._distinct([pq.read_schema(self._place(file)) for file in files])
+
+    @staticmethod
+    def _distinct(schemas: Sequence[pa.Schema]) -> list[pa.Schema]:
+        found = list[pa.Schema]()
+        for schema in schemas:
+            if not any(schema.equals(each) for each in found):
+                found.append(schema)
+        return found
 
     def _together(self, group: Sequence[Piece], number: int, made: list[FileInfo]) -> Piece:
         listed = tuple(file for piece in group for file in piece.files)
-        if len(listed) > 1:
+        # Files of several pieces were found to be of one schema.
+        if len(listed) > 1 and (len(group) > 1 or len(self._schemas(listed)) == 1):
             listed = (self._merged(group, listed, number),)
             made += listed
         return Piece(start=group[0].start, end=group[-1].end, files=listed)
