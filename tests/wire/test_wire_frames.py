@@ -172,6 +172,7 @@ def test_the_longest_frame_allowed() -> None:
         (b"SSH-2.0-OpenSSH_9.2p1\r\n", "an SSH server"),
         (b"AMQP\x00\x00\x09\x01", "RabbitMQ"),
         (b"-ERR unknown command\r\n", "Redis"),
+        (b"E\x00\x00\x00\x88SFATAL\x00VFATAL\x00C0A000\x00Munsupported frontend protocol 18.3", "PostgreSQL"),
         (b"220 mail.example.org ESMTP\r\n", "SMTP"),
         (b"\x4a\x00\x00\x00\x0a8.0.33", "something else"),
         (b"\xff\xff\xff\xff", "something else"),

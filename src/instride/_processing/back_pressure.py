@@ -1,6 +1,6 @@
 """When a partition is paused and resumed: one that stands still leaves space for the others.
 
-Law 13 of `engine`, and law 8 of `partition_queues`. Bytes are those of all of a partition's records that are not
+What `engine` and law 8 of `partition_queues` go by. Bytes are those of all of a partition's records that are not
 finished; of what is queued they are taken for its part by number.
 """
 

@@ -75,7 +75,7 @@ _BYTES_PER_RANGE: Final = 4
 class EnginePlan:
     """order, failures: see the laws. per_partition: records of one partition at work at a time, at most.
 
-    max_records, max_bytes: how much may be queued or started: see law 13.
+    max_records, max_bytes: how much may be queued or started: see `back_pressure`.
     breaker: see law 12. has_store: see law 10. max_batch, max_wait: see law 8; 0: records are handled one by one.
     metadata_limit: characters of a commit's metadata; what the broker takes (offset.metadata.max.bytes) bounds it.
     window: how many offsets of a partition are started before a commit has moved its offset (law 11); 0: all.
@@ -392,7 +392,7 @@ class Engine:
         self._numbers = count()
         # Half of the metadata is left to the attempts (`encode`).
         self._most_ranges = max(1, plan.metadata_limit // _BYTES_PER_RANGE // 2)
-        # Law 13: with something queued and not paused; paused; paused, and perhaps to be resumed.
+        # Of `back_pressure`: with something queued and not paused; paused; paused, and perhaps to be resumed.
         self._open: dict[tuple[str, int], Lane] = {}
         self._paused: dict[tuple[str, int], Lane] = {}
         self._to_resume: dict[tuple[str, int], Lane] = {}
@@ -407,7 +407,7 @@ class Engine:
         stretches: Sequence[Stretch] = (),
         now: float = 0.0,
     ) -> list[Task]:
-        """Give up the lost partitions, then queue the records. What was started and is given up (law 8).
+        """Give up the lost partitions, then queue the records. What was started and is given up (law 9).
 
         stretches: `ConsumerRecords.stretches` of the poll. After `stop` records are dropped: nothing of them was begun.
         """
@@ -455,7 +455,7 @@ class Engine:
         if lane.located:
             self._queue(lane, records)
         else:
-            # Law 13: it may be paused before anybody knows where it begins, since its records take space already.
+            # As `back_pressure` has it, it may be paused before anybody knows where it begins, since its records take space already.
             lane.pending += records
             self._open[lane.partition] = lane
 
@@ -1254,7 +1254,7 @@ class Engine:
         waiting = [each for each in self._lanes.values() if each.queued > each.later and not each.draining]
         return sorted(each.partition for each in waiting if each.progress_at <= before)
 
-    # -- back-pressure (law 13)
+    # -- back-pressure (`back_pressure.py`)
 
     def full(self) -> list[TopicPartition]:
         """To be paused now."""

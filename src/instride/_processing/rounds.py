@@ -141,7 +141,7 @@ class Rounds(RebalanceListener):
     guard: locked around every call of the engine. clock: the seconds by which the engine is told the time. lease_clock:
     the consumer's, which counts a suspended machine too; else the same.
     has_store: whether a database says where partitions begin, and not the group.
-    most_records: of a poll, which asks for less where there is less capacity (law 13 of the engine).
+    most_records: of a poll, which asks for less where there is less capacity (`back_pressure.py`).
     error: what ended it (law 3), once it has ended. polled_at: when the newest poll returned. drains: to be read under
     the guard.
     """

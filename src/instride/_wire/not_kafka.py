@@ -28,7 +28,7 @@ _GREETINGS: Final[tuple[tuple[bytes, str], ...]] = (
     (b"-ERR", "a Redis server (or a POP3 one)."),
     (b"+OK", "a POP3 server (or a Redis one)."),
     (b"220", "an SMTP or FTP server."),
-    (b"EFATAL", "a PostgreSQL server."),
+    (b"E\x00\x00\x00", "a PostgreSQL server."),  # its error message, with a length of less than 16 MiB
 )
 
 

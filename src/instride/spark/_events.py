@@ -5,8 +5,8 @@ Laws
 2. A range is told as committed when the sink has it; the group's offset follows.
 3. An exception of the callback ends the run at once; what is under way is cancelled.
 4. `OwnershipChanged` is telemetry's (`instride.telemetry`), of the pipeline's own consumer. To the pipeline it means:
-   REVOKE_REQUESTED: no new job gets these partitions. DELAYED: kept until the job under way is committed. LOST: their
-   jobs are cancelled.
+   REVOKE_REQUESTED: no new job gets these partitions. DELAYED: kept until the job under way is committed. LOST: what
+   their ranges wrote is not committed, and a job that has nothing but lost ranges left is cancelled.
 """
 
 from __future__ import annotations

@@ -61,7 +61,6 @@ _TAKEN: Final = {
     )
 }
 _ENDING: Final = ("endingoffsets", "endingoffsetsbytimestamp", "endingtimestamp")
-_TRIGGER: Final = ("maxoffsetspertrigger", "minoffsetspertrigger", "maxtriggerdelay", "commitoffsetstogroup")
 _NOT_IN_GROUPS: Final = {
     "assign": "the group assigns the partitions; subscribe to the topics",
     "commitOffsetsToGroup": "the offsets are committed to consumerGroup",

@@ -16,7 +16,7 @@ __all__ = ["with_statics"]
 
 
 def with_statics(seed: int, plan: Plan) -> Plan:
-    """In one of four histories with faults; in half of these handlers are slow and somebody comes just before a
+    """In three of ten histories with faults; in half of these handlers are slow and somebody comes just before a
     restart, so that many are amid a delay."""
     rng = random.Random(f"statics {seed}")  # noqa: S311 - not for secrets: it must be repeatable
     if plan.kind != "faults" or rng.random() >= 0.3:
