@@ -455,7 +455,7 @@ class Engine:
         if lane.located:
             self._queue(lane, records)
         else:
-            # As `back_pressure` has it, it may be paused before anybody knows where it begins, since its records take space already.
+            # It may be paused before anybody knows where it begins, since its records take space already.
             lane.pending += records
             self._open[lane.partition] = lane
 
