@@ -20,12 +20,18 @@ from instride import ConsumerRecord, OffsetAndMetadata, OutputRecord, Processor,
 from instride._processing import process_workers
 from instride._processing.engine import Engine, EnginePlan, Job, Verdict
 from instride._processing.failures import Failures
-from instride._processing.process_child import Spec, packed
+from instride._processing.process_child import _FAILED, Spec, error_of, packed
 from instride._processing.process_workers import ProcessWorkers, pickled
 from instride._record_reader import RecordReader
 from instride.errors import ConfigError, DeserializationError, HandlerDiedError
 
 PATIENCE = 120.0
+
+
+def test_an_error_that_only_its_process_can_read_is_an_error_all_the_same() -> None:
+    error = error_of(_FAILED, b"cno_such_module\nError\n.", [])
+    assert isinstance(error, RuntimeError)
+    assert "cannot be read here: ModuleNotFoundError: No module named 'no_such_module'" in str(error)
 
 
 class Bench:

@@ -170,7 +170,10 @@ def error_of(kind: int, content: Any, tasks: list[Task]) -> BaseException:
         unreadable = DeserializationError(message, part=part, record=tasks[place].record)
         unreadable.__cause__ = ValueError(cause)
         return unreadable
-    error = pickle.loads(content)  # noqa: S301 - of a process that we made
+    try:
+        error = pickle.loads(content)  # noqa: S301 - of a process that we made
+    except Exception as failed:  # noqa: BLE001 - a module that only the child could import, or a user's class
+        return RuntimeError(f"the error of a handler's process cannot be read here: {type(failed).__name__}: {failed}")
     return error if isinstance(error, BaseException) else RuntimeError(repr(error))
 
 
