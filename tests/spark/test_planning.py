@@ -268,6 +268,37 @@ def test_offsets_gather_for_the_linger_unless_there_are_enough() -> None:
     assert bounds(plan(plans, 11.0, jobs=1, cores=2)) == [(1, 0, 100)]
 
 
+def test_offsets_of_a_quick_partition_gather_for_the_linger_too() -> None:
+    plans = planner(linger=1.0, range_records=None)
+    plans.offer([span(0, 5)], 0.0)
+    (first,) = plan(plans, 1.0, jobs=0, cores=2)
+    plans.told(first, seconds=0.001)
+    plans.succeeded(first, records=5, nbytes=50)
+    plans.offer([span(5, 9)], 3.0)
+    assert plan(plans, 3.9, jobs=0, cores=2) == ()
+    assert bounds(plan(plans, 4.0, jobs=0, cores=2)) == [(0, 5, 9)]
+
+
+def test_ranges_that_have_a_job_each_wait_for_no_other_job() -> None:
+    plans = planner(linger=1.0, alone=True)
+    plans.offer([span(0, 5, partition) for partition in range(2)], 0.0)
+    assert [bounds(plan(plans, 1.0, jobs=jobs, cores=4)) for jobs in range(2)] == [[(0, 0, 5)], [(1, 0, 5)]]
+
+
+def test_a_slow_partition_that_must_wait_delays_no_quick_one() -> None:
+    plans = planner(linger=1.0)
+    plans.offer([span(0, 5, partition) for partition in range(3)], 0.0)
+    for each, seconds in zip(plan(plans, 1.0, jobs=0, cores=3), (2.0, 2.0, 0.1), strict=True):
+        plans.told(each, seconds=seconds)
+        plans.succeeded(each, records=5, nbytes=5)
+    plans.offer([span(5, 9)], 3.0)
+    assert bounds(plan(plans, 4.0, jobs=0, cores=2)) == [(0, 5, 9)]
+    plans.offer([span(5, 9, 1)], 5.0)
+    assert plan(plans, 6.4, jobs=1, cores=2) == (), "one that takes long runs, and the other core is for others"
+    plans.offer([span(5, 9, 2)], 6.5)
+    assert bounds(plan(plans, 6.5, jobs=1, cores=2)) == [(2, 5, 9)]
+
+
 def test_ranges_that_end_shortly_after_one_another_go_on_in_one_job() -> None:
     plans = planner(linger=1.0)
     ranges = [span(0, 5, partition) for partition in range(3)]

@@ -164,7 +164,8 @@ class Planner:
         if self._limits.alone:
             packed = [[min((lane for lanes in packed for lane in lanes), key=_since)]] if packed else []
         spare = self._spare(packed, cores) if self._limits.split else 0
-        self._started = now
+        if packed and not self._limits.alone:  # where each job has one range, no wait would bring two together
+            self._started = now
         return tuple(self._start(lanes, now, spare) for lanes in packed)
 
     def parts(self, partition: TopicPartition) -> int:
@@ -221,15 +222,21 @@ class Planner:
 
     def _is_due(self, lane: _Lane, now: float) -> bool:
         begins = max(lane.since, self._started) + self._limits.linger
-        return begins <= now or lane.waiting >= self._most(lane)
+        return begins <= now or lane.waiting >= self._full(lane)
 
     def _most(self, lane: _Lane) -> int:
-        """Law 5. Of the next range."""
-        records = self._limits.range_records
-        if records is None:
-            quick = int(_QUICK / lane.record_seconds) if lane.record_seconds else 0
-            records = lane.waiting if lane.waiting <= quick * 3 // 2 else max(_RECORDS, quick)
-        return max(1, min(records, int(self._limits.range_bytes / lane.record_bytes)))
+        """Law 5. Of the next range: what fills it, and a small rest behind that."""
+        rest = lane.waiting if self._limits.range_records is None else 0
+        most = rest if rest <= _quick(lane) * 3 // 2 else 0
+        return max(self._full(lane), min(most, self._most_by_bytes(lane)))
+
+    def _full(self, lane: _Lane) -> int:
+        """Law 5. How many records fill a range."""
+        records = self._limits.range_records or max(_RECORDS, _quick(lane))
+        return max(1, min(records, self._most_by_bytes(lane)))
+
+    def _most_by_bytes(self, lane: _Lane) -> int:
+        return int(self._limits.range_bytes / lane.record_bytes)
 
     def _start(self, lanes: list[_Lane], now: float, spare: int = 0) -> Task:
         task = _Running(since=now, slow=any(self._expected(lane) > _SLOW for lane in lanes), ranges=len(lanes))
@@ -337,6 +344,11 @@ class Planner:
             task.ranges -= 1
             if task.ranges == 0:
                 self._running.discard(task)
+
+
+def _quick(lane: _Lane) -> int:
+    """How many records are expected to take `_QUICK` seconds; 0 where nothing is known of their time."""
+    return int(_QUICK / lane.record_seconds) if lane.record_seconds else 0
 
 
 def _since(lane: _Lane) -> float:
