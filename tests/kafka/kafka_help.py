@@ -68,8 +68,11 @@ def fill(
     start: int = 0,
     settings: Mapping[str, Any] | None = None,
 ) -> list[tuple[int, int]]:
-    """Write counts[partition] records, values "partition:offset" from offset `start`. What was written."""
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "linger.ms": 5, **(settings or {})})
+    """Write counts[partition] records, values "partition:offset" from offset `start`. What was written.
+
+    Those of a partition are one batch, where its size allows that: the linger is ended by the flush.
+    """
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "linger.ms": 10_000, **(settings or {})})
     written = [(partition, start + i) for partition, count in counts.items() for i in range(count)]
     for partition, offset in written:
         producer.produce(topic, f"{partition}:{offset}".encode(), partition=partition)

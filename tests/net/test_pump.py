@@ -296,7 +296,7 @@ def test_the_rest_of_a_long_frame_wakes_us_when_much_of_it_is_there(form: Module
 @pytest.mark.skipif(sys.platform != "linux", reason="the setting is Linux's")
 @pytest.mark.parametrize("form", FORMS, ids=["compiled", "plain"])
 @pytest.mark.parametrize(("read", "missing", "comes"), [(600, 400, b"y" * 400), (1_000, 0, framed(b"short"))])
-def test_what_another_has_read_of_a_frame_the_system_awaits_no_longer(
+def test_the_low_water_mark_falls_with_what_others_read_of_a_frame(
     form: ModuleType, read: int, missing: int, comes: bytes
 ) -> None:
     """The look at a stall reads what is there, and so does whoever may write at the same time."""

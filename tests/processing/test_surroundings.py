@@ -534,7 +534,7 @@ def test_an_attempt_out_of_time_fails_and_another_thread_takes_its_place() -> No
     assert len(bench.workers._threads) <= 2, "those that are back are as many as before"
 
 
-def test_however_many_attempts_are_out_of_time_as_many_threads_are_left() -> None:
+def test_threads_are_left_however_many_attempts_are_out_of_time() -> None:
     """Four at once, where two threads are usual: each of the two that stand in for late ones is late itself."""
     both, go = threading.Barrier(3, timeout=PATIENCE), threading.Event()
 

@@ -11,7 +11,7 @@ Then it reads from stdin what to do, one line of JSON each, and prints one in re
     do: deleted   options, deletes: the rows of a job whose topic is deleted after it was planned, before it is read
     do: bind      options: the rows of a new frame, which is kept
     do: again     the rows of the frame that was kept, and of one that is made of it
-In "deletes" and in options "SOURCE" stands for kafka or instride: each deletes a topic of its own.
+Everywhere "SOURCE" stands for kafka or instride: so each of the two may have a topic of its own.
 """
 
 from __future__ import annotations
@@ -56,8 +56,7 @@ def main() -> None:
     sources = [Source(spark, name, settings) for name in FORMATS]
     with ThreadPoolExecutor(len(FORMATS)) as pool:
         for line in sys.stdin:
-            command = json.loads(line)
-            found = pool.map(partial(Source.respond, command=command), sources)
+            found = pool.map(partial(Source.respond, line=line), sources)
             print(json.dumps(dict(zip(FORMATS, found, strict=True))), flush=True)
     spark.stop()
 
@@ -79,7 +78,8 @@ class Source:
             "again": self._again,
         }
 
-    def respond(self, command: Command) -> Result | str:
+    def respond(self, line: str) -> Result | str:
+        command: Command = json.loads(line.replace("SOURCE", self._name))
         if "options" in command and self._refused_here(command):
             return "refused"
         while True:
@@ -111,7 +111,7 @@ class Source:
 
     def _given(self, command: Command) -> dict[str, str]:
         given = {"kafka.bootstrap.servers": self._servers, **SOON, **command["options"]}
-        return {name: value.replace("SOURCE", self._name) for name, value in given.items() if value is not None}
+        return {name: value for name, value in given.items() if value is not None}
 
     # -- batch
 
@@ -126,7 +126,7 @@ class Source:
     def _deleted(self, command: Command) -> Result:
         """In one task the deletion comes first, then the rows; both were planned before it."""
         frame = self._spark.read.format(self._name).options(**self._given(command)).load().select("value")
-        delete = partial(delete_topic, self._servers, command["deletes"].replace("SOURCE", self._name))
+        delete = partial(delete_topic, self._servers, command["deletes"])
 
         def deleting(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             delete()
@@ -152,12 +152,11 @@ class Source:
         frame = self._spark.readStream.format(self._name).options(**self._given(command)).load()
         place = self._folder / f"{self._name}-{command['name']}"
         if "deletes" in command:
-            deleted = command["deletes"].replace("SOURCE", self._name)
 
             def read_and_delete(batch: DataFrame, number: int) -> None:
                 batch.count()
                 if number == 0:
-                    delete_topic(self._servers, deleted)
+                    delete_topic(self._servers, command["deletes"])
 
             writer = frame.writeStream.foreachBatch(read_and_delete)
         else:

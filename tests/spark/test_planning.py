@@ -269,7 +269,7 @@ def test_offsets_gather_for_the_linger_unless_there_are_enough() -> None:
 
 
 def test_offsets_of_a_quick_partition_gather_for_the_linger_too() -> None:
-    plans = planner(linger=1.0, range_records=None)
+    plans = Planner(replace(LIMITS, linger=1.0, range_records=None))
     plans.offer([span(0, 5)], 0.0)
     (first,) = plan(plans, 1.0, jobs=0, cores=2)
     plans.told(first, seconds=0.001)

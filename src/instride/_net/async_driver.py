@@ -279,5 +279,5 @@ def _copy(source: Future[CommitResult], target: asyncio.Future[CommitResult]) ->
         target.set_result(source.result())
     else:
         target.set_exception(error)
-        # asyncio logs an error that was never asked for: this asks.
+        # asyncio logs an exception that nobody retrieved: this retrieves it.
         target.exception()

@@ -92,7 +92,7 @@ class KerberosAuthenticator:
         while self._arrived:
             number, result = self._arrived.popleft()
             entry = self._waiting.pop(number, None)
-            # Who is not there was given up, and its connection has heard of that.
+            # An exchange that timed out was removed from `_waiting`, and its connection was told.
             if entry is not None:
                 entry[1](result)
         for number in [number for number, (until, _) in self._waiting.items() if now() >= until]:

@@ -605,7 +605,7 @@ class Engine:
     ) -> None:
         """What the group has committed of it. None: nothing, so the start is committed first (law 7)."""
         lane = self._unlocated.get(partition)
-        # A partition is asked for at its assignment, before its first records: the response is kept until these come.
+        # The committed offset is fetched at the assignment, before the first records: it is kept until these come.
         if lane is None:
             if committed is not None:
                 self._located[partition] = committed, topic_id

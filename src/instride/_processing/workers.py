@@ -157,7 +157,7 @@ class ThreadWorkers:
             if not engine.has_next(self._desk.clock()):
                 return
             queued = engine.queued
-            for _ in range(min(queued - len(self._resting), self._most - len(self._threads))):
+            for _ in range(min(queued - len(self._resting), self._most_threads - len(self._threads))):
                 name = f"instride-handler-{len(self._threads)}"
                 thread = threading.Thread(target=self._run, name=name, daemon=True)
                 thread.start()
@@ -189,8 +189,8 @@ class ThreadWorkers:
         return found
 
     @property
-    def _most(self) -> int:
-        """Of threads. Bounded: handlers that never end would else make threads without end."""
+    def _most_threads(self) -> int:
+        """Bounded: handlers that never end would else make threads without end."""
         return self._concurrency + min(self._late, self._concurrency)
 
     def cancel(self, tasks: Sequence[Task]) -> None:
@@ -234,7 +234,7 @@ class ThreadWorkers:
 
     def _rest(self, gate: _Gate) -> None:
         gate.wait()
-        # Without the lock: it looks for work right after this, so what was not woken for meanwhile is found.
+        # Without the lock: this thread looks for work next, and finds any for which `_wake_one` woke nobody meanwhile.
         self._is_waking = False
 
     def _next(self, me: threading.Thread, gate: _Gate) -> tuple[Job | None, bool]:
@@ -351,7 +351,7 @@ class ThreadWorkers:
 
     def _is_one_too_many(self, me: threading.Thread) -> bool:
         """Under the lock. It took the place of one that was late, and is back: then it is no thread of ours."""
-        if len(self._threads) <= self._most:
+        if len(self._threads) <= self._most_threads:
             return False
         self._threads.remove(me)
         self._wake_for_more()

@@ -311,7 +311,7 @@ class RecordColumns:
     @cython.cfunc
     def _value(self, at: cython.Py_ssize_t, length: cython.Py_ssize_t) -> object:
         if self._large is not None and length >= _LARGE_VALUE:
-            # Not from the buffer: its pages were given back, and read as zeros now.
+            # Not from the buffer: the system has its pages again, and they read as zeros.
             return self._large[at]
         return self._bytes(at, length)
 
@@ -469,7 +469,7 @@ class RecordColumns:
         data = PyBytes_FromStringAndSize(cython.NULL, total) if cython.compiled else bytearray(total)
         self._copy_field(field, start, memoryview(offsets).cast("i"), data)
         if field == 1 and self._large is not None:
-            # Over the zeros that `_copy_field` has read there: those pages were given back.
+            # Over the zeros that `_copy_field` has read there: the system has those pages again.
             self._copy_large(start, memoryview(offsets).cast("i"), data)
         return offsets, data, validity
 

@@ -210,7 +210,7 @@ class RecordSet:
             return None
         try:
             return (
-                # What is not compressed is in memory already: alone, it is given all that an index can point at.
+                # An uncompressed batch is in memory already: alone, it may be as large as an index can point at.
                 self._plain(target, LARGEST_BASE if alone else most)
                 if self._pending.codec == 0
                 else self._compressed(target, capacity, most)

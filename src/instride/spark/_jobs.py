@@ -123,7 +123,7 @@ class JobRunner:
 
     def cancel(self, job: str) -> None:
         """Cancel a job that runs. Again is harmless, and reaches a job that was just being submitted."""
-        # First: who has not submitted yet looks here. A job between the two lines the next cancellation reaches.
+        # First: a thread that is about to submit looks here. If it has looked already, the next `cancel` ends its job.
         self._cancelled.add(job)
         self._context.cancelJobsWithTag(_tag(job))
 

@@ -169,7 +169,7 @@ class Starts:
         try:
             moved = self._consumer.position(partition, timeout=0) != position
         except (KafkaError, WakeupError):
-            # What is not known now is sought in any case.
+            # Where the position is unknown, `seek` sets it in any case.
             moved = True
         if moved:
             self._consumer.seek(partition, position)

@@ -109,7 +109,7 @@ def _parts(of: Filter, column: str | None) -> tuple[dict[str, Any], bool] | None
             return None
         if column == "partition":
             return {"partitions": frozenset(numbers)}, True
-        # What lies between is read as well, and Spark leaves out what is not in the list.
+        # All partitions in between are read too; Spark then drops the rows of those that the list lacks.
         return {"least": min(numbers), "beyond": max(numbers) + 1}, False
     bounds = _bounds(of, value)
     if bounds is None:

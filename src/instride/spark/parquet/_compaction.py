@@ -83,12 +83,12 @@ class _Compaction:
     def _groups(self, pieces: Sequence[Piece]) -> list[list[Piece]]:
         """Neighbours that are to be one piece. Law 4."""
         groups: list[list[Piece]] = []
-        size, schemas = 0, list[pa.Schema]()
+        size, schemas = 0, set[pa.Schema]()
         for piece in pieces:
             more = sum(file.bytes for file in piece.files)
             its = self._schemas(piece.files)
             # A piece without rows has no schema, and goes with any. One with two goes with none.
-            if groups and size + more <= self.target and len(self._distinct(schemas + its)) <= 1:
+            if groups and size + more <= self.target and len(schemas | its) <= 1:
                 groups[-1].append(piece)
                 size, schemas = size + more, schemas or its
             else:
@@ -96,17 +96,9 @@ class _Compaction:
                 size, schemas = more, its
         return groups
 
-    def _schemas(self, files: Sequence[FileInfo]) -> list[pa.Schema]:
-        """Each once. Tasks that share a range may write two, such as where all values of a column are null in one."""
-        return self._distinct([pq.read_schema(self._place(file)) for file in files])
-
-    @staticmethod
-    def _distinct(schemas: Sequence[pa.Schema]) -> list[pa.Schema]:
-        found = list[pa.Schema]()
-        for schema in schemas:
-            if not any(schema.equals(each) for each in found):
-                found.append(schema)
-        return found
+    def _schemas(self, files: Sequence[FileInfo]) -> set[pa.Schema]:
+        """Tasks that share a range may write two, such as where all values of a column are null in one."""
+        return {pq.read_schema(self._place(file)).remove_metadata() for file in files}
 
     def _together(self, group: Sequence[Piece], number: int, made: list[FileInfo]) -> Piece:
         listed = tuple(file for piece in group for file in piece.files)
