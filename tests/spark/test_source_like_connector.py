@@ -99,7 +99,7 @@ def both(kafka: LocalKafka, jars: list[str], tmp_path_factory: pytest.TempPathFa
 def topic(kafka: LocalKafka) -> Iterator[str]:
     """Three partitions: nulls, headers, aborted transactions, and times that rise by a second with each record."""
     name = "both-sources"
-    kafka.create_topic(name, 3, configs={"retention.ms": "-1"})
+    kafka.create_topic(name, 3)
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": name})
     producer.init_transactions(30)
     for turn in range(4):

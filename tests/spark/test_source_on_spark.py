@@ -58,7 +58,7 @@ def values(frame: DataFrame) -> list[str]:
 
 @pytest.mark.requirement("source/17", "source/18")
 def test_a_batch_has_the_connectors_columns_and_every_record(kafka: LocalKafka, kafka_topic: Topic, read: Read) -> None:
-    topic = kafka_topic(3, configs={"retention.ms": "-1"})
+    topic = kafka_topic(3)
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
     producer.produce(
         topic, b"v", key=b"k", partition=0, timestamp=1_600_000_000_123, headers=[("h", b"1"), ("n", None)]

@@ -62,6 +62,14 @@ def test_a_node_in_a_rack_says_so_and_names_the_replica_in_a_clients_rack() -> N
     assert not {"broker.rack", "replica.selector.class"} & set(parsed(server_properties(NODES[1], NODES, {})))
 
 
+def test_no_record_expires_by_its_timestamp_unless_the_user_says_so() -> None:
+    """Kafka looks every five minutes: a test whose records were old failed by chance."""
+    ours = parsed(server_properties(NODES[0], NODES, {}))
+    assert {name: value for name, value in ours.items() if "retention" in name} == {"log.retention.hours": "-1"}
+    theirs = parsed(server_properties(NODES[0], NODES, {"log.retention.ms": "5"}))
+    assert theirs["log.retention.ms"] == "5"
+
+
 def test_the_users_properties_win_over_the_defaults() -> None:
     given_ones = checked({"offsets.topic.num.partitions": 7, "auto.create.topics.enable": True, "x.ratio": 0.5})
     settings = parsed(server_properties(NODES[0], NODES[:1], given_ones))

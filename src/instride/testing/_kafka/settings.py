@@ -179,6 +179,8 @@ def _defaults(count: int) -> dict[str, str]:
         "group.initial.rebalance.delay.ms": "0",
         "group.min.session.timeout.ms": "1000",
         "log.cleaner.dedupe.buffer.size": str(16 << 20),
+        # In hours, the least specific of the three settings: whichever of them the user gives wins.
+        "log.retention.hours": "-1",
         "min.insync.replicas": "1",
         "num.io.threads": "4",
         "num.network.threads": "2",
