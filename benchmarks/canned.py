@@ -48,10 +48,12 @@ CASES: dict[str, tuple[Log, str, int]] = {
     "columns": (Log(), "columns", -1),
     "arrow": (Log(), "arrow", -1),
     "arrow, no values": (Log(), "valueless", -1),
+    "arrow, views": (Log(), "views", -1),
     "arrow, keys": (Log(key=True), "arrow", -1),
     "arrow, headers": (Log(header=True), "arrow", -1),
     "arrow, 10 a batch": (Log(rows=10), "arrow", -1),
     "arrow, 1 KB": (Log(size=1000, rows=16), "arrow", -1),
+    "arrow, views, 1 KB": (Log(size=1000, rows=16), "views", -1),
     "records": (Log(), "records", -1),
     "records, 500 a poll": (Log(), "records", 500),
     "records, headers": (Log(header=True), "records", -1),
@@ -194,8 +196,12 @@ def _arrow(records: object) -> int:
     return sum(each.num_rows for each in records.to_arrow())  # type: ignore[attr-defined]
 
 
+def _views(records: object) -> int:
+    return sum(each.num_rows for each in records.to_arrow(binary_view=True, dictionary=True))  # type: ignore[attr-defined]
+
+
 def _valueless(records: object) -> int:
-    """What a view of the values, without a copy, could save at most."""
+    """What it costs besides the values."""
     names = ["topic", "partition", "offset", "timestamp", "timestamp_type", "key", "headers"]
     return sum(each.num_rows for each in records.to_arrow(columns=names))  # type: ignore[attr-defined]
 
@@ -230,7 +236,7 @@ def _client(form: str, limit: int, rows: int, port: int, log: Log) -> dict[str, 
     if "often" in besides:
         sys.setswitchinterval(0.0005)  # a tenth of what it is by default
     forms: dict[str, Callable[[object], int]] = {"arrow": _arrow, "valueless": _valueless, "records": _records}
-    count: Callable[[object], int] = {**forms, "handler": handled}.get(form, len)  # type: ignore[arg-type]
+    count: Callable[[object], int] = {**forms, "views": _views, "handler": handled}.get(form, len)  # type: ignore[arg-type]
     found = _read(_polls(consumer, count), rows)
     return found | outstanding.shares() if outstanding else found
 

@@ -45,6 +45,8 @@ def _instride(task: Task, form: str, **settings: int) -> Iterator[int]:
         records = consumer.poll(timeout=1.0)
         if form == "arrow":
             yield sum(batch.num_rows for batch in records.to_arrow())
+        elif form == "views":
+            yield sum(batch.num_rows for batch in records.to_arrow(binary_view=True, dictionary=True))
         elif form == "handler":
             yield handled(records)
         else:
@@ -148,6 +150,7 @@ CLIENTS: dict[str, Callable[[Task], Iterator[int]]] = {
     "raw drain, 3 fetches": lambda task: _raw(task, 1, 3),
     "raw drain, 2 connections": lambda task: _raw(task, 2, 1),
     "instride, Arrow": lambda task: _instride(task, "arrow", **_tuned(task)),
+    "instride, Arrow, views": lambda task: _instride(task, "views", **_tuned(task)),
     "instride, Arrow, at defaults": lambda task: _instride(task, "arrow"),
     "instride, records": lambda task: _instride(task, "records", **_tuned(task)),
     "instride, records, at defaults": lambda task: _instride(task, "records"),

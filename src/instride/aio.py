@@ -109,18 +109,27 @@ class AsyncConsumer(Verbs, Generic[K, V]):
         result.aside = None  # no await follows: what a cancellation could come before is over (rule 13)
         return records
 
-    async def poll_arrow(self, *, timeout: float | None = None, max_records: int | None = None) -> pa.Table:
+    async def poll_arrow(
+        self,
+        *,
+        timeout: float | None = None,
+        max_records: int | None = None,
+        binary_view: bool = False,
+        dictionary: bool = False,
+    ) -> pa.Table:
         """`poll`, as one Arrow table, empty where there is no record. Its columns are always of bytes.
 
-        timeout, max_records: as in `poll`. Raises ImportError without the extra `instride[arrow]` (then nothing was
-        taken), and what `poll` raises, but DeserializationError.
+        timeout, max_records: as in `poll`. binary_view, dictionary: as in `ConsumerRecords.to_arrow`. Raises
+        ImportError without the extra `instride[arrow]` (then nothing was taken), and what `poll` raises, but
+        DeserializationError.
         """
         from instride._wire.arrow import table  # noqa: PLC0415 - pyarrow is an extra, and slow to import
 
         async with self._driver.alone("poll_arrow"):
             immediate = self._config.revoke_mode == "immediate"
             result, records = await self._records(timeout, max_records, immediate=immediate, deserialize=False)
-            found = table(records.to_arrow())
+            batches = records.to_arrow(binary_view=binary_view, dictionary=dictionary)
+            found = table(batches, binary_view=binary_view, dictionary=dictionary)
         result.aside = None  # as in poll
         return found
 

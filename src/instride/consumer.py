@@ -75,16 +75,25 @@ class Consumer(Member, Generic[K, V]):
         result.aside = None  # the last thing that a signal's exception may come before (rule 13)
         return records
 
-    def poll_arrow(self, *, timeout: float | None = None, max_records: int | None = None) -> pa.Table:
+    def poll_arrow(
+        self,
+        *,
+        timeout: float | None = None,
+        max_records: int | None = None,
+        binary_view: bool = False,
+        dictionary: bool = False,
+    ) -> pa.Table:
         """`poll`, as one Arrow table, empty where there is no record; columns as `ConsumerRecords.to_arrow` has
-        them, always of bytes. Raises ImportError without the extra `instride[arrow]`; then nothing was taken.
+        them, always of bytes. binary_view, dictionary: as there. Raises ImportError without the extra
+        `instride[arrow]`; then nothing was taken.
         """
         from instride._wire.arrow import table  # noqa: PLC0415 - pyarrow is an extra, and slow to import
 
         with self._driver.use():
             immediate = self._config.revoke_mode == "immediate"
             result, records = self._records(timeout, immediate=immediate, limit=max_records, deserialize=False)
-            found = table(records.to_arrow())
+            batches = records.to_arrow(binary_view=binary_view, dictionary=dictionary)
+            found = table(batches, binary_view=binary_view, dictionary=dictionary)
         result.aside = None  # as in poll
         return found
 

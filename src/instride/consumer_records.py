@@ -76,15 +76,23 @@ class ConsumerRecords(Generic[K_co, V_co]):
         """All of them, as objects, by partition."""
         return {partition: self.records(partition) for partition in self.partitions()}
 
-    def to_arrow(self, columns: Sequence[str] | None = None) -> list[pa.RecordBatch]:
+    def to_arrow(
+        self, columns: Sequence[str] | None = None, *, binary_view: bool = False, dictionary: bool = False
+    ) -> list[pa.RecordBatch]:
         """One batch for each run of records, columns as in Spark's Kafka source besides headers. Always of bytes, also
         where the consumer has deserializers.
 
         columns: some of topic, partition, offset, timestamp, timestamp_type, key, value, headers, in this order; None:
-        all. Headers cost an object each, the others none. Raises KeyError for another name. Needs the extra
-        `instride[arrow]`.
+        all. Each costs what it takes to copy it, and no object a record.
+        binary_view: keys and values are of Arrow's type binary_view, and no payload is copied. The batch then keeps the
+        memory that they were received in, four times theirs at most; to send or store it may copy that memory.
+        dictionary: topic and partition are dictionaries of one value (indices of int32).
+        Raises KeyError for another column. Needs the extra `instride[arrow]`.
         """
-        return [delivery.chunk.to_arrow(columns) for delivery in self._deliveries]
+        return [
+            delivery.chunk.to_arrow(columns, binary_view=binary_view, dictionary=dictionary)
+            for delivery in self._deliveries
+        ]
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """The batches of `to_arrow` as an Arrow C stream: pandas, Polars, DuckDB and pyarrow take the records as they

@@ -64,9 +64,9 @@ def test_a_verb_without_a_response_raises_at_its_timeout(loop: VirtualLoop, verb
 def with_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     """Simulated records, too, are rows of a table."""
 
-    def rows(chunk: SimulatedChunk, columns: object = None) -> pa.RecordBatch:
-        count = chunk.next_offset - chunk.first_offset
-        return pa.RecordBatch.from_arrays([pa.nulls(count, field.type) for field in schema()], schema=schema())
+    def rows(chunk: SimulatedChunk, columns: object = None, **layout: bool) -> pa.RecordBatch:
+        count, fields = chunk.next_offset - chunk.first_offset, schema(**layout)
+        return pa.RecordBatch.from_arrays([pa.nulls(count, field.type) for field in fields], schema=fields)
 
     monkeypatch.setattr(SimulatedChunk, "to_arrow", rows)
 
@@ -105,7 +105,8 @@ def test_what_a_poll_deserializes_and_what_it_does_not(loop: VirtualLoop) -> Non
         scene = silent(value_deserializer=refuse)
         scene.fetched(0, 0, 6)
         assert len(await scene.consumer.poll(max_records=1, deserialize=False)) == 1
-        assert (await scene.consumer.poll_arrow(max_records=1)).num_rows == 1
+        table = await scene.consumer.poll_arrow(max_records=1, binary_view=True, dictionary=True)
+        assert (table.num_rows, table.schema) == (1, schema(binary_view=True, dictionary=True))
         assert len((await scene.consumer.poll_changes(max_records=1, deserialize=False)).records) == 1
         assert asked == []
 

@@ -72,9 +72,9 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    def rows(chunk: SimulatedChunk, columns: object = None) -> pa.RecordBatch:
-        count = chunk.next_offset - chunk.first_offset
-        return pa.RecordBatch.from_arrays([pa.nulls(count, field.type) for field in schema()], schema=schema())
+    def rows(chunk: SimulatedChunk, columns: object = None, **layout: bool) -> pa.RecordBatch:
+        count, fields = chunk.next_offset - chunk.first_offset, schema(**layout)
+        return pa.RecordBatch.from_arrays([pa.nulls(count, field.type) for field in fields], schema=fields)
 
     monkeypatch.setattr(SimulatedChunk, "to_arrow", rows)
     return Clock(monkeypatch)
@@ -138,7 +138,8 @@ def test_what_a_poll_deserializes_and_what_it_does_not(clock: Clock) -> None:
     consumer.assign([tp(0)])
     network.up(Positioned(partition=tp(0), epoch=1, seek_number=0, offset=0), fetched(0, 0, 6))
     assert len(consumer.poll(max_records=1, deserialize=False)) == 1
-    assert consumer.poll_arrow(max_records=1).num_rows == 1
+    table = consumer.poll_arrow(max_records=1, binary_view=True, dictionary=True)
+    assert (table.num_rows, table.schema) == (1, schema(binary_view=True, dictionary=True))
     assert len(consumer.poll_changes(max_records=1, deserialize=False).records) == 1
     assert one.consumed == 3
     assert consumer.poll(max_records=1, deserialize=False).standing is not None

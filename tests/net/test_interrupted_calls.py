@@ -411,10 +411,10 @@ SETTINGS: dict[str, dict[str, Any]] = {
 def columns(monkeypatch: pytest.MonkeyPatch) -> None:
     """Simulated records have none; these are what a poll needs to return them."""
 
-    def to_arrow(chunk: SimulatedChunk, _: object = None) -> pa.RecordBatch:
+    def to_arrow(chunk: SimulatedChunk, _: object = None, **layout: bool) -> pa.RecordBatch:
         row = {"topic": chunk.topic, "partition": chunk.partition, "timestamp": 0, "timestamp_type": 0, "headers": []}
         rows = [{**row, "offset": offset} for offset in range(chunk.first_offset, chunk.next_offset)]
-        return pa.RecordBatch.from_pylist(rows, schema=schema())
+        return pa.RecordBatch.from_pylist(rows, schema=schema(**layout))
 
     monkeypatch.setattr(SimulatedChunk, "to_arrow", to_arrow)
 

@@ -60,6 +60,8 @@ class Reader:
     def _made_of(self, chunk: Any) -> int:
         if self._form == "Arrow":
             return int(chunk.to_arrow().num_rows)
+        if self._form == "views":
+            return int(chunk.to_arrow(binary_view=True, dictionary=True).num_rows)
         return len(chunk.records(epoch=1, seek_number=0))
 
 
@@ -70,8 +72,9 @@ def of_a_response(form: str, *, batches: int, rows: int) -> int:
     return allocations(lambda: reader.read(data))
 
 
-def test_a_row_to_arrow_allocates_nothing() -> None:
-    few, many = (of_a_response("Arrow", batches=2, rows=rows) for rows in (300, 600))
+@pytest.mark.parametrize("form", ["Arrow", "views"])
+def test_a_row_to_arrow_allocates_nothing(form: str) -> None:
+    few, many = (of_a_response(form, batches=2, rows=rows) for rows in (300, 600))
     assert many <= few + PARTITIONS, f"{few} with 300 rows a batch, {many} with 600"
 
 

@@ -15,7 +15,7 @@ from record_batches import CODECS, Rec, batch, decode, plain, records_of
 from instride import ConsumerRecords, TopicPartition
 from instride._core.application.partition import Delivery
 from instride._wire import arrow, arrow_array
-from instride._wire.record_set import RecordSetChunk
+from instride._wire.record_set import RecordSet, RecordSetChunk
 
 payload = st.none() | st.binary(max_size=20)
 header_lists = st.lists(st.tuples(st.text(max_size=5), payload), max_size=2).map(tuple)
@@ -64,6 +64,101 @@ def test_arrow_and_records_agree(rows: list[tuple[Any, Any, Any]], codec: str, c
         table.validate(full=True)
         assert table.schema == arrow.schema()
         assert table.to_pylist() == _expected(part)
+
+
+views = st.sampled_from([None, b"", b"k" * 12, b"k" * 13, b"value" * 9])
+
+
+@given(
+    rows=st.lists(st.tuples(views, views), min_size=1, max_size=40),
+    codec=st.sampled_from(CODECS),
+    cut=st.integers(0, 40),
+    compiled=st.booleans(),
+)
+def test_views_and_records_agree(rows: list[tuple[Any, Any]], codec: str, cut: int, compiled: bool) -> None:
+    made = [Rec(offset=n, timestamp=n, key=k, value=v) for n, (k, v) in enumerate(rows)]
+    chunk = _chunk(batch(made, codec=codec), min(cut, len(rows) - 1))
+    parts = [chunk]
+    if len(chunk) > 1:
+        parts += chunk.split(max(1, len(chunk) // 5))
+    for part in parts:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(arrow, "COMPILED", compiled)
+            table = part.to_arrow(binary_view=True, dictionary=True)
+        table.validate(full=True)
+        assert table.schema == arrow.schema(binary_view=True, dictionary=True)
+        assert table.to_pylist() == _expected(part)
+
+
+def test_a_view_of_a_large_value_is_of_the_memory_that_it_has() -> None:
+    values = [b"small", b"a" * (1 << 20), None, b"b" * 100, b"c" * (2 << 20), b"last"]
+    data = bytearray(batch([Rec(offset=n, value=value) for n, value in enumerate(values)]))
+    chunk, _, _ = decode(data)
+    for part in (chunk, *chunk.split(1), *chunk.split(4)):
+        column = part.to_arrow(binary_view=True).column("value")
+        column.validate(full=True)
+        assert column.to_pylist() == values[part.first_offset : part.next_offset]
+
+
+def test_views_keep_the_memory_that_they_point_to() -> None:
+    data = bytearray(batch([Rec(offset=n, value=b"value" * 9) for n in range(100)]))
+    chunk, _, _ = decode(data)
+    views = chunk.to_arrow(binary_view=True).column("value").slice(7, 1)
+    del chunk
+    with pytest.raises(BufferError):
+        data.append(0)  # as who wants to use it again tries (law 1 of `segments`)
+    assert views.to_pylist() == [b"value" * 9]
+    del views
+    data.append(0)
+
+
+def test_views_of_a_few_rows_keep_nothing_of_the_others() -> None:
+    data = bytearray(batch([Rec(offset=n, key=b"the key of it", value=b"value" * 9) for n in range(100)]))
+    chunk, _, _ = decode(data)
+    few = chunk.split(20)[0].to_arrow(binary_view=True)
+    del chunk
+    data.append(0)
+    assert few.column("value").to_pylist() == [b"value" * 9] * 20
+    shown = [few.column(name).buffers()[2] for name in ("key", "value")]
+    assert shown[0].address == shown[1].address, "one copy serves both"
+    assert shown[0].size < 20 * 100
+
+
+@pytest.mark.parametrize(("others", "copied"), [(0, False), (2, False), (5, True)])
+def test_views_keep_four_times_their_bytes_at_most(others: int, copied: bool) -> None:
+    """The rows of one partition of a response, where others have as much in it."""
+    log = batch([Rec(offset=n, value=b"value" * 9) for n in range(100)])
+    response = bytearray(log + bytes(others * len(log)))
+    chunk = RecordSet(memoryview(response)[: len(log)], topic="t", partition=3, fetch_offset=0).decode(1, 1 << 20)
+    assert chunk is not None
+    assert chunk.chunk is not None
+    (shown,) = chunk.chunk.to_arrow(["value"], binary_view=True).column("value").buffers()[2:]
+    assert (shown.address != memory_of(response)) == copied
+
+
+def memory_of(buffer: bytearray) -> int:
+    return int(pa.py_buffer(buffer).address)
+
+
+def test_short_values_are_in_their_views_and_keep_nothing() -> None:
+    data = bytearray(batch([Rec(offset=n, key=b"key", value=b"twelve bytes") for n in range(9)]))
+    chunk, _, _ = decode(data)
+    values = chunk.to_arrow(["value"], binary_view=True)
+    del chunk
+    data.append(0)
+    assert len(values.column("value").buffers()) == 2
+    assert values.column("value").to_pylist() == [b"twelve bytes"] * 9
+
+
+def test_dictionaries_of_several_partitions_become_one_table() -> None:
+    deliveries = [
+        Delivery(partition=TopicPartition("t", 0), chunk=_chunk(batch(plain(*rows))), epoch=1, seek_number=0)
+        for rows in ((0, 1), (2,))
+    ]
+    table = arrow.table(ConsumerRecords(deliveries).to_arrow(dictionary=True), dictionary=True)
+    assert table.column("topic").to_pylist() == ["t"] * 3
+    assert list(table.unify_dictionaries().to_pandas()["partition"]) == [3] * 3
+    assert table.column("topic").type == pa.dictionary(pa.int32(), pa.string())
 
 
 def test_headers_whose_names_are_no_text_are_shown_as_records_show_them() -> None:
@@ -121,6 +216,9 @@ def test_of_columns_that_are_not_chosen_nothing_is_made() -> None:
     table = arrow.to_arrow(cast(Any, counted), chunk.topic_partition, 0, 3, ["value", "partition"])
     assert table.schema.names == ["value", "partition"]
     assert counted.requested == [("binary", 1, 0, 3)], "neither headers, an object a record, nor any other"
+    counted.requested.clear()
+    arrow.to_arrow(cast(Any, counted), chunk.topic_partition, 0, 3, ["offset"], binary_view=True)
+    assert [name for name, *_ in counted.requested] == ["longs"], "nothing is copied for columns that are not made"
     assert chunk.to_arrow(["offset"]).to_pydict() == {"offset": [0, 1, 2]}
     with pytest.raises(KeyError):
         chunk.to_arrow(["body"])
@@ -156,9 +254,9 @@ def test_a_batch_that_is_handed_over_whole_is_what_pyarrow_makes_of_the_parts(
 def test_what_was_handed_over_lives_as_long_as_the_last_part_of_it() -> None:
     text = bytearray(b"abcdef")
     before = sys.getrefcount(text)
-    nodes = [(2, (None, memoryview(b"\0\0\0\0\3\0\0\0\6\0\0\0"), text), ()) for _ in range(2)]
+    nodes: list[Any] = [(2, (None, memoryview(b"\0\0\0\0\3\0\0\0\6\0\0\0"), text), (), None) for _ in range(2)]
     fields = pa.schema([("a", pa.string()), ("b", pa.string())])
-    address = arrow_array.export((2, (None,), tuple(nodes)))
+    address = arrow_array.export((2, (None,), tuple(nodes), None))
     made = pa.RecordBatch._import_from_c(address, fields)
     arrow_array.discard(address)
     del nodes
@@ -173,20 +271,23 @@ def test_what_was_handed_over_lives_as_long_as_the_last_part_of_it() -> None:
 def test_what_cannot_be_exported_or_is_not_imported_is_freed(refused: Any) -> None:
     text = bytearray(b"abc")
     before = sys.getrefcount(text)
-    good: Any = (3, (None, text), ())
+    good: Any = (3, (None, text), (), (3, (None, text), (), None))
     if refused is None:
-        arrow_array.discard(arrow_array.export((3, (None,), (good, good))))
+        arrow_array.discard(arrow_array.export((3, (None,), (good, good), None)))
     else:
         with pytest.raises(TypeError):
-            arrow_array.export((3, (None,), (good, (3, (None, refused), ()))))
+            arrow_array.export((3, (None,), (good, (3, (None, refused), (), None)), None))
+        with pytest.raises(TypeError):
+            arrow_array.export((3, (None, text), (), (3, (None, refused), (), None)))
     del good
     assert sys.getrefcount(text) == before
 
 
-def test_a_batch_costs_pyarrow_a_call() -> None:
+@pytest.mark.parametrize("views", [False, True])
+def test_a_batch_costs_pyarrow_a_call(views: bool) -> None:
     """Each of its calls gives up the GIL."""
     chunk = _chunk(batch([Rec(offset=n, timestamp=n, value=b"value") for n in range(9)]))
-    chunk.to_arrow()
+    chunk.to_arrow(binary_view=views, dictionary=views)
     calls: list[str] = []
 
     def count(_frame: object, event: str, made: object) -> None:
@@ -194,6 +295,6 @@ def test_a_batch_costs_pyarrow_a_call() -> None:
             calls.append(getattr(made, "__qualname__", ""))
 
     sys.setprofile(count)
-    chunk.to_arrow()
+    chunk.to_arrow(binary_view=views, dictionary=views)
     sys.setprofile(None)
     assert len(calls) <= 1, calls

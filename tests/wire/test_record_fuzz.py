@@ -70,6 +70,8 @@ def check(data: bytes, fetch_offset: int, **options: Any) -> list[int]:
     chunks = [] if chunk is None else getattr(chunk, "chunks", [chunk])
     values = [value for each in chunks for value in each.to_arrow().column("value").to_pylist()]
     assert values == [each.value for each in records]
+    views = [value for each in chunks for value in each.to_arrow(binary_view=True).column("value").to_pylist()]
+    assert views == values
     assert all(each.next_offset <= next_offset for each in chunks)
     return offsets
 

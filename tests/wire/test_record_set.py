@@ -11,6 +11,7 @@ from record_batches import CODECS, Rec, batch, corrupt, decode, marker, plain, r
 
 from instride._wire.batches import BatchWalk
 from instride._wire.record_set import RecordSet, decode_record_set
+from instride._wire.segments import Segments
 from step_counter import calls
 
 FULL = [
@@ -48,8 +49,9 @@ def test_a_large_value_is_there_once(codec: str) -> None:
     assert shared == [False, True, True, False, True, False]
     assert chunk is not None
     for part, first in ((chunk, 0), (chunk.split(3)[1], 3)):
-        table = part.to_arrow(["key", "value"]).to_pydict()
-        assert table == {"key": keys[first:], "value": values[first:]}
+        for views in (False, True):
+            table = part.to_arrow(["key", "value"], binary_view=views).to_pydict()
+            assert table == {"key": keys[first:], "value": values[first:]}
 
 
 def test_batches_of_all_codecs_in_one_set() -> None:
@@ -517,6 +519,40 @@ def test_a_usual_response_keeps_its_pages_for_the_next_one() -> None:
     piece = records.decode(1 << 20, 1 << 20)
     assert piece is not None
     assert [each.value for each in records_of(piece.chunk)] == [b"a" * 100_000]
+
+
+@pytest.mark.parametrize("room", [True, False])
+def test_a_small_part_of_a_response_stays_where_it_is_while_little_memory_is_in_use(*, room: bool) -> None:
+    log = batch([Rec(offset=0, value=b"a" * 1000)]) + batch([Rec(offset=1, value=b"b" * 1000)])
+    segments = Segments(1 << 16)
+    response = segments.new(log + bytes(20_000))
+    segments.keep(response)
+    records = RecordSet(
+        memoryview(response)[: len(log)], topic="t", partition=3, fetch_offset=0, frame_bytes=len(response)
+    )
+    others = segments.new(bytes(1000 if room else 50_000))
+    view = memoryview(others)
+    segments.keep(others)
+    found = []
+    while not records.done:
+        piece = records.decode(1, 1 << 20)
+        assert piece is not None
+        if piece.chunk is not None:
+            assert 1000 < piece.nbytes < 1200, "its own part, whatever else stays"
+            found.append(piece.chunk)
+        records.detach(stays=True)
+    del records, piece
+    assert is_in_use(response) == room
+    assert is_in_use(view.obj)
+    assert [each.value for chunk in found for each in records_of(chunk)] == [b"a" * 1000, b"b" * 1000]
+
+
+def is_in_use(buffer: Any) -> bool:
+    try:
+        buffer.append(0)
+    except BufferError:
+        return True
+    return False
 
 
 @pytest.mark.parametrize(("most", "read_on"), [(1000, True), (10, False)])

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from instride._wire.frames import FrameBuffer
-from instride._wire.segments import Segments, segment_bytes
+from instride._wire.segments import Segment, Segments, segment_bytes
 
 LONG = 300_000
 MOST = 400_000
@@ -115,8 +115,40 @@ def test_no_more_is_kept_than_may_be() -> None:
 
 def test_nothing_is_kept_of_a_frame_that_is_longer_than_all_that_may_be() -> None:
     segments = Segments(LONG)
-    segments.keep(bytearray(LONG + 1))
+    segments.keep(segments.new(bytes(LONG + 1)))
     assert segments.take(LONG) is None
+
+
+def test_a_part_may_keep_all_of_its_segment_while_little_memory_is_in_use() -> None:
+    segments = Segments(2 * segment_bytes(LONG))
+    frames = FrameBuffer(max_frame_bytes=MOST, segments=segments)
+    kept = [received(frames, b"x" * LONG)[0] for _ in range(2)]
+    assert may_stay(kept[1])
+    kept += [received(frames, b"x" * LONG)[0] for _ in range(2)]
+    # Those that are not used again count as well, for as long as somebody reads them.
+    assert not may_stay(kept[3])
+    del kept[0]
+    assert not may_stay(kept[2])
+    del kept[0]
+    assert may_stay(kept[1])
+
+
+def may_stay(frame: memoryview) -> bool:
+    segment = frame.obj
+    assert isinstance(segment, Segment)
+    return segment.may_stay()
+
+
+def test_nothing_may_stay_that_the_pool_does_not_know() -> None:
+    segments = Segments(LONG)
+    long = segments.new(bytes(LONG + 1))
+    segments.keep(long)
+    assert not long.may_stay()
+    short = segments.new(bytes(LONG))
+    segments.keep(short)
+    assert short.may_stay()
+    del segments
+    assert not short.may_stay(), "the consumer is closed"
 
 
 @pytest.mark.parametrize("length", [1, 7, 8, 9, 65_533, LONG, 1 << 23, (1 << 23) + 1])
@@ -126,7 +158,7 @@ def test_a_segment_is_an_eighth_longer_at_most(length: int) -> None:
 
 def test_a_much_shorter_frame_does_not_take_a_long_segment() -> None:
     segments = Segments(1 << 20)
-    segments.keep(bytearray(LONG))
+    segments.keep(segments.new(bytes(LONG)))
     assert segments.take(LONG // 2) is None
     assert segments.take(LONG - 100) is not None
 

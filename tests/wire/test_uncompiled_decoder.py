@@ -25,6 +25,11 @@ import json, sys
 from instride._wire.decoder import COMPILED
 from instride._wire.record_set import RecordSet, decode_record_set
 
+def views(columns, field, stop):
+    kept, first = columns.kept_bytes(0, stop)
+    made, buffers, validity = columns.binary_view(field, 0, stop, kept, first)
+    return [first, None if made is None else bytes(made).hex(), [len(each) for each in buffers]]
+
 def outcome(data, committed):
     found = [RecordSet(memoryview(data), topic="t", partition=3, fetch_offset=0).next_offset]
     for piece in decode_record_set(
@@ -35,7 +40,9 @@ def outcome(data, committed):
                                          for r in chunk.records(epoch=1, seek_number=2)]
         columns = None if chunk is None else [
             [bytes(part).hex() for part in chunk.columns.binary(field, 0, chunk.stop) if part is not None]
-            + [bytes(chunk.columns.longs(field, 0, chunk.stop)).hex(), chunk.nbytes] for field in (0, 1)]
+            + [bytes(chunk.columns.longs(field, 0, chunk.stop)).hex(), chunk.nbytes]
+            + [views(chunk.columns, field, chunk.stop)]
+            for field in (0, 1)]
         found.append([rows, columns, piece.next_offset, piece.nbytes, str(piece.corrupt)])
     return found
 """

@@ -41,6 +41,10 @@ def _free_children(array: cython.pointer(ArrowArray)) -> cython.void:
             free(array.children[n])
     free(array.children)
     free(array.buffers)
+    if array.dictionary != cython.NULL:
+        if array.dictionary.release != cython.NULL:
+            array.dictionary.release(array.dictionary)
+        free(array.dictionary)
 
 
 @cython.cfunc
@@ -100,6 +104,11 @@ def _fill(array: cython.pointer(ArrowArray), node: tuple) -> object:
         if array.children[n] == cython.NULL:
             raise MemoryError("no memory for an Arrow array")
         _fill(array.children[n], children[n])
+    if node[3] is not None:
+        array.dictionary = cython.cast(cython.pointer(ArrowArray), calloc(1, cython.sizeof(ArrowArray)))
+        if array.dictionary == cython.NULL:
+            raise MemoryError("no memory for an Arrow array")
+        _fill(array.dictionary, node[3])
     return None
 
 

@@ -5,8 +5,8 @@ from typing import Final, TypeAlias
 COMPILED: Final[bool]
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
-# How many values; its buffers, as Arrow's layout of its type has them; its children.
-Node: TypeAlias = tuple[int, tuple[Buffer | None, ...], tuple["Node", ...]]
+# How many values; its buffers, as Arrow's layout of its type has them; its children; its dictionary.
+Node: TypeAlias = tuple[int, tuple[Buffer | None, ...], tuple["Node", ...], "Node | None"]
 
 def export(node: Node) -> int:
     """The address of an ArrowArray (Arrow's C data interface), for one importer. `discard` it afterwards.

@@ -60,8 +60,13 @@ class RecordChunk(Protocol):
         """Record objects, stamped with the assignment epoch and seek number they were returned in."""
         ...
 
-    def to_arrow(self, columns: Sequence[str] | None = None) -> pa.RecordBatch:
-        """Columns topic, partition, offset, timestamp, timestamp_type, key, value, headers, or those of them."""
+    def to_arrow(
+        self, columns: Sequence[str] | None = None, *, binary_view: bool = False, dictionary: bool = False
+    ) -> pa.RecordBatch:
+        """Columns topic, partition, offset, timestamp, timestamp_type, key, value, headers, or those of them.
+
+        binary_view: keys and values as views. dictionary: topic and partition as dictionaries.
+        """
         ...
 
 
@@ -111,10 +116,11 @@ class UndecodedRecords(Protocol):
         """
         ...
 
-    def detach(self, most: int = ..., *, usual: int = ...) -> None:
+    def detach(self, most: int = ..., *, usual: int = ..., stays: bool = ...) -> None:
         """Copy out what is left, where much more than that is kept for it.
 
         most: bytes that are worth keeping behind the next batch; where there are more they are dropped.
         usual: a response that keeps more than this gives back its pages as it is copied from.
+        stays: where there is memory enough, it may stay where it is.
         """
         ...

@@ -12,6 +12,7 @@ Laws
 
 from __future__ import annotations
 
+from struct import Struct
 from types import GenericAlias
 
 from instride._topic_partition import TopicPartition
@@ -47,6 +48,12 @@ _ROW_BYTES = cython.declare(cython.int, 36)
 
 # A value that is as long as this is moved out of the buffer, in steps of so much.
 _LARGE_VALUE = cython.declare(cython.longlong, 1048576)
+
+# Arrow's view of so few bytes holds them itself; of more it holds the first four, and where they stand.
+_INLINE = cython.declare(cython.int, 12)
+_VIEW_BYTES = cython.declare(cython.Py_ssize_t, 16)
+_INLINE_VIEW = Struct("=i12s")
+_VIEW = Struct("=i4sii")
 
 _LARGEST_COLUMN = cython.declare(cython.longlong, 2147483647)
 # Some milliseconds' work: the longest that the GIL is kept for.
@@ -219,6 +226,49 @@ def _copy_rows(
     offsets[rows] = at
 
 
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _view_rows(
+    octets: Octets,
+    ints: Ints,
+    cell: cython.Py_ssize_t,
+    rows: cython.Py_ssize_t,
+    first: cython.int,
+    out: cython.p_char,
+) -> cython.Py_ssize_t:
+    """Arrow's views of one field of so many rows. Returns how many point to buffer 0, which begins at `first`."""
+    pointing: cython.Py_ssize_t = 0
+    length: cython.int
+    at: cython.int
+    n: cython.Py_ssize_t
+    view: Ints
+    for n in range(rows):
+        at = ints[cell]
+        length = ints[cell + 1] if ints[cell + 1] > 0 else 0
+        if length > _INLINE:
+            pointing += 1
+        if not cython.compiled:
+            if length > _INLINE:
+                _VIEW.pack_into(out, n * _VIEW_BYTES, length, bytes(octets[at : at + 4]), 0, at - first)
+            else:
+                _INLINE_VIEW.pack_into(out, n * _VIEW_BYTES, length, bytes(octets[at : at + length]))
+        else:
+            view = cython.cast(Ints, out + n * _VIEW_BYTES)
+            view[0] = length
+            view[2] = 0  # the number of the buffer
+            if length > _INLINE:
+                memcpy(view + 1, octets + at, 4)
+                view[3] = at - first
+            else:
+                # What a short value leaves of its view must be zeros.
+                view[1] = 0
+                view[3] = 0
+                memcpy(view + 1, octets + at, length)
+        cell += _ROW_INTS
+    return pointing
+
+
 @cython.final
 @cython.cclass
 class RecordColumns:
@@ -229,6 +279,8 @@ class RecordColumns:
     failed_batch = cython.declare(cython.Py_ssize_t, visibility="readonly")
     failure = cython.declare(str, visibility="readonly")
     _base: cython.const[cython.uchar][::1]
+    # The same, as it was given: who shows a part of it keeps it.
+    _buffer: object
     _table: cython.longlong[::1]
     _batches: cython.Py_ssize_t
     _capacity: cython.Py_ssize_t
@@ -243,6 +295,7 @@ class RecordColumns:
     def __init__(self, base: object, table: bytearray, fetch_offset: cython.longlong):
         index = index_records(base, table)
         self._base = base
+        self._buffer = base
         self._large = None
         self._table = memoryview(table).cast("q")
         self._long_columns, self._int_columns, self._capacity, self.rows, self.failed_batch, code = index
@@ -472,6 +525,80 @@ class RecordColumns:
             # Over the zeros that `_copy_field` has read there: the system has those pages again.
             self._copy_large(start, memoryview(offsets).cast("i"), data)
         return offsets, data, validity
+
+    def kept_bytes(self, start: cython.Py_ssize_t, stop: cython.Py_ssize_t) -> tuple:
+        """A buffer with the keys and values of the rows [start, stop), and where in the base it begins: see
+        `decoder.pyi`.
+        """
+        self._check(start, stop)
+        if start == stop:
+            return b"", 0
+        first: cython.Py_ssize_t = self._edge(start)
+        end: cython.Py_ssize_t = self._edge(stop)
+        # Where values are in memory of their own, the system has most of the base's pages again.
+        if self._large is not None or 4 * (end - first) >= memoryview(self._buffer.obj).nbytes:
+            return self._buffer, 0
+        return self._bytes(first, end - first), first
+
+    def binary_view(
+        self,
+        field: cython.Py_ssize_t,
+        start: cython.Py_ssize_t,
+        stop: cython.Py_ssize_t,
+        kept: object,
+        first: cython.Py_ssize_t,
+    ) -> tuple:
+        """Keys (field 0) or values (field 1) of the rows [start, stop) as Arrow's views: see `decoder.pyi`."""
+        octets: Octets = self._octets
+        ints: Ints = self._ints
+        rows: cython.Py_ssize_t = stop - start
+        cell: cython.Py_ssize_t = start * _ROW_INTS + field * 2
+        size: cython.Py_ssize_t = rows * _VIEW_BYTES
+        pointing: cython.Py_ssize_t
+        nulls: cython.Py_ssize_t = 0
+        n: cython.Py_ssize_t
+        self._check(start, stop)
+        for n in range(rows):  # so short that the GIL is kept
+            if ints[cell + n * _ROW_INTS + 1] < 0:
+                nulls += 1
+        if nulls == rows:
+            return None, (), None
+        # Not zeroed: `_view_rows` writes all of it.
+        data = PyBytes_FromStringAndSize(cython.NULL, size) if cython.compiled else bytearray(size)
+        views: cython.p_char = PyBytes_AS_STRING(data) if cython.compiled else data
+        if _keeps_gil and size <= _SHORT:
+            pointing = _view_rows(octets, ints, cell, rows, first, views)
+        else:
+            with cython.nogil:
+                pointing = _view_rows(octets, ints, cell, rows, first, views)
+        validity: object = None if nulls == 0 else self._validity(field, start, stop)
+        if field == 1 and self._large is not None:
+            return data, (kept, *self._view_large(start, stop, views)), validity
+        return data, (kept,) if pointing else (), validity
+
+    @cython.cfunc
+    def _view_large(self, start: cython.Py_ssize_t, stop: cython.Py_ssize_t, views: cython.p_char) -> object:
+        """Those values that are in memory of their own, each of which becomes a buffer; their views point there."""
+        found: list = []
+        row: cython.Py_ssize_t
+        cell: cython.Py_ssize_t
+        at: cython.Py_ssize_t
+        number: cython.int
+        nothing: cython.int = 0
+        for row in range(start, stop):
+            cell = row * _ROW_INTS + 2
+            at = (row - start) * _VIEW_BYTES
+            if self._ints[cell + 1] >= _LARGE_VALUE:
+                value: bytes = self._large[self._ints[cell]]
+                found.append(value)
+                number = len(found)
+                if cython.compiled:
+                    memcpy(views + at + 4, PyBytes_AS_STRING(value), 4)
+                    memcpy(views + at + 8, cython.address(number), 4)
+                    memcpy(views + at + 12, cython.address(nothing), 4)
+                else:
+                    _VIEW.pack_into(views, at, len(value), value[:4], number, 0)
+        return found
 
     @cython.cfunc
     def _copy_large(self, start: cython.Py_ssize_t, offsets: cython.int[::1], data: object) -> object:

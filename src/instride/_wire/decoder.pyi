@@ -97,6 +97,21 @@ class RecordColumns:
     def longs(self, column: int, start: int, stop: int) -> memoryview: ...
     def timestamp_types(self, start: int, stop: int) -> bytearray: ...
     def binary(self, field: int, start: int, stop: int) -> tuple[bytearray, bytes | bytearray, bytearray | None]: ...
+    def kept_bytes(self, start: int, stop: int) -> tuple[bytes | memoryview, int]:
+        """A buffer with the keys and values of these rows, and where in the base it begins: the base itself where the
+        rows are a quarter or more of what it keeps, else a copy, so that a few rows do not keep all of a response.
+        """
+
+    def binary_view(
+        self, field: int, start: int, stop: int, kept: bytes | memoryview, first: int
+    ) -> tuple[bytes | bytearray | None, tuple[bytes | memoryview, ...], bytearray | None]:
+        """Keys (field 0) or values (field 1) as Arrow lays out views: 16 bytes for each row; the buffers that they
+        point to; a bitmap of what is not null (None where nothing is null). No payload is copied.
+        Where all is null there are no views: None.
+
+        kept, first: of `kept_bytes`, for the same rows.
+        """
+
     def headers(self, row: int) -> tuple[tuple[str, bytes | None], ...]: ...
     def header_columns(
         self, start: int, stop: int

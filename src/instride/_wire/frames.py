@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Final
 
 from instride._wire.not_kafka import not_kafka
-from instride._wire.segments import Segments, extended, segment_bytes
+from instride._wire.segments import Segment, Segments, segment_bytes
 from instride.errors import FrameTooLargeError, KafkaError
 from instride.errors._quoting import counted
 
@@ -54,11 +54,11 @@ class FrameBuffer:
         self._max_frame_bytes = max_frame_bytes
         self._most_bytes = most_bytes
         self._small = bytearray(_SCRATCH_BYTES)
-        self._scratch = self._small  # or a segment
+        self._scratch: bytearray = self._small  # or a segment
         self._scratch_used = 0
         self._last_long = 0  # how long the last frame was, if that was a long one
         self._longest = 0  # of all long ones that came whole
-        self._large: bytearray | None = None
+        self._large: Segment | None = None
         self._large_used = 0
         self._large_length = 0
         self._seen_first = False
@@ -93,7 +93,7 @@ class FrameBuffer:
 
     def _make_room(self, length: int) -> None:
         """For a frame of this length, or for short ones."""
-        if self._scratch is not self._small:
+        if isinstance(self._scratch, Segment):
             if length:
                 return
             self._segments.keep(self._scratch)
@@ -116,7 +116,7 @@ class FrameBuffer:
         segment, self._large = self._large, None
         return [self._handed_out(segment, 0, self._large_length)]
 
-    def _handed_out(self, segment: bytearray, start: int, end: int) -> memoryview:
+    def _handed_out(self, segment: Segment, start: int, end: int) -> memoryview:
         """A long frame, which stays where it is."""
         frame = memoryview(segment)[start:end]
         self._segments.keep(segment)
@@ -151,7 +151,7 @@ class FrameBuffer:
             start += _LENGTH.size
             if length > _SHORT and not self._accept_long(length, start):
                 return frames
-            if length > _SHORT and start + length == end:
+            if isinstance(self._scratch, Segment) and length > _SHORT and start + length == end:
                 frames.append(self._handed_out(self._scratch, start, end))
                 self._scratch, self._scratch_used = self._small, 0
                 return frames
@@ -205,11 +205,12 @@ class FrameBuffer:
             self._large[: end - start] = memoryview(self._scratch)[start:end]
             return
         # As much as is there, not as is claimed (law 2).
-        self._large = bytearray(self._scratch[start:end])
+        self._large = self._segments.new(memoryview(self._scratch)[start:end])
         self._grow(self._large)
 
-    def _grow(self, large: bytearray) -> None:
+    def _grow(self, large: Segment) -> None:
         if self._large_used == len(large):
             step = min(_LARGEST_STEP, max(_SCRATCH_BYTES, self._large_used))
             step = max(step, self._longest - self._large_used)
-            self._large = extended(large, min(step, segment_bytes(self._large_length) - self._large_used))
+            step = min(step, segment_bytes(self._large_length) - self._large_used)
+            self._large = self._segments.extended(large, step)

@@ -9,8 +9,9 @@ Laws
 4. Nothing is decompressed or indexed that is larger than the memory given, before it is there; but for one batch,
    `alone`, of at most max_decompressed_bytes with its index. While it is decompressed it is there as it came, too: of
    that what is over a quarter of max_decompressed_bytes counts.
-5. A piece says all the memory that it keeps. It is a view of the response only where it is most of it; else a small
-   piece that nobody consumes would keep all of a response.
+5. A piece is a view of the response where it is most of it, and then says all the memory that it keeps. A smaller one
+   is a view only where the response's segment may stay (`segments`): else small pieces that nobody consumes would keep
+   whole responses. It says its own part then; that what stays in all is bounded, the segments see to.
 6. A large value is not there twice: a record has it as it was decompressed or received, unless that could not be moved.
 7. `next_offset` is what the headers say, before a byte is checked: after the last whole batch. Where they are not such
    that they could lead on (a length that is none, an offset that does not rise), it is the fetch offset.
@@ -29,6 +30,7 @@ from instride._wire.chunk import Piece
 from instride._wire.compression import CompressionError, Sections, TooLargeError, moved, releases_of
 from instride._wire.decoder import RecordColumns, index_batches
 from instride._wire.record_index import LARGEST_BASE, MIN_RECORD_BYTES
+from instride._wire.segments import Segment
 from instride.errors import CorruptRecordError, TransportError
 from instride.errors._quoting import counted
 
@@ -108,10 +110,20 @@ class RecordSetChunk:
     def records(self, *, epoch: int, seek_number: int) -> list[ConsumerRecord]:
         return self.columns.records(self.topic_partition, self.start, self.stop, epoch, seek_number)
 
-    def to_arrow(self, columns: Sequence[str] | None = None) -> pa.RecordBatch:
+    def to_arrow(
+        self, columns: Sequence[str] | None = None, *, binary_view: bool = False, dictionary: bool = False
+    ) -> pa.RecordBatch:
         from instride._wire.arrow import to_arrow  # noqa: PLC0415 - pyarrow is an extra, and slow to import
 
-        return to_arrow(self.columns, self.topic_partition, self.start, self.stop, columns)
+        return to_arrow(
+            self.columns,
+            self.topic_partition,
+            self.start,
+            self.stop,
+            columns,
+            binary_view=binary_view,
+            dictionary=dictionary,
+        )
 
     def _part(self, start: int, stop: int, next_offset: int, end_epoch: int = -1) -> RecordSetChunk:
         return RecordSetChunk(
@@ -218,10 +230,15 @@ class RecordSet:
         except (CompressionError, BatchError) as error:
             return self._failed_at(self._pending.position, f"{error} (in {self._pending.describe()})")
 
-    def detach(self, most: int = LARGEST_BASE, *, usual: int = 0) -> None:
+    def _may_stay(self) -> bool:
+        segment = self._data.obj
+        return isinstance(segment, Segment) and segment.may_stay()
+
+    def detach(self, most: int = LARGEST_BASE, *, usual: int = 0, stays: bool = False) -> None:
         """Copy out what is left, where much more than that is kept for it.
 
         most: bytes that are worth keeping behind the next batch; where there are more they are dropped.
+        stays: where there is memory enough, it may stay where it is (law 5).
         usual: a response that keeps no more than this is copied from at once, and the next one is received into its
             memory. A longer one gives back its pages as it is copied from, so that little is there twice.
         """
@@ -231,7 +248,7 @@ class RecordSet:
             at, batch, end = self._pending.start - HEADER_BYTES, self._pending, len(self._data)
             end = batch.end if end - batch.end > most else end
         left = end - at
-        if self.done or self._frame_bytes - left <= left // 8:
+        if self.done or self._frame_bytes - left <= left // 8 or (stays and self._may_stay()):
             return
         try:
             self._data = moved(self._data[at:end], gives_back=self._frame_bytes > usual)
@@ -280,6 +297,8 @@ class RecordSet:
         kept = end - start
         if 2 * kept >= self._frame_bytes:
             base, start, kept = self._data, 0, self._frame_bytes
+        elif self._may_stay():
+            base, start = self._data, 0
         else:
             base = memoryview(bytes(self._data[start:end]))
         table = table_of(batches, start)

@@ -44,8 +44,9 @@ class Batches:
     detached: bool = False
     # How much of it was worth keeping when it was detached last; -1: all.
     kept: int = -1
-    # How long a response it was told to be usual.
+    # How long a response it was told to be usual, and whether it may stay there.
     usual: int = 0
+    stays: bool = False
     nbytes: int = 0
     # As it came, compressed; 0: so little that it is decoded at once.
     length: int = 0
@@ -72,9 +73,9 @@ class Batches:
         self.done = not self.sizes and self.corrupt is None and not self.tail
         return Piece(chunk=chunk, next_offset=self.offset, nbytes=size)  # type: ignore[arg-type]
 
-    def detach(self, most: int = -1, *, usual: int = 0) -> None:
+    def detach(self, most: int = -1, *, usual: int = 0, stays: bool = False) -> None:
         self.detached = True
-        self.kept, self.usual = most, usual
+        self.kept, self.usual, self.stays = most, usual, stays
 
 
 def member(*partitions: int, **settings: object) -> NetworkScript:
@@ -358,6 +359,18 @@ def test_what_came_for_a_paused_partition_is_decoded_once_it_is_resumed() -> Non
     assert fetched(script) == []
     script.do(Resume(partition=tp(0), epoch=script.epoch(0)))
     assert fetched(script) == [(0, 1), (0, 2)]
+
+
+def test_what_came_of_a_partition_that_is_paused_keeps_nothing_that_came_with_it() -> None:
+    """Three paused partitions of twelve kept three whole responses."""
+    script = member(0, fetch_buffer_bytes=200 * KIB)
+    batches = Batches(0, [60 * KIB, 60 * KIB, 60 * KIB])
+    response(script, p0=batches)
+    assert fetched(script) == [(0, 1)]
+    assert (batches.detached, batches.stays) == (True, True)
+    script.do(Pause(partition=tp(0), epoch=script.epoch(0)))
+    script.pass_time(1)
+    assert not batches.stays
 
 
 def test_a_corrupt_batch_is_fetched_once_more_after_what_was_good() -> None:

@@ -65,7 +65,7 @@ class Batches:
         )
         return Piece(chunk=chunk, next_offset=self.offset, nbytes=size)  # type: ignore[arg-type]
 
-    def detach(self, most: int = 0, *, usual: int = 0) -> None:
+    def detach(self, most: int = 0, *, usual: int = 0, stays: bool = False) -> None:
         pass
 
 
@@ -390,7 +390,7 @@ class Compressed(Batches):
         )
         return Piece(chunk=chunk, next_offset=self.offset, nbytes=self.decoded)  # type: ignore[arg-type]
 
-    def detach(self, most: int = 1 << 40, *, usual: int = 0) -> None:
+    def detach(self, most: int = 1 << 40, *, usual: int = 0, stays: bool = False) -> None:
         if sum(self.sizes[1:]) > most:
             del self.sizes[1:]
 

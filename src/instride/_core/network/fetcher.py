@@ -1031,10 +1031,10 @@ class Fetcher:
             self._detach()
 
     def _detach(self) -> None:
-        """What could not be decoded at once is not to keep the response that it came in."""
+        """What could not be decoded at once is not to keep the response that it came in, unless memory is free."""
         usual = _segment_bytes(self._context.config)
         for each in self._arrived:
-            each.records.detach(usual=usual)
+            each.records.detach(usual=usual, stays=True)
         self._arrived.clear()
 
     def _end_unknown_ends(self, lane: _Lane, fences: Fences) -> None:
@@ -1160,6 +1160,9 @@ class Fetcher:
                 assigned.undecoded = ()
             elif assigned.fetchable:
                 waiting.append(assigned)
+            else:  # nobody knows for how long: it is not to keep what came with it
+                for each in assigned.undecoded:
+                    each.records.detach(usual=_segment_bytes(self._context.config))
         turn_over = bool(waiting) and self._decode_some(waiting, now)
         self._detach()
         if not turn_over:

@@ -79,7 +79,9 @@ class RangeChunk:
             )
         ]
 
-    def to_arrow(self, columns: Sequence[str] | None = None) -> pa.RecordBatch:
+    def to_arrow(
+        self, columns: Sequence[str] | None = None, *, binary_view: bool = False, dictionary: bool = False
+    ) -> pa.RecordBatch:
         raise TypeError("a RangeConsumer returns ranges of offsets, not records")
 
 

@@ -111,7 +111,9 @@ class SimulatedChunk:
             for offset in self._offsets()
         ]
 
-    def to_arrow(self, columns: Sequence[str] | None = None) -> pa.RecordBatch:
+    def to_arrow(
+        self, columns: Sequence[str] | None = None, *, binary_view: bool = False, dictionary: bool = False
+    ) -> pa.RecordBatch:
         raise TypeError("a simulated record has no columns")
 
 
@@ -152,5 +154,5 @@ class SimulatedBatches:
             self.done = left.next_offset == self.next_offset and self._chance.random() < 0.5
         return Piece(chunk=left, next_offset=left.next_offset, nbytes=nbytes)
 
-    def detach(self, most: int = 0, *, usual: int = 0) -> None:
+    def detach(self, most: int = 0, *, usual: int = 0, stays: bool = False) -> None:
         """It keeps nothing but itself."""
