@@ -85,7 +85,7 @@ class ConsumerRecords(Generic[K_co, V_co]):
         columns: some of topic, partition, offset, timestamp, timestamp_type, key, value, headers, in this order; None:
         all. Each costs what it takes to copy it, and no object a record.
         binary_view: keys and values are of Arrow's type binary_view, and no payload is copied. The batch then keeps the
-        memory that they were received in, four times theirs at most; to send or store it may copy that memory.
+        memory that they were received in, six times theirs at most; to send or store it may copy that memory.
         dictionary: topic and partition are dictionaries of one value (indices of int32).
         Raises KeyError for another column. Needs the extra `instride[arrow]`.
         """

@@ -108,6 +108,7 @@ def test_no_more_is_kept_than_may_be() -> None:
         for size in (LONG, 2 * LONG // 3, LONG // 2, LONG // 3, LONG):
             views = [received(frames, b"x" * size)[0] for _ in range(4)]
             del views
+            segments.trim()
             assert tracemalloc.get_traced_memory()[0] - before < 2 * segment_bytes(LONG) + 20_000
     finally:
         tracemalloc.stop()
@@ -119,36 +120,63 @@ def test_nothing_is_kept_of_a_frame_that_is_longer_than_all_that_may_be() -> Non
     assert segments.take(LONG) is None
 
 
-def test_a_part_may_keep_all_of_its_segment_while_little_memory_is_in_use() -> None:
-    segments = Segments(2 * segment_bytes(LONG))
-    frames = FrameBuffer(max_frame_bytes=MOST, segments=segments)
-    kept = [received(frames, b"x" * LONG)[0] for _ in range(2)]
-    assert may_stay(kept[1])
-    kept += [received(frames, b"x" * LONG)[0] for _ in range(2)]
-    # Those that are not used again count as well, for as long as somebody reads them.
-    assert not may_stay(kept[3])
-    del kept[0]
-    assert not may_stay(kept[2])
-    del kept[0]
-    assert may_stay(kept[1])
+def lent(segments: Segments, nbytes: int) -> tuple[Segment, memoryview]:
+    """One of the pool's segments of 1,000 bytes, and the part of it that somebody counts."""
+    segment = segments.new(bytes(1000))
+    part = memoryview(segment)[:nbytes]
+    segment.lend(part, nbytes)
+    segments.keep(segment)
+    return segment, part
 
 
-def may_stay(frame: memoryview) -> bool:
-    segment = frame.obj
-    assert isinstance(segment, Segment)
-    return segment.may_stay()
+def test_parts_may_stay_while_what_nobody_counts_of_their_segments_is_within_the_bound() -> None:
+    segments = Segments(2000)
+    kept = [lent(segments, nbytes) for nbytes in (1000, 500, 1)]
+    assert kept[0][0].may_stay()
+    kept.append(lent(segments, 498))
+    assert not kept[0][0].may_stay(), "2001 bytes are idle"
+    kept[3] = lent(segments, 500)
+    assert kept[0][0].may_stay()
+
+
+def test_parts_may_stay_while_twice_the_bound_is_in_use() -> None:
+    segments = Segments(2000)
+    kept = [lent(segments, 1000) for _ in range(4)]
+    assert kept[0][0].may_stay()
+    kept.append(lent(segments, 1000))
+    assert not kept[0][0].may_stay()
+    del kept[1:]
+    assert kept[0][0].may_stay()
 
 
 def test_nothing_may_stay_that_the_pool_does_not_know() -> None:
     segments = Segments(LONG)
-    long = segments.new(bytes(LONG + 1))
-    segments.keep(long)
-    assert not long.may_stay()
-    short = segments.new(bytes(LONG))
-    segments.keep(short)
-    assert short.may_stay()
+    long, short = segments.new(bytes(LONG + 1)), segments.new(bytes(LONG))
+    views = [memoryview(long), memoryview(short)]
+    for each in (long, short):
+        each.lend(views[each is short], len(each))
+        segments.keep(each)
+    assert (long.may_stay(), short.may_stay()) == (False, True)
     del segments
     assert not short.may_stay(), "the consumer is closed"
+
+
+def test_what_is_used_again_is_lent_anew() -> None:
+    segments = Segments(2000)
+    segment, part = lent(segments, 900)
+    memory = id(segment)
+    for _ in range(3):
+        assert segment.idle == 100
+        del part, segment
+        again = segments.take(1000)
+        assert again is not None
+        segment = again
+        assert id(segment) == memory
+        assert segment.idle == 1000
+        part = memoryview(segment)[:900]
+        segment.lend(part, 900)
+        del again
+        segments.keep(segment)
 
 
 @pytest.mark.parametrize("length", [1, 7, 8, 9, 65_533, LONG, 1 << 23, (1 << 23) + 1])

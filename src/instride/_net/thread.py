@@ -62,9 +62,9 @@ __all__ = ["NetworkThread"]
 _logger = logging.getLogger("instride.network")
 # poll takes no infinite time. And what fell due while the machine slept, which poll does not count, is met by then.
 _LONGEST_WAIT = 60.0
-# Memory of responses that is kept to be used again, and that views of their records may keep: this part of
-# fetch_buffer_bytes. What does not fit is copied out, so that what is buffered and what is kept stay bounded together.
-_SEGMENTS = 2
+# Memory of responses that is kept to be used again takes this part of fetch_buffer_bytes at most, and what is idle of
+# responses whose parts stay as much again.
+_SEGMENTS = 4
 # Places that were tried and not reached are counted, up to so many: a broker may make up others for ever.
 _MOST_PLACES = 1000
 

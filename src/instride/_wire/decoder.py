@@ -536,7 +536,7 @@ class RecordColumns:
         first: cython.Py_ssize_t = self._edge(start)
         end: cython.Py_ssize_t = self._edge(stop)
         # Where values are in memory of their own, the system has most of the base's pages again.
-        if self._large is not None or 4 * (end - first) >= memoryview(self._buffer.obj).nbytes:
+        if self._large is not None or 6 * (end - first) >= memoryview(self._buffer.obj).nbytes:
             return self._buffer, 0
         return self._bytes(first, end - first), first
 

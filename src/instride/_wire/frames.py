@@ -98,6 +98,8 @@ class FrameBuffer:
                 return
             self._segments.keep(self._scratch)
             self._scratch = self._small
+        if not length:
+            self._segments.trim()
         segment = self._segments.take(_LENGTH.size + length) if length else None
         if segment is not None:
             self._scratch = segment

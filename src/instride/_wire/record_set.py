@@ -10,8 +10,8 @@ Laws
    `alone`, of at most max_decompressed_bytes with its index. While it is decompressed it is there as it came, too: of
    that what is over a quarter of max_decompressed_bytes counts.
 5. A piece is a view of the response where it is most of it, and then says all the memory that it keeps. A smaller one
-   is a view only where the response's segment may stay (`segments`): else small pieces that nobody consumes would keep
-   whole responses. It says its own part then; that what stays in all is bounded, the segments see to.
+   is a view only where the response's segment may stay (law 3 of `segments`): else small pieces that nobody consumes
+   would keep whole responses. It says its own part then, and the segment knows that.
 6. A large value is not there twice: a record has it as it was decompressed or received, unless that could not be moved.
 7. `next_offset` is what the headers say, before a byte is checked: after the last whole batch. Where they are not such
    that they could lead on (a length that is none, an offset that does not rise), it is the fetch offset.
@@ -164,6 +164,9 @@ class RecordSet:
     ) -> None:
         self._name = TopicPartition(topic, partition)
         self._data = data
+        self._segment = data.obj if isinstance(data.obj, Segment) else None
+        if self._segment is not None:
+            self._segment.lend(data, len(data))
         self._length = len(data)
         self._frame_bytes = max(frame_bytes, len(data))
         self._fetch_offset = fetch_offset
@@ -230,10 +233,6 @@ class RecordSet:
         except (CompressionError, BatchError) as error:
             return self._failed_at(self._pending.position, f"{error} (in {self._pending.describe()})")
 
-    def _may_stay(self) -> bool:
-        segment = self._data.obj
-        return isinstance(segment, Segment) and segment.may_stay()
-
     def detach(self, most: int = LARGEST_BASE, *, usual: int = 0, stays: bool = False) -> None:
         """Copy out what is left, where much more than that is kept for it.
 
@@ -248,12 +247,15 @@ class RecordSet:
             at, batch, end = self._pending.start - HEADER_BYTES, self._pending, len(self._data)
             end = batch.end if end - batch.end > most else end
         left = end - at
-        if self.done or self._frame_bytes - left <= left // 8 or (stays and self._may_stay()):
+        if self.done or self._frame_bytes - left <= left // 8:
+            return
+        if stays and self._segment is not None and self._segment.may_stay():
             return
         try:
             self._data = moved(self._data[at:end], gives_back=self._frame_bytes > usual)
         except MemoryError:
             return  # there is no room for a copy: it stays where it is
+        self._segment = None
         self._frame_bytes = left
         if self._walk is not None and batch is not None:
             self._walk.move(self._data, batch)
@@ -297,10 +299,12 @@ class RecordSet:
         kept = end - start
         if 2 * kept >= self._frame_bytes:
             base, start, kept = self._data, 0, self._frame_bytes
-        elif self._may_stay():
-            base, start = self._data, 0
+        elif self._segment is not None and self._segment.may_stay():
+            base = self._data[start:end]
         else:
             base = memoryview(bytes(self._data[start:end]))
+        if isinstance(base.obj, Segment):
+            base.obj.lend(base, kept)
         table = table_of(batches, start)
         return self._piece(base, table, batches, kept + count * INDEX_BYTES, releases_of(base))
 

@@ -2,16 +2,23 @@
 
 Laws
 1. A segment is used again only where no view of it is left: while there is one, nothing can change its size.
-2. Segments that are kept take `most_bytes` together at most; the one that was used least lately goes first. One that
-   goes while there are views of it lives as long as they do, and counts as in use for so long.
-3. A segment that is used again is not much longer than what is received into it, so that little of it is idle.
+2. Of segments that are free so many are kept that they take `most_bytes` together at most; the one that was used least
+   lately goes first. What became free since, `trim` lets go of.
+3. Idle is what nobody counts any more of a segment of which somebody has a part. Parts may stay (`may_stay`) while what
+   is idle takes `most_bytes` together at most, and what is in use twice that.
+4. A segment that is used again is not much longer than what is received into it, so that little of it is unused.
 """
 
 from __future__ import annotations
 
 import weakref
+from functools import partial
+from itertools import count
 
 __all__ = ["Segment", "Segments", "extended", "segment_bytes"]
+
+# Segments that are in use take so many times `most_bytes`.
+_IN_USE = 2
 
 
 def segment_bytes(length: int) -> int:
@@ -33,34 +40,56 @@ def extended(buffer: bytearray, size: int) -> bytearray:
 
 
 class Segment(bytearray):
-    """Memory for a long frame. It does not keep its pool."""
+    """Memory for a long frame. It does not keep its pool. One thread works with it, and any may drop views of it."""
 
-    __slots__ = ("__weakref__", "_pool")
+    __slots__ = ("__weakref__", "_ended", "_lent", "_live", "_numbers", "_pool")
 
     def __init__(self, source: bytes | bytearray | memoryview, pool: Segments) -> None:
         super().__init__(source)
         self._pool = weakref.ref(pool)
+        # Of the parts that were lent: how many bytes they have together, less those that ended and are not counted yet.
+        self._live = 0
+        self._lent: dict[int, tuple[weakref.ref[memoryview], int]] = {}
+        self._ended: list[int] = []
+        self._numbers = count()
 
     def may_stay(self) -> bool:
-        """Whether there is memory enough that a view of a part may keep all of it. The thread that receives asks."""
+        """Whether a part may be lent: memory enough is free for all of the segment to stay with it."""
         pool = self._pool()
         return pool is not None and pool.may_stay(self)
+
+    def lend(self, part: memoryview, nbytes: int) -> None:
+        """Somebody else counts so many bytes of this segment until that view goes."""
+        number = next(self._numbers)
+        self._lent[number] = (weakref.ref(part, partial(_note, self._ended, number)), nbytes)
+        self._live += nbytes
+
+    @property
+    def idle(self) -> int:
+        """How many of its bytes nobody counts."""
+        # Any thread may add to the list meanwhile: what it adds is counted now or the next time.
+        while self._ended:
+            self._live -= self._lent.pop(self._ended.pop())[1]
+        return max(0, len(self) - self._live)
+
+
+def _note(ended: list[int], number: int, _ref: weakref.ref[memoryview]) -> None:
+    # It does not know the segment, which would keep itself then.
+    ended.append(number)
 
 
 class Segments:
     """Not thread-safe: one thread receives into them. Views of them may be dropped by any thread.
 
-    most_bytes: of segments that are kept for the next frame, in use or not; 0 keeps none.
+    most_bytes: of segments that are kept for the next frame; 0 keeps none. See law 2.
     """
 
-    __slots__ = ("__weakref__", "_gone", "_kept", "_most_bytes", "_nbytes")
+    __slots__ = ("__weakref__", "_kept", "_most_bytes")
 
     def __init__(self, most_bytes: int = 0) -> None:
         self._most_bytes = most_bytes
+        # Those in use, too: they are there in any case, and so are known.
         self._kept: list[Segment] = []
-        self._nbytes = 0
-        # Those that went while there were views of them (law 2).
-        self._gone: list[weakref.ref[Segment]] = []
 
     def new(self, source: bytes | bytearray | memoryview) -> Segment:
         """With this content; it may grow. `keep` it once it is whole."""
@@ -73,7 +102,6 @@ class Segments:
             segment = self._kept[place]
             if length <= len(segment) <= most and _is_free(segment):
                 del self._kept[place]
-                self._nbytes -= len(segment)
                 return segment
         return None
 
@@ -85,26 +113,29 @@ class Segments:
     def keep(self, segment: Segment) -> None:
         """For the next frame. Call this once there is a view of it."""
         # It would push out all others, and itself.
-        if len(segment) > self._most_bytes:
-            return
-        self._kept.append(segment)
-        self._nbytes += len(segment)
-        while self._nbytes > self._most_bytes:
-            oldest = self._kept.pop(0)
-            self._nbytes -= len(oldest)
-            if not _is_free(oldest):
-                self._gone.append(weakref.ref(oldest))
+        if len(segment) <= self._most_bytes:
+            self._kept.append(segment)
+            self.trim()
+
+    def trim(self) -> None:
+        """Law 2."""
+        free = [each for each in self._kept if _is_free(each)]
+        over = sum(map(len, free)) - self._most_bytes
+        for each in free:
+            if over <= 0:
+                return
+            # Not `remove`, which compares contents.
+            self._kept = [other for other in self._kept if other is not each]
+            over -= len(each)
 
     def may_stay(self, segment: Segment) -> bool:
-        """Whether all that is in use is within the bound, this one too."""
-        used = sum(len(each) for each in self._kept if not _is_free(each))
-        for reference in tuple(self._gone):
-            alive = reference()
-            if alive is None:
-                self._gone.remove(reference)
-            else:
-                used += len(alive)
-        return used <= self._most_bytes and len(segment) <= self._most_bytes
+        """Law 3, of a segment that is kept."""
+        if not any(each is segment for each in self._kept):
+            return False
+        used = [each for each in self._kept if not _is_free(each)]
+        if sum(map(len, used)) > _IN_USE * self._most_bytes:
+            return False
+        return sum(each.idle for each in used) <= self._most_bytes
 
 
 def _is_free(segment: Segment) -> bool:
