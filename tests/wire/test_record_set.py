@@ -522,7 +522,7 @@ def test_a_usual_response_keeps_its_pages_for_the_next_one() -> None:
 
 
 @pytest.mark.parametrize("room", [True, False])
-def test_a_small_part_of_a_response_stays_where_it_is_while_little_memory_is_in_use(*, room: bool) -> None:
+def test_a_small_part_of_a_response_stays_where_it_is_while_memory_is_free(*, room: bool) -> None:
     log = batch([Rec(offset=0, value=b"a" * 1000)]) + batch([Rec(offset=1, value=b"b" * 1000)])
     segments = Segments(60_000)
     response = segments.new(log + bytes(20_000))

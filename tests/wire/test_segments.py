@@ -129,7 +129,7 @@ def lent(segments: Segments, nbytes: int) -> tuple[Segment, memoryview]:
     return segment, part
 
 
-def test_parts_may_stay_while_what_nobody_counts_of_their_segments_is_within_the_bound() -> None:
+def test_parts_may_stay_while_what_nobody_counts_of_their_segments_is_bounded() -> None:
     segments = Segments(2000)
     kept = [lent(segments, nbytes) for nbytes in (1000, 500, 1)]
     assert kept[0][0].may_stay()
