@@ -26,7 +26,7 @@ from instride._interceptors import Interceptors
 from instride._net.async_driver import AsyncDriver
 from instride._net.clock import now
 from instride._net.driver import Driver
-from instride._settings import changed_while_running, config_from_settings
+from instride._setting_names import changed_while_running, config_from_settings
 from instride.commits import CommitResult
 from instride.config import ConsumerConfig, ConsumerSettings, RunningSettings
 from instride.errors import IllegalStateError, KafkaError, NetworkThreadDiedError, WakeupError

@@ -26,7 +26,7 @@ from instride._interceptors import Interceptors
 from instride._net.async_driver import AsyncDriver, in_loop
 from instride._net.clock import now
 from instride._record_reader import RecordReader
-from instride._settings import config_from_settings
+from instride._setting_names import config_from_settings
 from instride._types import K, V
 from instride._verbs import Verbs
 from instride._wire.decoder import ConsumerRecord

@@ -149,6 +149,18 @@ def test_parts_may_stay_while_twice_the_bound_is_in_use() -> None:
     assert kept[0][0].may_stay()
 
 
+@pytest.mark.parametrize(("counted", "free"), [(500, 2), (250, 1), (1, 0)])
+def test_what_is_free_gives_way_to_what_is_idle(counted: int, free: int) -> None:
+    segments = Segments(2000)
+    dropped = [lent(segments, 1000) for _ in range(2)]
+    kept = [lent(segments, counted) for _ in range(4)]
+    del dropped
+    segments.trim()
+    found = [segments.take(1000) for _ in range(2)]
+    assert sum(each is not None for each in found) == free
+    assert len(kept) == 4
+
+
 def test_nothing_may_stay_that_the_pool_does_not_know() -> None:
     segments = Segments(LONG)
     long, short = segments.new(bytes(LONG + 1)), segments.new(bytes(LONG))

@@ -2,10 +2,10 @@
 
 Laws
 1. A segment is used again only where no view of it is left: while there is one, nothing can change its size.
-2. Of segments that are free so many are kept that they take `most_bytes` together at most; the one that was used least
-   lately goes first. What became free since, `trim` lets go of.
+2. Of segments that are free so many are kept that they take `most_bytes` together at most, and with what is idle of
+   those in use twice that; the one that was used least lately goes first. What became free since, `trim` lets go of.
 3. Idle is what nobody counts any more of a segment of which somebody has a part. Parts may stay (`may_stay`) while what
-   is idle takes `most_bytes` together at most, and what is in use twice that.
+   is idle takes `most_bytes` together at most, and what is in use twice that. What stays may become idle then.
 4. A segment that is used again is not much longer than what is received into it, so that little of it is unused.
 """
 
@@ -120,7 +120,10 @@ class Segments:
     def trim(self) -> None:
         """Law 2."""
         free = [each for each in self._kept if _is_free(each)]
+        if not free:
+            return
         over = sum(map(len, free)) - self._most_bytes
+        over += max(0, sum(each.idle for each in self._kept if not _is_free(each)) - self._most_bytes)
         for each in free:
             if over <= 0:
                 return

@@ -9,7 +9,7 @@ from application_script import tp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instride._core.application.drain import drain
+from instride._core.application.background_events import drain
 from instride._core.application.state import ApplicationState
 from instride._core.events import (
     Assigned,

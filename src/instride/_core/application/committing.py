@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
+from instride._core.application.background_events import drain
 from instride._core.application.calls import Call, Wait
-from instride._core.application.drain import drain
 from instride._core.application.partition import OwnedPartition
 from instride._core.application.state import ApplicationState
 from instride._core.events import CALLER_WAITS, CallCompleted, Commit

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count
 
 from instride._core.application import closing, committing, lookup_calls, seeking, subscribing
+from instride._core.application.background_events import drain
 from instride._core.application.calls import Call, Wait, last
 from instride._core.application.deserializing import Read
-from instride._core.application.drain import drain
 from instride._core.application.ownership_view import Reason
 from instride._core.application.partition import Delivery, OwnedPartition, PollResult
 from instride._core.application.polling import Poller
@@ -269,10 +269,7 @@ class ApplicationMachine:
     def lag(self, partition: TopicPartition) -> int | None:
         """Records between the position and the last known high watermark; None while either is unknown."""
         drain(self._state)
-        owned = self._state.owned(partition)
-        if owned.position is None or owned.high_watermark < 0:
-            return None
-        return max(0, owned.high_watermark - owned.position)
+        return self._state.owned(partition).lag
 
     def position(self, now: float, partition: TopicPartition, timeout: float) -> Call[int]:
         deadline = now + timeout

@@ -162,12 +162,8 @@ class OwnershipView:
 
     def lags(self) -> dict[TopicPartition, int]:
         """Of each partition whose position and end are known: records between them. Any thread may ask."""
-        found = {}
-        for tp, view in self._views.copy().items():
-            position, end = view.owned.position, view.owned.high_watermark
-            if position is not None and end >= 0:
-                found[tp] = max(0, end - position)
-        return found
+        lags = {tp: view.owned.lag for tp, view in self._views.copy().items()}
+        return {tp: lag for tp, lag in lags.items() if lag is not None}
 
     def failed(self) -> int:
         """How many do not go on. Any thread may ask."""

@@ -329,6 +329,14 @@ class OwnedPartition:
         if event.fetch_number == self.fetch_number:
             self.error = None
 
+    @property
+    def lag(self) -> int | None:
+        """Records between the position and the last known high watermark; None while either is unknown. Any thread may
+        ask.
+        """
+        position, end = self.position, self.high_watermark
+        return None if position is None or end < 0 else max(0, end - position)
+
     def failure(self) -> Exception | None:
         """Why nothing of it is returned, until that has passed."""
         if self.unreadable is not None:

@@ -34,6 +34,7 @@ from collections.abc import Awaitable
 from functools import partial
 from typing import assert_never
 
+from instride._core.application.background_events import apply_early, drain
 from instride._core.application.calls import Call, Wait, Write, at_once
 from instride._core.application.committing import (
     auto_commit_due,
@@ -42,7 +43,6 @@ from instride._core.application.committing import (
     next_auto_commit,
 )
 from instride._core.application.deserializing import Read, next_retry, read_taken, retry_unreadable
-from instride._core.application.drain import apply_early, drain
 from instride._core.application.inbox import Change, Completion
 from instride._core.application.partition import Delivery, OwnedPartition, PollResult
 from instride._core.application.seeking import drop_due, reset_due, restarted

@@ -8,6 +8,8 @@ Laws of the lists (`RevokeLists`)
    for. With enable_auto_commit `machine.py` refuses it, before the lists are asked.
 5. What becomes of an event's partitions is written by one `at_once` (rule 13).
 
+What becomes of a delayed partition at its deadline the network side decides: `network/assignment.py`, law 4.
+
 Laws of the marks (`Marks`): the partitions of which something may be so, which a poll looks at instead of all
 M1. Whatever makes it so marks the partition, by the same write or before it. A mark that is not true any more does no
     harm: the poll takes it away.
