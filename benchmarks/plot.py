@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 SHOWN = {
+    "instride, Arrow, views": "instride, to Arrow, with views",
     "instride, Arrow": "instride, to Arrow",
     "instride, records": "instride, records",
     "instride, records, at defaults": "instride, records, default settings",

@@ -35,6 +35,7 @@ SURFACE = {
     "instride._core.network.coordinator.CoordinatorInput",
     "instride._core.network.coordinator.CoordinatorState",
     "instride._core.network.coordinator.TRANSITIONS",
+    "instride._core.network.coordinator.next_coordinator_state",
     "instride._core.network.machine",
     "instride._core.network.ranges.RangeChunk",
     "instride._core.network.group.GroupInput",

@@ -7,7 +7,12 @@ import itertools
 import pytest
 
 from instride._core import ownership
-from instride._core.network.coordinator import TRANSITIONS, CoordinatorInput, CoordinatorState
+from instride._core.network.coordinator import (
+    TRANSITIONS,
+    CoordinatorInput,
+    CoordinatorState,
+    next_coordinator_state,
+)
 from instride._core.network.group import TRANSITIONS as GROUP_TRANSITIONS
 from instride._core.network.group import GroupInput, GroupState, next_group_state
 from instride._core.ownership import (
@@ -87,6 +92,13 @@ def test_every_pair_of_the_group_has_a_row_or_raises() -> None:
         if (state, event) not in GROUP_TRANSITIONS:
             with pytest.raises(IllegalTransitionError):
                 next_group_state(state, event)
+
+
+def test_every_pair_of_the_coordinator_has_a_row_or_raises() -> None:
+    for state, event in itertools.product(CoordinatorState, CoordinatorInput):
+        if (state, event) not in TRANSITIONS:
+            with pytest.raises(IllegalTransitionError, match=f"{event.name} in {state.name}"):
+                next_coordinator_state(state, event)
 
 
 @pytest.mark.requirement("threading/8")

@@ -21,11 +21,12 @@ from instride._core.network.actions import ConnectionKey, Role
 from instride._core.network.cluster import Cluster
 from instride._core.network.connections import Address, OnDone, Wanted
 from instride._core.network.context import Context
+from instride._core.ownership import IllegalTransitionError
 from instride._wire import api
 from instride.errors import KafkaError, TransportError, error_for_code
 from instride.errors.codes import ErrorCode
 
-__all__ = ["TRANSITIONS", "Coordinator", "CoordinatorInput", "CoordinatorState"]
+__all__ = ["TRANSITIONS", "Coordinator", "CoordinatorInput", "CoordinatorState", "next_coordinator_state"]
 
 
 class CoordinatorState(Enum):
@@ -59,6 +60,14 @@ TRANSITIONS: Final[dict[tuple[CoordinatorState, CoordinatorInput], CoordinatorSt
 }
 
 
+def next_coordinator_state(state: CoordinatorState, event: CoordinatorInput) -> CoordinatorState:
+    """The state after the event. Raises `IllegalTransitionError` where the table has no row."""
+    try:
+        return TRANSITIONS[state, event]
+    except KeyError:
+        raise IllegalTransitionError(f"coordinator: {event.name} in {state.name}") from None
+
+
 class Coordinator:
     """Not thread-safe: the network machine owns it."""
 
@@ -75,7 +84,7 @@ class Coordinator:
         context.connections.on_broken.append(self._connection_broke)
 
     def move(self, event: CoordinatorInput) -> None:
-        self.state = TRANSITIONS[self.state, event]
+        self.state = next_coordinator_state(self.state, event)
         self._context.touch()
 
     @property
