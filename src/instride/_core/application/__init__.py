@@ -1,7 +1,7 @@
 """The machine on the application's thread: what happens inside a call of the consumer.
 
 machine                          every verb; the others are its parts
-state, inbox, background_events              what it knows; events of the network side, until and when they take effect
+state, inbox, background_events  what it knows; events of the network side, until and when they take effect
 polling, fairness                a poll, in its order; which records it returns
 revoke_lists, partition          the lists of KIP-983, `delay_revoke` (with auto-commit `machine` refuses it); one
                                  partition's buffer and position
