@@ -173,6 +173,38 @@ def test_nothing_may_stay_that_the_pool_does_not_know() -> None:
     assert not short.may_stay(), "the consumer is closed"
 
 
+def test_what_is_used_again_and_again_remembers_nothing() -> None:
+    """Also where nobody asks what of it is idle, as with one partition."""
+    segments = Segments(2000)
+    part = lent(segments, 900)[1]
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for _ in range(300):
+            del part
+            again = segments.take(1000)
+            assert again is not None
+            part = memoryview(again)[:900]
+            again.lend(part, 900)
+            segments.keep(again)
+        assert tracemalloc.get_traced_memory()[0] - before < 2000
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_part_that_ends_late_is_not_counted_twice() -> None:
+    """A view lets go of its memory before it says so: another thread may come between."""
+    segment, part = lent(Segments(2000), 900)
+    segment.forget()
+    del part
+    assert segment.idle == 1000
+    late = memoryview(segment)[:100]
+    segment.lend(late, 100)
+    (number,) = segment._lent
+    segment._ended.append(number - 1)
+    assert segment.idle == 900
+
+
 def test_what_is_used_again_is_lent_anew() -> None:
     segments = Segments(2000)
     segment, part = lent(segments, 900)

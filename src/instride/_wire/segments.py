@@ -69,8 +69,15 @@ class Segment(bytearray):
         """How many of its bytes nobody counts."""
         # Any thread may add to the list meanwhile: what it adds is counted now or the next time.
         while self._ended:
-            self._live -= self._lent.pop(self._ended.pop())[1]
+            ended = self._lent.pop(self._ended.pop(), None)
+            self._live -= 0 if ended is None else ended[1]
         return max(0, len(self) - self._live)
+
+    def forget(self) -> None:
+        """It is free: no part is left. Of one that is about to say so nobody takes note."""
+        self._lent.clear()
+        self._ended.clear()
+        self._live = 0
 
 
 def _note(ended: list[int], number: int, _ref: weakref.ref[memoryview]) -> None:
@@ -102,6 +109,7 @@ class Segments:
             segment = self._kept[place]
             if length <= len(segment) <= most and _is_free(segment):
                 del self._kept[place]
+                segment.forget()
                 return segment
         return None
 
