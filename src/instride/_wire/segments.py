@@ -12,8 +12,6 @@ Laws
 from __future__ import annotations
 
 import weakref
-from functools import partial
-from itertools import count
 
 __all__ = ["Segment", "Segments", "extended", "segment_bytes"]
 
@@ -42,7 +40,7 @@ def extended(buffer: bytearray, size: int) -> bytearray:
 class Segment(bytearray):
     """Memory for a long frame. It does not keep its pool. One thread works with it, and any may drop views of it."""
 
-    __slots__ = ("__weakref__", "_ended", "_lent", "_live", "_numbers", "_pool")
+    __slots__ = ("__weakref__", "_ended", "_lent", "_live", "_pool")
 
     def __init__(self, source: bytes | bytearray | memoryview, pool: Segments) -> None:
         super().__init__(source)
@@ -50,8 +48,7 @@ class Segment(bytearray):
         # Of the parts that were lent: how many bytes they have together, less those that ended and are not counted yet.
         self._live = 0
         self._lent: dict[int, tuple[weakref.ref[memoryview], int]] = {}
-        self._ended: list[int] = []
-        self._numbers = count()
+        self._ended: list[weakref.ref[memoryview]] = []
 
     def may_stay(self) -> bool:
         """Whether a part may be lent: memory enough is free for all of the segment to stay with it."""
@@ -60,8 +57,10 @@ class Segment(bytearray):
 
     def lend(self, part: memoryview, nbytes: int) -> None:
         """Somebody else counts so many bytes of this segment until that view goes."""
-        number = next(self._numbers)
-        self._lent[number] = (weakref.ref(part, partial(_note, self._ended, number)), nbytes)
+        # A function in C: in one of Python a signal could come, whose exception would be lost there. By identity, as a
+        # view that can be written to has no hash.
+        reference = weakref.ref(part, self._ended.append)
+        self._lent[id(reference)] = (reference, nbytes)
         self._live += nbytes
 
     @property
@@ -69,7 +68,7 @@ class Segment(bytearray):
         """How many of its bytes nobody counts."""
         # Any thread may add to the list meanwhile: what it adds is counted now or the next time.
         while self._ended:
-            ended = self._lent.pop(self._ended.pop(), None)
+            ended = self._lent.pop(id(self._ended.pop()), None)
             self._live -= 0 if ended is None else ended[1]
         return max(0, len(self) - self._live)
 
@@ -78,11 +77,6 @@ class Segment(bytearray):
         self._lent.clear()
         self._ended.clear()
         self._live = 0
-
-
-def _note(ended: list[int], number: int, _ref: weakref.ref[memoryview]) -> None:
-    # It does not know the segment, which would keep itself then.
-    ended.append(number)
 
 
 class Segments:
