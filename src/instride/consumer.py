@@ -3,6 +3,7 @@
 Laws
 1. Building one has no side effect and does no I/O; the first call that needs the network starts its thread.
 2. Not thread-safe, but not bound to a thread: two calls at once are `ConcurrentUseError`. `wakeup` may come from any.
+   That, and what a forked child may do, `_net/driver.py` sees to.
 3. Times are seconds. Every blocking call ends at its timeout, at the latest half a second after it.
 """
 

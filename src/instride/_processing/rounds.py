@@ -3,7 +3,8 @@
 Laws
 1. It does no I/O and reads no clock: a driver calls the verb that it yields, and sends back what that returned or
    throws what it raised. A thread does so with a `Consumer`, the simulation with its own, a test kit with a double.
-2. After a poll that raised, `hold` is not called: the next poll continues the one that raised.
+2. After a poll that raised, `hold` is not called: the next poll continues the one that raised. `hold` is the engine's
+   (`engine.py`), which decides whose revoke is delayed.
 3. An error that ends nothing (a partition's, a broker's) is logged, and the loop goes on; a fatal one, and a record
    that failed for good, stop it as `stop` does, and are raised at its end by whoever runs it.
 4. In a process that was suspended, whose partitions another member may have by now, nothing is started before a poll

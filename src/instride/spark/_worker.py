@@ -1,4 +1,7 @@
-"""What concerns a Python worker process of Spark as a whole."""
+"""What concerns a Python worker process of Spark as a whole.
+
+Whether the workers have the packages that a job needs, `prepare` of `_jobs.py` asks before.
+"""
 
 from __future__ import annotations
 
