@@ -73,6 +73,8 @@ def fill(
     Those of a partition are one batch, where its size allows that: the linger is ended by the flush.
     """
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "linger.ms": 10_000, **(settings or {})})
+    # A producer that does not know the leader yet gives the records to its partition one by one, while they are sent.
+    producer.list_topics(topic, timeout=PATIENCE)
     written = [(partition, start + i) for partition, count in counts.items() for i in range(count)]
     for partition, offset in written:
         producer.produce(topic, f"{partition}:{offset}".encode(), partition=partition)
