@@ -11,7 +11,7 @@ from record_batches import CODECS, Rec, batch, corrupt, decode, marker, plain, r
 
 from instride._wire.batches import BatchWalk
 from instride._wire.record_set import RecordSet, decode_record_set
-from instride._wire.segments import Segments
+from instride._wire.segments import Segment, Segments
 from step_counter import calls
 
 FULL = [
@@ -41,7 +41,7 @@ def test_a_large_value_is_there_once(codec: str) -> None:
     values = [b"small", bytes(range(256)) * (5 << 12), None, b"b" * ((1 << 20) - 1), b"c" * (4 << 20), b"last"]
     keys = [b"k" * (1 << 20), None, b"key", None, b"", b"k"]
     recs = [Rec(offset=n, key=key, value=value) for n, (key, value) in enumerate(zip(keys, values, strict=True))]
-    chunk, _, error = decode(bytearray(batch(recs, codec=codec)), 0)
+    chunk, _, error = decode(Segment(batch(recs, codec=codec), Segments()), 0)
     assert error is None
     once, twice = records_of(chunk), records_of(chunk)
     assert [(each.key, each.value) for each in once] == list(zip(keys, values, strict=True))
@@ -481,7 +481,7 @@ def test_ten_times_the_batches_take_no_more_calls() -> None:
 def test_of_a_large_response_what_is_copied_out_is_not_there_twice() -> None:
     """Its pages are given back part by part: a response of 60 MB took 120 while it was taken apart."""
     log = batch([Rec(offset=n, value=bytes([n + 1]) * 1_000_000) for n in range(12)])
-    response = bytearray(2 * len(log))
+    response = Segments().new(bytes(2 * len(log)))
     response[len(log) :] = log
     records = RecordSet(
         memoryview(response)[len(log) :], topic="t", partition=3, fetch_offset=0, frame_bytes=len(response)
@@ -496,7 +496,7 @@ def test_of_a_large_response_what_is_copied_out_is_not_there_twice() -> None:
 
 def test_a_small_part_of_a_large_response_gives_its_pages_back() -> None:
     log = batch([Rec(offset=0, value=b"a" * 100_000)])
-    response = bytearray(log + bytes(9 << 20))
+    response = Segments().new(log + bytes(9 << 20))
     records = RecordSet(
         memoryview(response)[: len(log)], topic="t", partition=3, fetch_offset=0, frame_bytes=len(response)
     )
@@ -510,7 +510,7 @@ def test_a_small_part_of_a_large_response_gives_its_pages_back() -> None:
 def test_a_usual_response_keeps_its_pages_for_the_next_one() -> None:
     """All full responses gave them back once, as 8 MiB was over a fixed bound: half of the rate was lost."""
     log = batch([Rec(offset=0, value=b"a" * 100_000)])
-    response = bytearray(log + bytes(9 << 20))
+    response = Segments().new(log + bytes(9 << 20))
     records = RecordSet(
         memoryview(response)[: len(log)], topic="t", partition=3, fetch_offset=0, frame_bytes=len(response)
     )
@@ -553,6 +553,19 @@ def is_in_use(buffer: Any) -> bool:
     except BufferError:
         return True
     return False
+
+
+@pytest.mark.parametrize(("size", "kept"), [(1 << 20, True), (9 << 20, False)])
+def test_what_is_free_makes_way_for_a_large_batch(size: int, *, kept: bool) -> None:
+    segments = Segments(60_000)
+    segments.keep(segments.new(bytes(1000)))
+    large = segments.new(batch([Rec(offset=0, value=b"a" * size)], codec="zstd"))
+    records = RecordSet(memoryview(large), topic="t", partition=3, fetch_offset=0, frame_bytes=len(large))
+    segments.keep(large)
+    piece = records.decode(1, 10, alone=True)
+    assert piece is not None
+    assert piece.corrupt is None
+    assert (segments.take(1000) is not None) == kept
 
 
 @pytest.mark.parametrize(("most", "read_on"), [(1000, True), (10, False)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import random
 import struct
 import sys
@@ -12,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from instride._wire.frames import FrameBuffer
-from instride._wire.segments import Segment, Segments, segment_bytes
+from instride._wire.segments import LARGE_BYTES, Segment, Segments, new_pages, segment_bytes
 
 LONG = 300_000
 MOST = 400_000
@@ -114,6 +115,38 @@ def test_no_more_is_kept_than_may_be() -> None:
             assert tracemalloc.get_traced_memory()[0] - before < 2 * segment_bytes(LONG) + 20_000
     finally:
         tracemalloc.stop()
+
+
+def test_what_is_free_is_let_go_of_and_what_is_in_use_is_used_again() -> None:
+    segments = Segments(2000)
+    kept, dropped = lent(segments, 900), lent(segments, 900)
+    del dropped
+    segments.let_go()
+    assert segments.take(1000) is None
+    memory = id(kept[0])
+    del kept
+    assert id(segments.take(1000)) == memory
+
+
+@pytest.mark.parametrize(("most_bytes", "length"), [(LONG, LARGE_BYTES + 1), (9 << 20, (9 << 20) + 1)])
+def test_a_frame_too_long_to_be_kept_has_its_own_pages_and_others_make_way(most_bytes: int, length: int) -> None:
+    """malloc kept parts of what it grew through, and what was free stayed beside it: 109 MiB for one of 55 MB."""
+    segments = Segments(most_bytes)
+    frames = FrameBuffer(max_frame_bytes=1 << 30, segments=segments)
+    received(frames, b"a" * LONG)
+    body = random.Random(7).randbytes(length)
+    frame, buffers = received(frames, body)
+    assert frame == body
+    assert type(frame.obj) is mmap.mmap
+    assert buffers == 2, "the scratch buffer, and all the rest in one"
+    assert segments.take(LONG) is None
+    shorter, _ = received(frames, b"c" * min(most_bytes, LARGE_BYTES))
+    assert type(shorter.obj) is Segment
+
+
+def test_pages_that_the_system_does_not_have_are_a_memory_error() -> None:
+    with pytest.raises(MemoryError, match=str(1 << 62)):
+        new_pages(1 << 62)
 
 
 def test_nothing_is_kept_of_a_frame_that_is_longer_than_all_that_may_be() -> None:

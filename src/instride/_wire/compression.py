@@ -18,7 +18,7 @@ from typing import Final
 
 import cramjam
 
-from instride._wire.segments import extended
+from instride._wire.segments import LARGE_BYTES, Segment, extended, new_pages, trim_malloc
 
 __all__ = ["CODECS", "CompressionError", "Sections", "TooLargeError", "moved", "releases_of"]
 
@@ -45,15 +45,11 @@ _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_BYTES: Final = 16
 
 _SMALLEST_STEP: Final = 1 << 16
-# A buffer that must be larger than this is made as large as it may be at all, of pages that are not there yet.
-_LARGE_BYTES: Final = 8 << 20
 # What is moved is there twice a part at a time.
 _MOVED_BYTES: Final = 1 << 20
 
-# Pages of this process alone; to give pages back; where the system has it, to give back what malloc keeps for later.
-_PRIVATE: Final = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+# To give pages back.
 _GIVE_BACK: Final = mmap.MADV_DONTNEED
-_MALLOC_TRIM: Final = getattr(ctypes.CDLL(None), "malloc_trim", None)
 _MADVISE: Final = getattr(ctypes.CDLL(None), "madvise", None)
 
 
@@ -68,12 +64,14 @@ class TooLargeError(CompressionError):
 class Sections:
     """The records of several batches, decompressed, one after another in one buffer.
 
+    let_go: called before much memory is taken, to let go of what is only there to be used again.
     kept: once it is finished, how much memory the buffer keeps.
     """
 
-    __slots__ = ("_buffer", "_used", "kept")
+    __slots__ = ("_buffer", "_let_go", "_used", "kept")
 
-    def __init__(self, expected_bytes: int) -> None:
+    def __init__(self, expected_bytes: int, let_go: Callable[[], object] | None = None) -> None:
+        self._let_go = let_go
         self._buffer: bytearray | mmap.mmap = bytearray(expected_bytes)
         self._used = 0
         self.kept = 0
@@ -97,7 +95,8 @@ class Sections:
                 raise TooLargeError(f"a {CODECS[codec]} batch holds over {limit} bytes{beside}")
             # By half of what is there at least: so few batches are tried twice.
             space = min(limit, max(2 * space, len(self._buffer) // 2, _SMALLEST_STEP))
-            if space > _LARGE_BYTES:
+            # Of pages that are not there yet.
+            if space > LARGE_BYTES:
                 space = limit
         self._used = start + size
         return start, self._used
@@ -151,19 +150,23 @@ class Sections:
 
     def _grow(self, size: int) -> None:
         old = self._buffer
-        if size <= _LARGE_BYTES and isinstance(old, bytearray):
+        if size <= LARGE_BYTES and isinstance(old, bytearray):
             self._buffer = extended(old, size - len(old))
             return
-        self._buffer = _pages(size)
+        if self._let_go is not None:
+            self._let_go()
+        self._buffer = new_pages(size)
         self._buffer.write(memoryview(old)[: self._used])
+        del old
+        trim_malloc()  # of it, and of what the decoder took to try it
 
 
 def releases_of(data: memoryview) -> Callable[[int, int], object] | None:
     """Gives back the pages that lie wholly within these bytes of `data`, as `Sections.release` does.
 
-    None where `data` is no large buffer of our own.
+    None where `data` is nothing large that was received.
     """
-    return _releases_of_part(data) if len(data) > _LARGE_BYTES else None
+    return _releases_of_part(data) if len(data) > LARGE_BYTES else None
 
 
 def moved(data: memoryview, *, gives_back: bool = True) -> memoryview:
@@ -176,7 +179,7 @@ def moved(data: memoryview, *, gives_back: bool = True) -> memoryview:
     release = _releases_of_part(data) if gives_back else None
     if release is None:
         return memoryview(bytes(data))
-    pages = _pages(len(data))
+    pages = new_pages(len(data))
     for start in range(0, len(data), _MOVED_BYTES):
         end = min(start + _MOVED_BYTES, len(data))
         pages.write(data[start:end])
@@ -188,7 +191,7 @@ def moved(data: memoryview, *, gives_back: bool = True) -> memoryview:
 def _releases_of_part(data: memoryview) -> Callable[[int, int], object] | None:
     """The same for a part of such a buffer, however small."""
     owner = data.obj
-    if _MADVISE is None or not isinstance(owner, bytearray) or not data or len(owner) <= _LARGE_BYTES:
+    if _MADVISE is None or not isinstance(owner, Segment | mmap.mmap) or not data or len(owner) <= LARGE_BYTES:
         return None
     begin = ctypes.addressof((ctypes.c_char * len(data)).from_buffer(data))
 
@@ -199,15 +202,6 @@ def _releases_of_part(data: memoryview) -> Callable[[int, int], object] | None:
             _MADVISE(ctypes.c_void_p(first), ctypes.c_size_t(last - first), _GIVE_BACK)
 
     return release
-
-
-def _pages(size: int) -> mmap.mmap:
-    if _MALLOC_TRIM is not None:
-        _MALLOC_TRIM(0)  # what was decoded before may be kept for later, as much as this again
-    try:
-        return mmap.mmap(-1, size, flags=_PRIVATE)
-    except OSError as error:
-        raise MemoryError(f"no room for {size} bytes") from error
 
 
 def _limit_beside(window: int, limit: int) -> int:

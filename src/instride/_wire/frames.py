@@ -13,6 +13,7 @@ Laws
 
 from __future__ import annotations
 
+import mmap
 import struct
 from collections.abc import Callable
 from typing import Final
@@ -58,7 +59,7 @@ class FrameBuffer:
         self._scratch_used = 0
         self._last_long = 0  # how long the last frame was, if that was a long one
         self._longest = 0  # of all long ones that came whole
-        self._large: Segment | None = None
+        self._large: Segment | mmap.mmap | None = None
         self._large_used = 0
         self._large_length = 0
         self._seen_first = False
@@ -115,13 +116,14 @@ class FrameBuffer:
         if self._large_used < self._large_length:
             self._grow(self._large)
             return []
-        segment, self._large = self._large, None
-        return [self._handed_out(segment, 0, self._large_length)]
+        memory, self._large = self._large, None
+        return [self._handed_out(memory, 0, self._large_length)]
 
-    def _handed_out(self, segment: Segment, start: int, end: int) -> memoryview:
+    def _handed_out(self, memory: Segment | mmap.mmap, start: int, end: int) -> memoryview:
         """A long frame, which stays where it is."""
-        frame = memoryview(segment)[start:end]
-        self._segments.keep(segment)
+        frame = memoryview(memory)[start:end]
+        if isinstance(memory, Segment):
+            self._segments.keep(memory)
         self._last_long = end - start
         self._longest = max(self._longest, self._last_long)
         return frame
@@ -202,7 +204,7 @@ class FrameBuffer:
         if not self._accept_long(length, start):
             return
         self._large_used, self._large_length, self._scratch_used = end - start, length, 0
-        self._large = self._segments.take(length)
+        self._large = self._segments.take(length) or self._segments.new_pages(length)
         if self._large is not None:
             self._large[: end - start] = memoryview(self._scratch)[start:end]
             return
@@ -210,8 +212,8 @@ class FrameBuffer:
         self._large = self._segments.new(memoryview(self._scratch)[start:end])
         self._grow(self._large)
 
-    def _grow(self, large: Segment) -> None:
-        if self._large_used == len(large):
+    def _grow(self, large: Segment | mmap.mmap) -> None:
+        if isinstance(large, Segment) and self._large_used == len(large):
             step = min(_LARGEST_STEP, max(_SCRATCH_BYTES, self._large_used))
             step = max(step, self._longest - self._large_used)
             step = min(step, segment_bytes(self._large_length) - self._large_used)

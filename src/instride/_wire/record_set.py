@@ -30,7 +30,7 @@ from instride._wire.chunk import Piece
 from instride._wire.compression import CompressionError, Sections, TooLargeError, moved, releases_of
 from instride._wire.decoder import RecordColumns, index_batches
 from instride._wire.record_index import LARGEST_BASE, MIN_RECORD_BYTES
-from instride._wire.segments import Segment
+from instride._wire.segments import Segment, Segments
 from instride.errors import CorruptRecordError, TransportError
 from instride.errors._quoting import counted
 
@@ -165,7 +165,10 @@ class RecordSet:
         self._name = TopicPartition(topic, partition)
         self._data = data
         self._segment = data.obj if isinstance(data.obj, Segment) else None
+        # Known when the data was copied out, too.
+        self._segments: Segments | None = None
         if self._segment is not None:
+            self._segments = self._segment.pool
             self._segment.lend(data, len(data))
         self._length = len(data)
         self._frame_bytes = max(frame_bytes, len(data))
@@ -312,7 +315,8 @@ class RecordSet:
         first = self._pending
         assert first is not None
         # Four times is a guess, which spares most batches a second try; it grows where they need more.
-        sections = Sections(min(most, self._most_bytes, target, 4 * (len(self._data) - first.start)))
+        expected = min(most, self._most_bytes, target, 4 * (len(self._data) - first.start))
+        sections = Sections(expected, None if self._segments is None else self._segments.let_go)
         table = bytearray()
         batches: list[Batch] = []
         count = 0

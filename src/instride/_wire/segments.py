@@ -7,13 +7,23 @@ Laws
 3. Idle is what nobody counts any more of a segment of which somebody has a part. Parts may stay (`may_stay`) while what
    is idle takes `most_bytes` together at most, and what is in use twice that. What stays may become idle then.
 4. A segment that is used again is not much longer than what is received into it, so that little of it is unused.
+5. Before something takes much memory, none is kept that is only there to be used again (`let_go`). It has pages of its
+   own, which go back to the system with it: malloc would keep them, or parts of them while it grows.
 """
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 import weakref
+from typing import Final
 
-__all__ = ["Segment", "Segments", "extended", "segment_bytes"]
+__all__ = ["LARGE_BYTES", "Segment", "Segments", "extended", "new_pages", "segment_bytes", "trim_malloc"]
+
+LARGE_BYTES: Final = 8 << 20
+"""What is longer is much memory (law 5)."""
+
+_MALLOC_TRIM: Final = getattr(ctypes.CDLL(None), "malloc_trim", None)
 
 # Segments that are in use take so many times `most_bytes`.
 _IN_USE = 2
@@ -23,6 +33,21 @@ def segment_bytes(length: int) -> int:
     """How long a segment for so many bytes is: an eighth longer at most, so that one fits the next frame as well."""
     step = 1 << max(0, length.bit_length() - 4)
     return -(-length // step) * step
+
+
+def trim_malloc() -> None:
+    """Give back to the system, where that can be, what malloc keeps for later: as much as was freed."""
+    if _MALLOC_TRIM is not None:
+        _MALLOC_TRIM(0)
+
+
+def new_pages(size: int) -> mmap.mmap:
+    """Pages of this process alone, each of which exists once it is written to. Raises MemoryError."""
+    trim_malloc()  # what was there before may be kept for later, as much as this again
+    try:
+        return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except OSError as error:
+        raise MemoryError(f"no room for {size} bytes") from error
 
 
 def extended(buffer: bytearray, size: int) -> bytearray:
@@ -49,6 +74,11 @@ class Segment(bytearray):
         self._live = 0
         self._lent: dict[int, tuple[weakref.ref[memoryview], int]] = {}
         self._ended: list[weakref.ref[memoryview]] = []
+
+    @property
+    def pool(self) -> Segments | None:
+        """None where that is no more."""
+        return self._pool()
 
     def may_stay(self) -> bool:
         """Whether a part may be lent: memory enough is free for all of the segment to stay with it."""
@@ -96,6 +126,13 @@ class Segments:
         """With this content; it may grow. `keep` it once it is whole."""
         return Segment(source, self)
 
+    def new_pages(self, length: int) -> mmap.mmap | None:
+        """For a frame of this length, where it is so long that it would not be kept: law 5."""
+        if length <= max(self._most_bytes, LARGE_BYTES):
+            return None
+        self.let_go()
+        return new_pages(length)
+
     def take(self, length: int) -> Segment | None:
         """A segment for so many bytes, with its old content; None where none that is kept fits and is free."""
         most = segment_bytes(length) + length // 8
@@ -132,6 +169,10 @@ class Segments:
             # Not `remove`, which compares contents.
             self._kept = [other for other in self._kept if other is not each]
             over -= len(each)
+
+    def let_go(self) -> None:
+        """Law 5."""
+        self._kept = [each for each in self._kept if not _is_free(each)]
 
     def may_stay(self, segment: Segment) -> bool:
         """Law 3, of a segment that is kept."""
