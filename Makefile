@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 COMPILED := $(VENV)/.compiled
-CYTHON_SOURCES := $(wildcard $(addprefix src/instride/,_net/compiled_pump.py _net/compiled_pump.pxd _wire/arrow_array.py _wire/arrow_array.pxd _wire/batch_reader.py _wire/record_index.py _wire/decoder.py))
+CYTHON_SOURCES := $(wildcard $(addprefix src/instride/,_net/compiled_pump.py _net/compiled_pump.pxd _wire/arrow_array.py _wire/arrow_array.pxd _wire/batch_headers.py _wire/record_index.py _wire/decoder.py))
 RESULTS := .test-results.xml
 JOBS := $(shell getconf _NPROCESSORS_ONLN)
 # Two more than there are cores: tests at a real broker wait most of their time.

@@ -11,7 +11,7 @@ from setuptools import Extension, setup
 COMPILED = (
     "instride._net.compiled_pump",
     "instride._wire.arrow_array",
-    "instride._wire.batch_reader",
+    "instride._wire.batch_headers",
     "instride._wire.record_index",
     "instride._wire.decoder",
 )

@@ -1,13 +1,15 @@
 """What a group's members feel: latency, a hold, and a storm of rebalances.
 
-    python -m benchmarks groups [--seconds N] [--hold N] [--rate N] [--rounds N] [--parts latency hold storm]
+    python -m benchmarks groups [--seconds N] [--hold N] [--rate N] [--rounds N] [--parts latency hold ...]
 
-The feeder and each member are processes of their own; one Kafka; 12 partitions; a record carries the time at which it
-was made. Every figure stands beside the same for confluent-kafka, in turn.
+The feeder and each member are processes of their own; one Kafka; 12 partitions (hold: 24, of which 12 stay); a record
+carries the time at which it was made. Every figure stands beside the same for confluent-kafka, in turn.
 
 latency   one member, 1,000 records a second: seconds from the producer to the poll that returns the record.
 hold      RATE records a second (1,200); a second member joins; the first needs HOLD seconds before it can let go of
-          what moves. Gaps and throughput of the partitions that the first keeps, beside a time without a second member.
+          what moves. Gaps and throughput of the partitions that the first keeps, beside a time without a second member,
+          and which share of these gaps is how long.
+busy hold the same with a handler that computes for BUSY seconds a record (0.0005: over half of a core).
 storm     1,200 records a second; a second member, which runs already, joins and leaves every 2 seconds. Gaps of the
           partitions that the first keeps all the time, and which share of the records has been returned.
 """
@@ -30,12 +32,16 @@ from benchmarks.members import Seen
 PARTITIONS = 12
 SETTLE = 5.0
 STORM = 2.0
-PARTS = ("latency", "hold", "storm")
+HELD = ("instride", "confluent-kafka", "confluent-kafka, worker and pause")
 CLIENTS = {
     "latency": ("instride", "confluent-kafka", "kafka-python"),
-    "hold": ("instride", "confluent-kafka"),
+    "hold": HELD,
+    "busy hold": HELD,
     "storm": ("instride", "confluent-kafka"),
 }
+PARTS = tuple(CLIENTS)
+BINS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
+"""Seconds; of the histogram of gaps."""
 
 Row = dict[str, float]
 
@@ -45,6 +51,7 @@ def main(arguments: list[str]) -> dict[str, object]:
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--hold", type=float, default=10.0)
     parser.add_argument("--rate", type=float, default=1200.0)
+    parser.add_argument("--busy", type=float, default=0.0005)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--parts", nargs="*", choices=PARTS, default=PARTS)
     chosen = parser.parse_args(arguments)
@@ -56,7 +63,7 @@ def main(arguments: list[str]) -> dict[str, object]:
             for part, rows in results.items():
                 for name in sorted(rows, reverse=bool(number % 2)):
                     load = ForeignLoad()
-                    row = _PARTS[part](kafka, name, chosen)
+                    row = MEASURES[part](kafka, name, chosen)
                     rows[name].append({**row, "foreign": load.share()})
                     print(f"round {number + 1}: {part}, {name}: {row}", file=sys.stderr, flush=True)
     show(results)
@@ -67,8 +74,8 @@ def main(arguments: list[str]) -> dict[str, object]:
 
 
 class Member:
-    def __init__(self, name: str, servers: str, topic: str, hold: float = 0.0) -> None:
-        command = [sys.executable, "-m", "benchmarks.members", name, servers, topic, str(hold)]
+    def __init__(self, name: str, servers: str, topic: str, hold: float, busy: float) -> None:
+        command = [sys.executable, "-m", "benchmarks.members", name, servers, topic, str(hold), str(busy)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def tell(self, verb: str) -> str:
@@ -111,14 +118,16 @@ def feeding(servers: str, topic: str, rate: float, partitions: int = PARTITIONS,
 
 
 @contextmanager
-def group(kafka: object, name: str, rate: float, *holds: float) -> Iterator[list[Member]]:
+def group(
+    kafka: object, name: str, rate: float, *holds: float, partitions: int = PARTITIONS, busy: float = 0.0
+) -> Iterator[list[Member]]:
     """The first member has joined and settled."""
-    topic = f"{name}-{os.urandom(4).hex()}"
-    kafka.create_topic(topic, partitions=PARTITIONS)  # type: ignore[attr-defined]
+    topic = f"{name.split(',', maxsplit=1)[0]}-{os.urandom(4).hex()}"
+    kafka.create_topic(topic, partitions=partitions)  # type: ignore[attr-defined]
     servers: str = kafka.bootstrap_servers  # type: ignore[attr-defined]
-    members = [Member(name, servers, topic, hold) for hold in holds]
+    members = [Member(name, servers, topic, hold, busy) for hold in holds]
     try:
-        with feeding(servers, topic, rate):
+        with feeding(servers, topic, rate, partitions):
             members[0].tell("join")
             time.sleep(SETTLE)
             yield members
@@ -140,13 +149,18 @@ def latency(kafka: object, name: str, chosen: argparse.Namespace) -> Row:
     return {**row, "CPU %": 100 * seen.cpu / seen.seconds}
 
 
-def hold(kafka: object, name: str, chosen: argparse.Namespace) -> Row:
-    with group(kafka, name, chosen.rate, chosen.hold, 0.0) as (first, second):
+def busy_hold(kafka: object, name: str, chosen: argparse.Namespace) -> Row:
+    return hold(kafka, name, chosen, busy=chosen.busy)
+
+
+def hold(kafka: object, name: str, chosen: argparse.Namespace, busy: float = 0.0) -> Row:
+    partitions = 2 * PARTITIONS
+    with group(kafka, name, chosen.rate, chosen.hold, 0.0, partitions=partitions, busy=busy) as (first, second):
         first.report()
         time.sleep(chosen.hold)
         without = first.report()
         second.tell("join")
-        time.sleep(chosen.hold)
+        time.sleep(chosen.hold + SETTLE)  # the first hears of it up to a heartbeat later
         during = first.report()
     kept, steady, found = during.records.keys(), _gaps(without), _gaps(during)
     return {
@@ -157,6 +171,7 @@ def hold(kafka: object, name: str, chosen: argparse.Namespace) -> Row:
         "kept": len(kept),
         "steady records/s": sum(without.records[each] for each in kept) / without.seconds,
         "records/s": sum(during.records.values()) / during.seconds,
+        **_histogram(found),
     }
 
 
@@ -178,7 +193,14 @@ def storm(kafka: object, name: str, chosen: argparse.Namespace) -> Row:
     }
 
 
-_PARTS = {"latency": latency, "hold": hold, "storm": storm}
+MEASURES = {"latency": latency, "hold": hold, "busy hold": busy_hold, "storm": storm}
+
+
+def _histogram(gaps: list[float]) -> Row:
+    """Percent of them that are up to so many seconds long, and longer than the bin before."""
+    shares = [100 * sum(gap <= most for gap in gaps) / len(gaps) for most in BINS] + [100.0]
+    names = [*(f"% to {most:g} s" for most in BINS), "% longer"]
+    return {name: shares[n] - (shares[n - 1] if n else 0) for n, name in enumerate(names)}
 
 
 def _gaps(seen: Seen) -> list[float]:
@@ -194,6 +216,9 @@ def show(results: dict[str, dict[str, list[Row]]]) -> None:
     for part, rows in results.items():
         columns = list(next(iter(rows.values()))[0])
         print(f"\n{part}")
-        print(f"{'client':24}" + "".join(f"{column:>14}" for column in columns))
-        for name, runs in rows.items():
-            print(f"{name:24}" + "".join(f"{statistics.median(run[each] for run in runs):14.3f}" for each in columns))
+        for shown in (columns[:8], columns[8:]):
+            if shown:
+                print(f"{'client':36}" + "".join(f"{column:>18}" for column in shown))
+            for name, runs in rows.items() if shown else ():
+                figures = (statistics.median(run[each] for run in runs) for each in shown)
+                print(f"{name:36}" + "".join(f"{figure:18.3f}" for figure in figures))

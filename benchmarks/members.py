@@ -1,14 +1,17 @@
-"""A member of a group in a process of its own: `python -m benchmarks.members CLIENT SERVERS TOPIC HOLD`.
+"""A member of a group in a process of its own: `python -m benchmarks.members CLIENT SERVERS TOPIC HOLD BUSY`.
 
 Lines of its standard input: "join", "leave" and "report". Each gets a line back: a report is `Seen` since the
 last report, as JSON. It holds for HOLD seconds what is to be revoked: instride delays those partitions,
 confluent-kafka waits in its revoke callback, which is the one way that it
-has. Each commits by its own means (auto-commit; instride not where it holds, which excludes that).
+has. "confluent-kafka, worker and pause" does so in a thread that polls; another handles the records, and a partition is
+paused while many of its records wait. The handler computes for BUSY seconds a record. Each commits by its own means
+(auto-commit; instride not where it holds, which excludes that).
 """
 
 from __future__ import annotations
 
 import json
+import os
 import queue
 import sys
 import threading
@@ -109,13 +112,85 @@ class Confluent(Client):
         self._consumer.subscribe([self._topic], on_revoke=lambda _consumer, _partitions: time.sleep(self._hold))
 
     def _poll(self) -> Iterator[tuple[int, bytes]]:
-        for message in self._consumer.consume(1000, 0.1) if self._hold else _one(self._consumer.poll(0.1)):
+        for message in self._consumer.consume(1000, 0.01) if self._hold else _one(self._consumer.poll(0.1)):
             yield message.partition(), message.value()
 
 
 def _one(message: Any) -> Iterator[Any]:
     if message is not None:
         yield message
+
+
+class ConfluentWorker(Confluent):
+    """One thread polls; this one, the worker, handles: what has come goes on while the revoke callback waits."""
+
+    MOST_WAITING = 100
+
+    def __init__(self, servers: str, topic: str, hold: float) -> None:
+        super().__init__(servers, topic, hold)
+        self._handed: queue.SimpleQueue[tuple[Any, bytes]] = queue.SimpleQueue()
+        # Of each partition: each is written by one of the threads.
+        self._polled: Counter[int] = Counter()
+        self._taken: Counter[int] = Counter()
+        self._owned: set[int] = set()
+        self._paused: dict[int, Any] = {}
+        threading.Thread(target=self._poll_on, daemon=True).start()
+
+    def owned(self) -> set[int]:
+        return set(self._owned)
+
+    def turn(self) -> Iterable[tuple[int, bytes]]:
+        with suppress(queue.Empty):
+            taken = [self._handed.get(timeout=0.1)]
+            while len(taken) < self.MOST_WAITING and not self._handed.empty():
+                taken.append(self._handed.get())
+            self._taken.update(each.partition for each, _ in taken)
+            return [(each.partition, value) for each, value in taken]
+        return ()
+
+    def _subscribe(self) -> None:
+        def assigned(_: object, partitions: list[Any]) -> None:
+            self._owned |= {each.partition for each in partitions}
+
+        def revoked(_: object, partitions: list[Any]) -> None:
+            for each in partitions:
+                self._owned.discard(each.partition)
+                self._paused.pop(each.partition, None)
+            time.sleep(self._hold)
+
+        self._consumer.subscribe([self._topic], on_assign=assigned, on_revoke=revoked, on_lost=revoked)
+
+    def _poll_on(self) -> None:
+        try:
+            while True:
+                self._turn_of_poller()
+        except BaseException as error:  # noqa: BLE001 - the process ends
+            # Else a gap without an end would be measured.
+            print(f"the poller died: {error!r}", file=sys.stderr, flush=True)
+            os._exit(1)
+
+    def _turn_of_poller(self) -> None:
+        from confluent_kafka import KafkaException, TopicPartition
+
+        if not self._is_member:
+            time.sleep(0.01)
+            return
+        for message in self._consumer.consume(100, 0.01):
+            if message.error():
+                raise KafkaException(message.error())
+            partition = TopicPartition(message.topic(), message.partition())
+            number = partition.partition
+            self._polled[number] += 1
+            self._handed.put((partition, message.value()))
+            if self._waiting(number) > self.MOST_WAITING and number not in self._paused:
+                self._paused[number] = partition
+                self._consumer.pause([partition])
+        ready = [number for number in self._paused if self._waiting(number) < self.MOST_WAITING // 2]
+        if ready:
+            self._consumer.resume([self._paused.pop(number) for number in ready])
+
+    def _waiting(self, number: int) -> int:
+        return self._polled[number] - self._taken[number]
 
 
 class KafkaPython(Client):
@@ -132,7 +207,12 @@ class KafkaPython(Client):
                 yield record.partition, record.value
 
 
-CLIENTS = {"instride": Instride, "confluent-kafka": Confluent, "kafka-python": KafkaPython}
+CLIENTS = {
+    "instride": Instride,
+    "confluent-kafka": Confluent,
+    "confluent-kafka, worker and pause": ConfluentWorker,
+    "kafka-python": KafkaPython,
+}
 
 
 class Window:
@@ -166,7 +246,13 @@ class Window:
         return seen
 
 
-def main(name: str, servers: str, topic: str, hold: float) -> None:
+def work(seconds: float) -> None:
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        pass
+
+
+def main(name: str, servers: str, topic: str, hold: float, busy: float) -> None:
     told: queue.SimpleQueue[str] = queue.SimpleQueue()
     threading.Thread(target=lambda: [told.put(line.strip()) for line in sys.stdin], daemon=True).start()
     client = CLIENTS[name](servers, topic, hold)
@@ -174,6 +260,7 @@ def main(name: str, servers: str, topic: str, hold: float) -> None:
     while True:
         records = list(client.turn())
         window.see(records, client.owned())
+        work(busy * len(records))
         with suppress(queue.Empty):
             verb = told.get_nowait()
             if verb == "report":
@@ -185,4 +272,4 @@ def main(name: str, servers: str, topic: str, hold: float) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], sys.argv[3], float(sys.argv[4]))
+    main(sys.argv[1], sys.argv[2], sys.argv[3], float(sys.argv[4]), float(sys.argv[5]))

@@ -1,12 +1,13 @@
 """The pipeline on Spark: the backlog of one partition with and without `split_ranges`; a Parquet sink of many ranges.
 
-    python -m benchmarks pipeline [--rows N] [--rounds N] [--cores N] [--ranges N]
+    python -m benchmarks pipeline [--rows N] [--rounds N] [--cores N] [--ranges N] [--parts backlog parquet ...]
 
 The function hashes each value many times: nothing but computing. Without `split_ranges` one core works, with it all do;
 the figure is the ratio of the medians of all rounds but the first. The sink's figure is the time to open it, before
 compaction, after it, and after what was replaced has been deleted. Of headers: the CPU of decoding and of Arrow columns
 with one header a record, against none. Of small ranges: the CPU in Python of one of 300 rows, as it was before workers
 spared the collector (PySpark runs a full collection after each task), as it is, and where ranges share a task.
+Trickle and slow sink: see `spark_promptness`.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks import spark_promptness
+
 TURNS = 20
 
 
@@ -32,14 +35,18 @@ def main(arguments: list[str]) -> dict[str, object]:
     parser.add_argument("--rows", type=int, default=1_000_000, help="of 100 bytes, in one partition")
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--cores", type=int, default=os.cpu_count() or 2)
-    parser.add_argument("--ranges", type=int, default=100_000, help="of the Parquet sink; 0: not measured")
+    parser.add_argument("--ranges", type=int, default=100_000, help="of the Parquet sink")
+    measures: dict[str, Callable[[], object]] = {
+        "backlog": lambda: one_partition(chosen.rows, chosen.rounds, chosen.cores),
+        "parquet": lambda: parquet(chosen.ranges),
+        "headers": headers,
+        "small ranges": lambda: small_ranges(chosen.rounds, chosen.cores),
+        "trickle": lambda: spark_promptness.trickle(lambda: session(chosen.cores), chosen.rounds),
+        "slow sink": lambda: spark_promptness.slow_sink(lambda: session(chosen.cores)),
+    }
+    parser.add_argument("--parts", nargs="*", choices=list(measures), default=list(measures))
     chosen = parser.parse_args(arguments)
-    results: dict[str, object] = {"one partition": one_partition(chosen.rows, chosen.rounds, chosen.cores)}
-    if chosen.ranges:
-        results["parquet"] = parquet(chosen.ranges)
-    results["headers"] = headers()
-    results["small ranges"] = small_ranges(chosen.rounds, chosen.cores)
-    return results
+    return {part: measures[part]() for part in chosen.parts}
 
 
 def session(cores: int) -> Any:

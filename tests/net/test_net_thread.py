@@ -19,6 +19,7 @@ from instride._core.network.actions import ConnectionKey, OpenConnection, Role
 from instride._core.network.machine import NetworkMachine
 from instride._net.clock import now
 from instride._net.mailbox import Mailbox
+from instride._net.resolver import Resolver
 from instride._net.thread import NetworkThread
 from instride.config import ConsumerConfig
 from instride.errors import ConfigError, ConsumerClosedError, KafkaError, NetworkThreadDiedError
@@ -126,6 +127,28 @@ def test_a_thread_that_dies_while_it_is_closed_keeps_nobody(
         assert "closing without the network thread: the network thread died of LookupError" in caplog.text
         driver.application.end(now(), 0.0, leave=False)
         assert driver._thread.join(30)
+
+
+def test_a_thread_that_cannot_clean_up_keeps_nobody_who_closes(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    close = Resolver.close
+
+    def broken(self: Resolver) -> None:
+        close(self)
+        raise LookupError("a bug")
+
+    with nobody_responds() as address:
+        consumer = Consumer(bootstrap_servers=address, group_id="g")
+        consumer.assign([TP])
+        monkeypatch.setattr(Resolver, "close", broken)
+        consumer.close(timeout=1.0)
+        thread = consumer._driver._thread
+        assert thread.join(30)
+        assert thread._mailbox.ended
+        assert thread._wake_pair is not None
+        assert thread._wake_pair.inner.fileno() == -1, "what comes after it is closed, too"
+    assert "the network thread could not close all that it had opened" in caplog.text
 
 
 @pytest.mark.requirement("threading/29")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 import pytest
@@ -9,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from record_batches import CODECS, Rec, batch, corrupt, decode, marker, plain, read, record, records_of
 
-from instride._wire.batches import BatchWalk
+from instride._wire.batch_walk import BatchWalk
+from instride._wire.frames import FrameBuffer
 from instride._wire.record_set import RecordSet, decode_record_set
 from instride._wire.segments import Segment, Segments
 from step_counter import calls
@@ -556,12 +558,19 @@ def is_in_use(buffer: Any) -> bool:
 
 
 @pytest.mark.parametrize(("size", "kept"), [(1 << 20, True), (9 << 20, False)])
-def test_what_is_free_makes_way_for_a_large_batch(size: int, *, kept: bool) -> None:
-    segments = Segments(60_000)
+@pytest.mark.parametrize("frame", ["short", "long", "in pages"])
+def test_what_is_free_makes_way_for_a_large_batch(frame: str, size: int, *, kept: bool) -> None:
+    """However the response came: a bomb is short, and one that is too long to be kept has pages of its own."""
+    segments = Segments(9 << 20)
+    frames = FrameBuffer(max_frame_bytes=1 << 30, segments=segments)
+    log = batch([Rec(offset=0, value=b"a" * size)], codec="zstd")
+    body = log + bytes({"short": 0, "long": 70_000, "in pages": 20 << 20}[frame])
+    frames.receive_data(struct.pack(">i", 5) + b"first")
+    (response,) = frames.receive_data(struct.pack(">i", len(body)) + body)
     segments.keep(segments.new(bytes(1000)))
-    large = segments.new(batch([Rec(offset=0, value=b"a" * size)], codec="zstd"))
-    records = RecordSet(memoryview(large), topic="t", partition=3, fetch_offset=0, frame_bytes=len(large))
-    segments.keep(large)
+    records = RecordSet(
+        response[: len(log)], topic="t", partition=3, fetch_offset=0, frame_bytes=memoryview(response.obj).nbytes
+    )
     piece = records.decode(1, 10, alone=True)
     assert piece is not None
     assert piece.corrupt is None

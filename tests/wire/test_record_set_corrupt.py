@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import random
 import struct
 import tracemalloc
@@ -26,7 +27,7 @@ from record_batches import (
 )
 from record_batches import BatchHeader as Header
 
-from instride._wire import record_set
+from instride._wire import compression, record_set
 from instride._wire.chunk import Piece
 from instride._wire.record_set import RecordSet
 from instride.errors import TransportError
@@ -270,6 +271,15 @@ def test_a_set_never_outgrows_what_its_index_can_tell_apart(monkeypatch: pytest.
     log = b"".join(batch([Rec(offset=n, value=bytes(60_000))], codec="zstd") for n in range(2))
     _, found = pieces(log, target=1 << 20, capacity=1 << 20)
     assert [each.next_offset for each in found] == [1, 2]
+
+
+def test_pieces_of_usual_batches_take_no_pages_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else each piece of batches of 4 MiB would let go of the memory for responses, and would be copied."""
+    log = b"".join(batch([Rec(offset=n, value=bytes(3_700_000))], codec="zstd") for n in range(5))
+    taken: list[int] = []
+    monkeypatch.setattr(compression, "Pages", lambda size: taken.append(size) or mmap.mmap(-1, size))
+    _, found = pieces(log, target=8 << 20, capacity=64 << 20)
+    assert ([each.next_offset for each in found], taken) == ([2, 4, 5], [])
 
 
 def test_a_record_of_very_many_headers_is_an_error_of_its_partition() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import random
 import struct
 import sys
@@ -13,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from instride._wire.frames import FrameBuffer
-from instride._wire.segments import LARGE_BYTES, Segment, Segments, new_pages, segment_bytes
+from instride._wire.segments import LARGE_BYTES, Pages, Segment, Segments, segment_bytes
 
 LONG = 300_000
 MOST = 400_000
@@ -57,7 +56,7 @@ def test_what_is_claimed_beyond_the_longest_frame_so_far_is_not_believed() -> No
     received(frames, b"a" * LONG)
     tracemalloc.start()
     try:
-        frames.receive_data(struct.pack(">i", 1 << 30) + bytes(100_000))
+        frames.receive_data(struct.pack(">i", LARGE_BYTES) + bytes(100_000))
         assert tracemalloc.get_traced_memory()[1] < 3 * LONG
     finally:
         tracemalloc.stop()
@@ -137,7 +136,8 @@ def test_a_frame_too_long_to_be_kept_has_its_own_pages_and_others_make_way(most_
     body = random.Random(7).randbytes(length)
     frame, buffers = received(frames, body)
     assert frame == body
-    assert type(frame.obj) is mmap.mmap
+    assert type(frame.obj) is Pages
+    assert frame.obj.pool is segments
     assert buffers == 2, "the scratch buffer, and all the rest in one"
     assert segments.take(LONG) is None
     shorter, _ = received(frames, b"c" * min(most_bytes, LARGE_BYTES))
@@ -146,7 +146,7 @@ def test_a_frame_too_long_to_be_kept_has_its_own_pages_and_others_make_way(most_
 
 def test_pages_that_the_system_does_not_have_are_a_memory_error() -> None:
     with pytest.raises(MemoryError, match=str(1 << 62)):
-        new_pages(1 << 62)
+        Pages(1 << 62)
 
 
 def test_nothing_is_kept_of_a_frame_that_is_longer_than_all_that_may_be() -> None:

@@ -99,7 +99,7 @@ def test_both_forms_agree(uncompiled: Path) -> None:
     assert sum(case[-1][-1] != "None" for case in found if case) > 50
 
 
-@pytest.mark.parametrize("module", ["decoder", "record_index", "batch_reader"])
+@pytest.mark.parametrize("module", ["decoder", "record_index", "batch_headers"])
 def test_without_compiled_modules_the_import_says_what_to_do(uncompiled: Path, module: str) -> None:
     done = _run(uncompiled, f"import instride._wire.{module}")
     assert done.returncode == 1

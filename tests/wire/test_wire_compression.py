@@ -150,13 +150,9 @@ def test_a_view_that_a_profiler_has_of_the_buffer_is_no_bar(size: int) -> None:
     assert sections.kept <= len(whole)
 
 
-def test_no_memory_is_a_memory_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise OSError(12, "Cannot allocate memory")
-
-    monkeypatch.setattr(mmap, "mmap", refuse)
+def test_no_memory_is_a_memory_error() -> None:
     with pytest.raises(MemoryError, match="no room"):
-        Sections(0).append(CODECS.index("gzip"), memoryview(compress("gzip", bytes(20 << 20))), 64 << 20)
+        Sections(0).append(CODECS.index("gzip"), memoryview(compress("gzip", bytes(20 << 20))), 1 << 62)
 
 
 def zstd_frame(letters: int, window: int | None, *, head: bytes = b"", checksum: bool = False) -> bytes:

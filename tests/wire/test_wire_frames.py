@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import mmap
 import struct
 import tracemalloc
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from instride._wire.frames import FIRST_FRAME_BYTES, FrameBuffer
-from instride._wire.segments import Segments
+from instride._wire.segments import LARGE_BYTES, Segments
 from instride.errors import FrameTooLargeError, NotKafkaError
 
 MAX = 400_000
@@ -92,19 +94,26 @@ def test_a_view_that_a_profiler_has_of_the_buffer_is_no_bar() -> None:
     assert len(seen) > 2, "it grew"
 
 
+@pytest.mark.parametrize("claimed", [LARGE_BYTES, 1 << 30])
 @pytest.mark.parametrize("arrived", [0, 3, 4, 100_000])
-def test_memory_follows_what_has_arrived_and_not_what_is_claimed(arrived: int) -> None:
-    """Four bytes cost 127 MiB."""
+def test_memory_follows_what_has_arrived_and_not_what_is_claimed(arrived: int, claimed: int) -> None:
+    """Four bytes cost 127 MiB. What is too long to be kept takes addresses only, until it arrives."""
     frames = FrameBuffer(max_frame_bytes=1 << 30)
     frames.receive_data(framed(b"first"))
-    stream = struct.pack(">i", 1 << 30) + bytes(arrived)
+    stream = struct.pack(">i", claimed) + bytes(arrived)
+    resident = resident_bytes()
     tracemalloc.start()
     try:
         frames.receive_data(stream)
         assert tracemalloc.get_traced_memory()[1] < 4 * arrived + 200_000
     finally:
         tracemalloc.stop()
+    assert resident_bytes() - resident < LARGE_BYTES // 2
     assert frames.failure is None
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
 
 
 def test_a_long_frame_is_judged_by_its_request() -> None:

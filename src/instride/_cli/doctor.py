@@ -13,7 +13,7 @@ import typer
 
 __all__ = ["doctor"]
 
-_COMPILED = ("instride._wire.batch_reader", "instride._wire.record_index", "instride._wire.decoder")
+_COMPILED = ("instride._wire.batch_headers", "instride._wire.record_index", "instride._wire.decoder")
 _OTHERS = ("pyarrow", "pyspark", "confluent-kafka", "gssapi")
 
 

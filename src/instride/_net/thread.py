@@ -230,8 +230,15 @@ class NetworkThread:
             _logger.critical("the network thread died", exc_info=error)
             self._fail_futures(self._died)
         finally:
-            self._clean_up()
-            self._mailbox.network_ended()
+            try:
+                self._clean_up()
+            except Exception:
+                # Before the log, as above.
+                self._mailbox.network_ended()
+                _logger.exception("the network thread could not close all that it had opened")
+            finally:
+                # Whatever happened: who closes the consumer waits for it.
+                self._mailbox.network_ended()
 
     def _turn(self) -> None:
         while self.events:
@@ -519,12 +526,16 @@ class NetworkThread:
             future.set_exception(error)
 
     def _clean_up(self) -> None:
-        self._fail_futures(ConsumerClosedError("the consumer was closed before this was done"))
-        self._resolver.close()
-        for key in list(self._transports):
-            self._close(key)
         assert self._wake_pair is not None
-        self._wake_pair.close()
+        # One that fails keeps no other open. The last that is noted comes first.
+        with ExitStack() as closing_all:
+            closing_all.callback(self._wake_pair.close)
+            for key in list(self._transports):
+                closing_all.callback(self._close, key)
+            closing_all.callback(self._resolver.close)
+            closing_all.callback(
+                self._fail_futures, ConsumerClosedError("the consumer was closed before this was done")
+            )
 
 
 def _tell_request(key: ConnectionKey, number: int, request: Request, at: float, observer: Observer) -> None:

@@ -18,7 +18,7 @@ from typing import Final
 
 import cramjam
 
-from instride._wire.segments import LARGE_BYTES, Segment, extended, new_pages, trim_malloc
+from instride._wire.segments import LARGE_BYTES, Pages, Segment, extended, trim_malloc
 
 __all__ = ["CODECS", "CompressionError", "Sections", "TooLargeError", "moved", "releases_of"]
 
@@ -155,10 +155,11 @@ class Sections:
             return
         if self._let_go is not None:
             self._let_go()
-        self._buffer = new_pages(size)
+        self._buffer = Pages(size)
         self._buffer.write(memoryview(old)[: self._used])
         del old
-        trim_malloc()  # of it, and of what the decoder took to try it
+        # Malloc may keep it for later, with what the decoder took to try it and what was there before: as much again.
+        trim_malloc()
 
 
 def releases_of(data: memoryview) -> Callable[[int, int], object] | None:
@@ -179,7 +180,7 @@ def moved(data: memoryview, *, gives_back: bool = True) -> memoryview:
     release = _releases_of_part(data) if gives_back else None
     if release is None:
         return memoryview(bytes(data))
-    pages = new_pages(len(data))
+    pages = Pages(len(data))
     for start in range(0, len(data), _MOVED_BYTES):
         end = min(start + _MOVED_BYTES, len(data))
         pages.write(data[start:end])
@@ -191,7 +192,7 @@ def moved(data: memoryview, *, gives_back: bool = True) -> memoryview:
 def _releases_of_part(data: memoryview) -> Callable[[int, int], object] | None:
     """The same for a part of such a buffer, however small."""
     owner = data.obj
-    if _MADVISE is None or not isinstance(owner, Segment | mmap.mmap) or not data or len(owner) <= LARGE_BYTES:
+    if _MADVISE is None or not isinstance(owner, Segment | Pages) or not data or len(owner) <= LARGE_BYTES:
         return None
     begin = ctypes.addressof((ctypes.c_char * len(data)).from_buffer(data))
 

@@ -5,7 +5,8 @@ Laws
    the first bytes of the frame say. Once one is refused, no further frame comes out.
 2. A frame that does not fit into the scratch buffer gets one segment (`segments`), into which the caller receives
    directly. Where none is there to be used again, it grows with what has arrived: a claimed length costs nothing. Up
-   to the length of the longest frame that this connection has sent whole, a claimed length is believed.
+   to the length of the longest frame that this connection has sent whole, a claimed length is believed. One that is too
+   long to be kept gets pages: what is claimed takes addresses, and memory only where it has arrived.
    Frames are views, and records decoded from them may keep them. Where a long frame is likely, since the last one was
    long, a segment that is there to be used again takes it from its first byte on.
 3. The first frame of a connection is small. What is not is judged by its first bytes: it is not Kafka.
@@ -13,13 +14,12 @@ Laws
 
 from __future__ import annotations
 
-import mmap
 import struct
 from collections.abc import Callable
 from typing import Final
 
 from instride._wire.not_kafka import not_kafka
-from instride._wire.segments import Segment, Segments, segment_bytes
+from instride._wire.segments import Pages, Segment, Segments, segment_bytes
 from instride.errors import FrameTooLargeError, KafkaError
 from instride.errors._quoting import counted
 
@@ -59,7 +59,7 @@ class FrameBuffer:
         self._scratch_used = 0
         self._last_long = 0  # how long the last frame was, if that was a long one
         self._longest = 0  # of all long ones that came whole
-        self._large: Segment | mmap.mmap | None = None
+        self._large: Segment | Pages | None = None
         self._large_used = 0
         self._large_length = 0
         self._seen_first = False
@@ -119,7 +119,7 @@ class FrameBuffer:
         memory, self._large = self._large, None
         return [self._handed_out(memory, 0, self._large_length)]
 
-    def _handed_out(self, memory: Segment | mmap.mmap, start: int, end: int) -> memoryview:
+    def _handed_out(self, memory: Segment | Pages, start: int, end: int) -> memoryview:
         """A long frame, which stays where it is."""
         frame = memoryview(memory)[start:end]
         if isinstance(memory, Segment):
@@ -159,8 +159,9 @@ class FrameBuffer:
                 frames.append(self._handed_out(self._scratch, start, end))
                 self._scratch, self._scratch_used = self._small, 0
                 return frames
-            # A copy, by the slice: the scratch buffer is received into again while records are still read from frames.
-            frames.append(memoryview(self._scratch[start : start + length]))
+            # A copy: the scratch buffer is received into again while records are still read from frames. It is never
+            # kept; from a segment whoever decompresses records finds its pool (law 5 of `segments`).
+            frames.append(memoryview(self._segments.new(memoryview(self._scratch)[start : start + length])))
             self._last_long = 0
             start += length
         self._keep(start, end)
@@ -205,14 +206,19 @@ class FrameBuffer:
             return
         self._large_used, self._large_length, self._scratch_used = end - start, length, 0
         self._large = self._segments.take(length) or self._segments.new_pages(length)
-        if self._large is not None:
+        if self._large is None:
+            # As much as is there, not as is claimed (law 2).
+            self._large = self._segments.new(memoryview(self._scratch)[start:end])
+            self._grow(self._large)
+        else:
             self._large[: end - start] = memoryview(self._scratch)[start:end]
-            return
-        # As much as is there, not as is claimed (law 2).
-        self._large = self._segments.new(memoryview(self._scratch)[start:end])
-        self._grow(self._large)
+        if isinstance(self._scratch, Segment):
+            # Beside pages it would be there for nothing (law 5 of `segments`).
+            if isinstance(self._large, Segment):
+                self._segments.keep(self._scratch)
+            self._scratch = self._small
 
-    def _grow(self, large: Segment | mmap.mmap) -> None:
+    def _grow(self, large: Segment | Pages) -> None:
         if isinstance(large, Segment) and self._large_used == len(large):
             step = min(_LARGEST_STEP, max(_SCRATCH_BYTES, self._large_used))
             step = max(step, self._longest - self._large_used)

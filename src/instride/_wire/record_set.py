@@ -24,13 +24,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from instride._topic_partition import TopicPartition
-from instride._wire.batch_reader import Batch, BatchError, end_of_batches, table_of
-from instride._wire.batches import HEADER_BYTES, INDEX_BYTES, BatchWalk, check_count
+from instride._wire.batch_headers import Batch, BatchError, end_of_batches, table_of
+from instride._wire.batch_walk import HEADER_BYTES, INDEX_BYTES, BatchWalk, check_count
 from instride._wire.chunk import Piece
 from instride._wire.compression import CompressionError, Sections, TooLargeError, moved, releases_of
 from instride._wire.decoder import RecordColumns, index_batches
 from instride._wire.record_index import LARGEST_BASE, MIN_RECORD_BYTES
-from instride._wire.segments import Segment, Segments
+from instride._wire.segments import LARGE_BYTES, Pages, Segment
 from instride.errors import CorruptRecordError, TransportError
 from instride.errors._quoting import counted
 
@@ -166,9 +166,8 @@ class RecordSet:
         self._data = data
         self._segment = data.obj if isinstance(data.obj, Segment) else None
         # Known when the data was copied out, too.
-        self._segments: Segments | None = None
+        self._segments = data.obj.pool if isinstance(data.obj, Segment | Pages) else None
         if self._segment is not None:
-            self._segments = self._segment.pool
             self._segment.lend(data, len(data))
         self._length = len(data)
         self._frame_bytes = max(frame_bytes, len(data))
@@ -326,7 +325,9 @@ class RecordSet:
             allowed = (capacity if batches else most) - index - sections.used
             over = max(0, batch.end - batch.start - self._most_bytes // _AS_IT_CAME)
             full = max(0, self._most_bytes - batch.count * INDEX_BYTES - over)
-            limit = max(0, min(allowed, full, LARGEST_BASE - sections.used))
+            # What follows stops where much memory would begin: it comes first in the next piece.
+            most_used = min(LARGE_BYTES, LARGEST_BASE) if batches else LARGEST_BASE
+            limit = max(0, min(allowed, full, most_used - sections.used))
             try:
                 # The index alone may be too large: that is known before anything is decompressed.
                 check_count(batch, LARGEST_BASE, self._most_bytes)

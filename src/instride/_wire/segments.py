@@ -18,7 +18,7 @@ import mmap
 import weakref
 from typing import Final
 
-__all__ = ["LARGE_BYTES", "Segment", "Segments", "extended", "new_pages", "segment_bytes", "trim_malloc"]
+__all__ = ["LARGE_BYTES", "Pages", "Segment", "Segments", "extended", "segment_bytes", "trim_malloc"]
 
 LARGE_BYTES: Final = 8 << 20
 """What is longer is much memory (law 5)."""
@@ -41,13 +41,25 @@ def trim_malloc() -> None:
         _MALLOC_TRIM(0)
 
 
-def new_pages(size: int) -> mmap.mmap:
-    """Pages of this process alone, each of which exists once it is written to. Raises MemoryError."""
-    trim_malloc()  # what was there before may be kept for later, as much as this again
-    try:
-        return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    except OSError as error:
-        raise MemoryError(f"no room for {size} bytes") from error
+class Pages(mmap.mmap):
+    """Pages of this process alone, each of which exists once it is written to."""
+
+    __slots__ = ("_pool",)
+
+    def __new__(cls, size: int, pool: Segments | None = None) -> Pages:
+        """Raises MemoryError."""
+        try:
+            return super().__new__(cls, -1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        except OSError as error:
+            raise MemoryError(f"no room for {size} bytes") from error
+
+    def __init__(self, size: int, pool: Segments | None = None) -> None:
+        self._pool = None if pool is None else weakref.ref(pool)
+
+    @property
+    def pool(self) -> Segments | None:
+        """What it was received beside; None where that is no more."""
+        return None if self._pool is None else self._pool()
 
 
 def extended(buffer: bytearray, size: int) -> bytearray:
@@ -77,7 +89,7 @@ class Segment(bytearray):
 
     @property
     def pool(self) -> Segments | None:
-        """None where that is no more."""
+        """What it was received beside; None where that is no more."""
         return self._pool()
 
     def may_stay(self) -> bool:
@@ -126,12 +138,13 @@ class Segments:
         """With this content; it may grow. `keep` it once it is whole."""
         return Segment(source, self)
 
-    def new_pages(self, length: int) -> mmap.mmap | None:
-        """For a frame of this length, where it is so long that it would not be kept: law 5."""
-        if length <= max(self._most_bytes, LARGE_BYTES):
+    def new_pages(self, length: int) -> Pages | None:
+        """For a frame of this length, where it is so long that it would not be kept: law 5. Raises MemoryError."""
+        if segment_bytes(length) <= max(self._most_bytes, LARGE_BYTES):
             return None
         self.let_go()
-        return new_pages(length)
+        trim_malloc()
+        return Pages(length, self)
 
     def take(self, length: int) -> Segment | None:
         """A segment for so many bytes, with its old content; None where none that is kept fits and is free."""

@@ -7,7 +7,8 @@ Laws of the fetcher
 1. What comes back under an older epoch or fetch number is dropped.
 2. The partitions of a request take turns in its order, so that a full response starves none. In a session the broker
    sees to that: it moves a partition that it has sent records of to the end.
-3. An error of one partition stops that partition only. A leader's error requests fresh metadata and waits.
+3. An error of one partition stops that partition only. A leader's error requests fresh metadata and waits. Whether
+   an offset is out of range, and where the partition goes on then, `positions` decides (its laws 7 to 9).
 4. A corrupt batch, or a response that cannot be read, is fetched once more; then its partitions have failed, and are
    tried again as `positions` says. After a response that could not be read each of its partitions is fetched alone: it
    may be one of them that makes all unreadable.

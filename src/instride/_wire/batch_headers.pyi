@@ -1,4 +1,4 @@
-"""What `batch_reader.py` offers, for type checkers (its own annotations speak Cython)."""
+"""What `batch_headers.py` offers, for type checkers (its own annotations speak Cython)."""
 
 from typing import Final, final
 

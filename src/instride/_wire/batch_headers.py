@@ -8,8 +8,9 @@ Laws
 2. A batch that is cut off ends the walk; one that is bad raises `BatchError`. Nothing is read outside the data.
 3. Small batches are many: those that are read like the one before them are gone over in one call (`run`). What it gives
    is what `next` gives one by one; before anything that wants a decision it stops.
+4. Which batches are skipped (aborted transactions, control batches) `batch_walk` decides.
 
-`batch_reader.pyi` is what type checkers see.
+`batch_headers.pyi` is what type checkers see.
 """
 
 from __future__ import annotations
@@ -109,7 +110,7 @@ def _integer(octets: Octets, at: cython.Py_ssize_t, size: cython.int) -> cython.
 @cython.freelist(256)
 @cython.cclass
 class Batch:
-    """A checked header. See `batch_reader.pyi`."""
+    """A checked header. See `batch_headers.pyi`."""
 
     position = cython.declare(cython.longlong, visibility="readonly")
     start = cython.declare(cython.Py_ssize_t, visibility="readonly")
@@ -154,7 +155,7 @@ class Batch:
 
 
 def table_of(batches: list, shift: cython.Py_ssize_t) -> bytearray:
-    """See `batch_reader.pyi`."""
+    """See `batch_headers.pyi`."""
     batch: Batch
     if cython.compiled:
         table: bytearray = bytearray(len(batches) * _ROW_BYTES)
@@ -218,7 +219,7 @@ class BatchReader:
         most: cython.longlong,
         committed: cython.bint,
     ) -> tuple:
-        """Law 3; see `batch_reader.pyi`."""
+        """Law 3; see `batch_headers.pyi`."""
         records: cython.Py_ssize_t
         batch: Batch = found[0]
         after: Batch
@@ -333,7 +334,7 @@ class BatchReader:
 
 
 def end_of_batches(data: object, fetch_offset: cython.longlong) -> int:
-    """See `batch_reader.pyi`."""
+    """See `batch_headers.pyi`."""
     view: cython.const[cython.uchar][::1] = data
     size: cython.Py_ssize_t = len(data)
     at: cython.Py_ssize_t = 0

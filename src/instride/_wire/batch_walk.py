@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Final
 
-from instride._wire.batch_reader import INDEX_BYTES, Batch, BatchError, BatchReader, OverlapError
+from instride._wire.batch_headers import INDEX_BYTES, Batch, BatchError, BatchReader, OverlapError
 from instride._wire.compression import CompressionError, Sections
 from instride._wire.decoder import index_batches
 from instride._wire.record_index import MIN_RECORD_BYTES

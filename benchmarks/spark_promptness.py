@@ -1,0 +1,159 @@
+"""How soon a pipeline's partitions are served: a thousand that trickle, and others beside one whose sink is slow.
+
+Measured from outside, by the events of the pipeline. Two parts of `python -m benchmarks pipeline`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+TRICKLING = 1000
+EIGHT = 8
+RATE = 50.0
+"""Records a second of each of the eight."""
+SLOW_COMMIT = 10.0
+WATCHED = 20.0
+PATIENCE = 300.0
+
+
+class Commits:
+    """When the sink had a range of each partition. Threads: the pipeline's adds, one waits."""
+
+    def __init__(self) -> None:
+        self.times: dict[int, list[float]] = {}
+        self._heard = threading.Condition()
+
+    def hear(self, event: object) -> None:
+        from instride.spark import RangeCommitted
+
+        if isinstance(event, RangeCommitted):
+            with self._heard:
+                self.times.setdefault(event.range.partition, []).append(time.monotonic())
+                self._heard.notify()
+
+    def wait_for(self, partitions: int, count: int) -> float:
+        """When the last of so many partitions had its so many commits."""
+        with self._heard:
+            done = self._heard.wait_for(
+                lambda: sum(len(each) >= count for each in self.times.values()) >= partitions, PATIENCE
+            )
+        assert done, f"not all partitions were served within {PATIENCE:.0f} s"
+        return max(each[count - 1] for each in self.times.values())
+
+
+class SlowSink:
+    """A sink that needs long for each commit of partition 0, once it is `slow`."""
+
+    def __init__(self, sink: Any) -> None:
+        self._sink, self.slow = sink, threading.Event()
+
+    def positions(self, partitions: Iterable[Any], *, topic_ids: Mapping[str, str] | None = None) -> Any:
+        return self._sink.positions(partitions, topic_ids=topic_ids)
+
+    def begin(self, partition: Any, offset: int, *, topic_id: str = "") -> Any:
+        return self._sink.begin(partition, offset, topic_id=topic_id)
+
+    def writer(self) -> Any:
+        return self._sink.writer()
+
+    def commit(self, job: Any) -> Any:
+        if self.slow.is_set() and any(each.range.partition == 0 for each in job.written):
+            time.sleep(SLOW_COMMIT)
+        return self._sink.commit(job)
+
+
+@contextmanager
+def pipeline(spark: Any, servers: str, topic: str, sink: Callable[[str], Any]) -> Iterator[tuple[Commits, Any]]:
+    """sink: made of a folder."""
+    from instride.spark import Pipeline
+
+    commits = Commits()
+    with tempfile.TemporaryDirectory() as folder:
+        made = sink(folder)
+        running = Pipeline(
+            spark,
+            topics=[topic],
+            group_id=topic,
+            bootstrap_servers=servers,
+            function=lambda batch: batch,
+            sink=made,
+            columns=["value"],
+            auto_offset_reset="earliest",
+            on_event=commits.hear,
+        ).start()
+        try:
+            yield commits, made
+        finally:
+            running.stop()
+            running.awaitTermination()
+
+
+def trickle(session: Callable[[], Any], rounds: int) -> dict[str, object]:
+    """A thousand partitions get one record each, a round after the other: seconds until the sink has the last."""
+    from confluent_kafka import Producer
+
+    from instride.spark import ParquetSink
+    from instride.testing import LocalKafka
+
+    spark = session()
+    seconds: list[float] = []
+    with LocalKafka() as kafka:
+        kafka.create_topic("trickle", partitions=TRICKLING)
+        producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+        producer.list_topics("trickle", timeout=60)
+        with pipeline(spark, kafka.bootstrap_servers, "trickle", ParquetSink) as (commits, _):
+            for number in range(1, rounds + 1):
+                for partition in range(TRICKLING):
+                    producer.produce("trickle", b"one", partition=partition)
+                producer.flush()
+                written = time.monotonic()
+                seconds.append(commits.wait_for(TRICKLING, number) - written)
+                print(f"round {number} of {rounds}: trickle: {seconds[-1]:.1f} s", file=sys.stderr, flush=True)
+    spark.stop()
+    served = statistics.median(seconds[1:] or seconds)
+    print(
+        f"\n{TRICKLING:,} partitions, a record each: in the sink after {served:.1f} s, the first time {seconds[0]:.1f}"
+    )
+    return {"seconds": seconds, "median of all but the first": served}
+
+
+def slow_sink(session: Callable[[], Any]) -> dict[str, float]:
+    """The longest time between two commits of a partition, but of that whose commits take 10 s: before and while."""
+    from benchmarks.groups import feeding
+    from instride.spark import ParquetSink
+    from instride.testing import LocalKafka
+
+    spark = session()
+    found: dict[str, float] = {}
+    with LocalKafka() as kafka:
+        kafka.create_topic("slow", partitions=EIGHT)
+        servers = kafka.bootstrap_servers
+        with (
+            feeding(servers, "slow", RATE * EIGHT, EIGHT),
+            pipeline(spark, servers, "slow", lambda folder: SlowSink(ParquetSink(folder))) as (commits, sink),
+        ):
+            commits.wait_for(EIGHT, 20)
+            time.sleep(WATCHED)
+            found["steady"] = _longest_gap(commits, time.monotonic() - WATCHED)
+            sink.slow.set()
+            time.sleep(WATCHED)
+            found["beside the slow one"] = _longest_gap(commits, time.monotonic() - WATCHED)
+            sink.slow.clear()
+    spark.stop()
+    print(f"\none partition whose commits take {SLOW_COMMIT:.0f} s; the others' longest gap: ", end="")
+    print(", ".join(f"{name} {gap:.2f} s" for name, gap in found.items()))
+    return found
+
+
+def _longest_gap(commits: Commits, since: float) -> float:
+    now = time.monotonic()
+    others = ([since, *(at for at in times if since < at <= now), now] for p, times in commits.times.items() if p)
+    return max(later - earlier for times in others for earlier, later in itertools.pairwise(times))
