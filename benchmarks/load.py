@@ -56,3 +56,8 @@ def _descends(number: int, parents: dict[int, int]) -> bool:
     while number and number != os.getpid():
         number = parents.get(number, 0)
     return bool(number)
+
+
+def not_void(runs: list[dict[str, float]]) -> list[dict[str, float]]:
+    """Those beside which nothing else took the machine; all, where there is none."""
+    return [each for each in runs if each["foreign"] <= FOREIGN_MOST] or runs

@@ -7,6 +7,8 @@ import statistics
 import sys
 from pathlib import Path
 
+from benchmarks.load import not_void
+
 SHOWN = {
     "instride, Arrow, views": "instride, to Arrow, with views",
     "instride, Arrow": "instride, to Arrow",
@@ -46,7 +48,7 @@ def main(source: str, target: str) -> None:
 
 
 def _middle(runs: list[dict[str, float]]) -> float:
-    return statistics.median(run["rows"] / run["seconds"] / 1e6 for run in runs)
+    return statistics.median(run["rows"] / run["seconds"] / 1e6 for run in not_void(runs))
 
 
 if __name__ == "__main__":

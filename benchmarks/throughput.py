@@ -27,7 +27,7 @@ from pathlib import Path
 from benchmarks.batches import Log
 from benchmarks.clients import CLIENTS, Task
 from benchmarks.filler import fill
-from benchmarks.load import FOREIGN_MOST, ForeignLoad
+from benchmarks.load import FOREIGN_MOST, ForeignLoad, not_void
 
 HERE = Path(__file__).parent
 HEAP = "1g"
@@ -160,10 +160,11 @@ def _rate(run: Run) -> float:
 
 
 def show(case: str, runs: dict[str, list[Run]]) -> None:
+    void = sorted({name for name, mine in runs.items() for each in mine if each["foreign"] > FOREIGN_MOST})
+    runs = {name: not_void(mine) for name, mine in runs.items()}
     rates = {name: [_rate(each) for each in mine] for name, mine in runs.items()}
     raw = max((statistics.median(rates[name]) for name in RAW if name in rates), default=float("nan"))
     base = statistics.median(rates.get("confluent-kafka", [float("nan")]))
-    void = sorted({name for name, mine in runs.items() for each in mine if each["foreign"] > FOREIGN_MOST})
     print(f"\n{case}, M rows a second; of {CASES[case].partitions} partitions")
     print(f"{'client':32}{'median':>8}{'least':>8}{'most':>8}{'CPU s/M':>9}{'of raw':>8}{'of confluent':>14}")
     for name, mine in sorted(rates.items(), key=lambda each: -statistics.median(each[1])):
@@ -171,5 +172,5 @@ def show(case: str, runs: dict[str, list[Run]]) -> None:
         cpu = statistics.median(each["cpu"] / each["rows"] * 1e6 for each in runs[name])
         print(
             f"{name:32}{rate:8.2f}{min(mine):8.2f}{max(mine):8.2f}{cpu:9.3f}{rate / raw:8.2f}{rate / base:14.2f}"
-            f"{'  void: other work' if name in void else ''}"
+            f"{'  some are void and left out' if name in void else ''}"
         )

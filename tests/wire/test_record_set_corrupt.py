@@ -277,7 +277,12 @@ def test_pieces_of_usual_batches_take_no_pages_of_their_own(monkeypatch: pytest.
     """Else each piece of batches of 4 MiB would let go of the memory for responses, and would be copied."""
     log = b"".join(batch([Rec(offset=n, value=bytes(3_700_000))], codec="zstd") for n in range(5))
     taken: list[int] = []
-    monkeypatch.setattr(compression, "Pages", lambda size: taken.append(size) or mmap.mmap(-1, size))
+
+    def pages(size: int) -> mmap.mmap:
+        taken.append(size)
+        return mmap.mmap(-1, size)
+
+    monkeypatch.setattr(compression, "Pages", pages)
     _, found = pieces(log, target=8 << 20, capacity=64 << 20)
     assert ([each.next_offset for each in found], taken) == ([2, 4, 5], [])
 
