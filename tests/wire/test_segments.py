@@ -144,6 +144,18 @@ def test_a_frame_too_long_to_be_kept_has_its_own_pages_and_others_make_way(most_
     assert type(shorter.obj) is Segment
 
 
+def test_a_segment_that_was_to_take_the_next_frame_makes_way_for_pages_too() -> None:
+    """It has the frame's beginning, so that nobody else could let go of it."""
+    segments = Segments(1 << 20)
+    frames = FrameBuffer(max_frame_bytes=1 << 30, segments=segments)
+    whole(frames, framed(b"a" * LONG))
+    body = random.Random(7).randbytes(LARGE_BYTES + 1)
+    (frame,) = whole(frames, framed(body))
+    assert frame == body
+    assert type(frame.obj) is Pages
+    assert segments.take(LONG) is None
+
+
 def test_pages_that_the_system_does_not_have_are_a_memory_error() -> None:
     with pytest.raises(MemoryError, match=str(1 << 62)):
         Pages(1 << 62)
