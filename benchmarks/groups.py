@@ -216,9 +216,8 @@ def show(results: dict[str, dict[str, list[Row]]]) -> None:
     for part, rows in results.items():
         columns = list(next(iter(rows.values()))[0])
         print(f"\n{part}")
-        for shown in (columns[:8], columns[8:]):
-            if shown:
-                print(f"{'client':36}" + "".join(f"{column:>18}" for column in shown))
-            for name, runs in rows.items() if shown else ():
+        for shown in filter(None, (columns[:8], columns[8:])):
+            print(f"{'client':36}" + "".join(f"{column:>18}" for column in shown))
+            for name, runs in rows.items():
                 figures = (statistics.median(run[each] for run in runs) for each in shown)
                 print(f"{name:36}" + "".join(f"{figure:18.3f}" for figure in figures))

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -49,48 +49,26 @@ class Commits:
         return max(each[count - 1] for each in self.times.values())
 
 
-class SlowSink:
-    """A sink that needs long for each commit of partition 0, once it is `slow`."""
-
-    def __init__(self, sink: Any) -> None:
-        self._sink, self.slow = sink, threading.Event()
-
-    def positions(self, partitions: Iterable[Any], *, topic_ids: Mapping[str, str] | None = None) -> Any:
-        return self._sink.positions(partitions, topic_ids=topic_ids)
-
-    def begin(self, partition: Any, offset: int, *, topic_id: str = "") -> Any:
-        return self._sink.begin(partition, offset, topic_id=topic_id)
-
-    def writer(self) -> Any:
-        return self._sink.writer()
-
-    def commit(self, job: Any) -> Any:
-        if self.slow.is_set() and any(each.range.partition == 0 for each in job.written):
-            time.sleep(SLOW_COMMIT)
-        return self._sink.commit(job)
-
-
 @contextmanager
-def pipeline(spark: Any, servers: str, topic: str, sink: Callable[[str], Any]) -> Iterator[tuple[Commits, Any]]:
+def pipeline(spark: Any, servers: str, topic: str, sink: Callable[[str], Any]) -> Iterator[Commits]:
     """sink: made of a folder."""
     from instride.spark import Pipeline
 
     commits = Commits()
     with tempfile.TemporaryDirectory() as folder:
-        made = sink(folder)
         running = Pipeline(
             spark,
             topics=[topic],
             group_id=topic,
             bootstrap_servers=servers,
             function=lambda batch: batch,
-            sink=made,
+            sink=sink(folder),
             columns=["value"],
             auto_offset_reset="earliest",
             on_event=commits.hear,
         ).start()
         try:
-            yield commits, made
+            yield commits
         finally:
             running.stop()
             running.awaitTermination()
@@ -109,7 +87,7 @@ def trickle(session: Callable[[], Any], rounds: int) -> dict[str, object]:
         kafka.create_topic("trickle", partitions=TRICKLING)
         producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
         producer.list_topics("trickle", timeout=60)
-        with pipeline(spark, kafka.bootstrap_servers, "trickle", ParquetSink) as (commits, _):
+        with pipeline(spark, kafka.bootstrap_servers, "trickle", ParquetSink) as commits:
             for number in range(1, rounds + 1):
                 for partition in range(TRICKLING):
                     producer.produce("trickle", b"one", partition=partition)
@@ -131,6 +109,16 @@ def slow_sink(session: Callable[[], Any]) -> dict[str, float]:
     from instride.spark import ParquetSink
     from instride.testing import LocalKafka
 
+    slow = threading.Event()
+
+    class SlowSink(ParquetSink):
+        """It needs long for each commit of partition 0 while it is slow."""
+
+        def commit(self, job: Any) -> Any:
+            if slow.is_set() and any(each.range.partition == 0 for each in job.written):
+                time.sleep(SLOW_COMMIT)
+            return super().commit(job)
+
     spark = session()
     found: dict[str, float] = {}
     with LocalKafka() as kafka:
@@ -138,15 +126,15 @@ def slow_sink(session: Callable[[], Any]) -> dict[str, float]:
         servers = kafka.bootstrap_servers
         with (
             feeding(servers, "slow", RATE * EIGHT, EIGHT),
-            pipeline(spark, servers, "slow", lambda folder: SlowSink(ParquetSink(folder))) as (commits, sink),
+            pipeline(spark, servers, "slow", SlowSink) as commits,
         ):
             commits.wait_for(EIGHT, 20)
             time.sleep(WATCHED)
             found["steady"] = _longest_gap(commits, time.monotonic() - WATCHED)
-            sink.slow.set()
+            slow.set()
             time.sleep(WATCHED)
             found["beside the slow one"] = _longest_gap(commits, time.monotonic() - WATCHED)
-            sink.slow.clear()
+            slow.clear()
     spark.stop()
     print(f"\none partition whose commits take {SLOW_COMMIT:.0f} s; the others' longest gap: ", end="")
     print(", ".join(f"{name} {gap:.2f} s" for name, gap in found.items()))

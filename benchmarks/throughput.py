@@ -160,7 +160,7 @@ def _rate(run: Run) -> float:
 
 
 def show(case: str, runs: dict[str, list[Run]]) -> None:
-    void = sorted({name for name, mine in runs.items() for each in mine if each["foreign"] > FOREIGN_MOST})
+    void = {name for name, mine in runs.items() if any(each["foreign"] > FOREIGN_MOST for each in mine)}
     runs = {name: not_void(mine) for name, mine in runs.items()}
     rates = {name: [_rate(each) for each in mine] for name, mine in runs.items()}
     raw = max((statistics.median(rates[name]) for name in RAW if name in rates), default=float("nan"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 import pytest
@@ -13,6 +14,8 @@ from instride.testing import LocalKafka
 
 Topic = Callable[..., str]
 Join = Callable[..., Member]
+SESSION = 6.0
+"""Seconds; brokers allow no shorter one by default."""
 
 
 class FirstComeAssignor:
@@ -40,6 +43,14 @@ class FirstComeAssignor:
         self.given.append((generation, len(assignment)))
 
 
+class SlowAssignor(FirstComeAssignor):
+    """Longer than the session of its member."""
+
+    def assign(self, cluster: ClusterView, members: Iterable[MemberSubscription]) -> Assignment:
+        time.sleep(SESSION + 2.0)
+        return super().assign(cluster, members)
+
+
 class BrokenAssignor(FirstComeAssignor):
     def assign(self, cluster: ClusterView, members: Iterable[MemberSubscription]) -> Assignment:
         raise LookupError("no idea")
@@ -61,6 +72,19 @@ def test_a_stand_by_takes_over(kafka: LocalKafka, kafka_topic: Topic, join: Join
     written += fill(kafka, topic, dict.fromkeys(range(4), 10), start=10)
     drive(b, until=lambda: len(b.records) == 40)
     each_once(written, a, b)
+
+
+@pytest.mark.requirement("surface/custom-assignor")
+def test_one_that_takes_longer_than_the_session_costs_no_membership(
+    kafka: LocalKafka, kafka_topic: Topic, join: Join
+) -> None:
+    topic = kafka_topic(4)
+    written = fill(kafka, topic, dict.fromkeys(range(4), 10))
+    assignor = SlowAssignor()
+    a = join("a", topic, assignors=[assignor], session_timeout=SESSION, heartbeat_interval=1.0)
+    drive(a, until=lambda: len(a.records) == 40)
+    assert assignor.given == [(1, 4)], "the first generation that it joined"
+    each_once(written, a)
 
 
 @pytest.mark.requirement("surface/custom-assignor")

@@ -79,6 +79,16 @@ def decoded(response: FetchResponse) -> FetchResponse:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
+def test_much_more_of_a_partition_than_was_requested_is_not_kept(version: int) -> None:
+    """99 bytes of the first partition were requested, a megabyte of the second one."""
+    log = b"".join(batch([Rec(offset=offset, value=bytes(60))]) for offset in range(20, 25))
+    asked = {("flights", number): {"records": log} for number in (0, 1)}
+    response = decode_fetch(memoryview(_body(version, asked)), version, REQUEST)
+    ends = [each.undecoded.next_offset for each in response.partitions.values() if each.undecoded is not None]
+    assert ends == [21, 25]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
 def test_a_request_says_what_was_asked(version: int) -> None:
     message = _written(REQUEST, version)
     assert message.max_wait.total_seconds() == 0.5

@@ -560,7 +560,8 @@ def is_in_use(buffer: Any) -> bool:
 @pytest.mark.parametrize(("size", "kept"), [(1 << 20, True), (9 << 20, False)])
 @pytest.mark.parametrize("frame", ["short", "long", "in pages"])
 def test_what_is_free_makes_way_for_a_large_batch(frame: str, size: int, *, kept: bool) -> None:
-    """However the response came: a bomb is short, and one that is too long to be kept has pages of its own."""
+    """However the response came: a bomb is short, and one that is too long to be kept has pages of its own, beside
+    which nothing is kept."""
     segments = Segments(9 << 20)
     frames = FrameBuffer(max_frame_bytes=1 << 30, segments=segments)
     log = batch([Rec(offset=0, value=b"a" * size)], codec="zstd")
@@ -574,7 +575,30 @@ def test_what_is_free_makes_way_for_a_large_batch(frame: str, size: int, *, kept
     piece = records.decode(1, 10, alone=True)
     assert piece is not None
     assert piece.corrupt is None
-    assert (segments.take(1000) is not None) == kept
+    assert (segments.take(1000) is not None) == (kept and frame != "in pages")
+
+
+@pytest.mark.parametrize(
+    ("sizes", "next_offset"),
+    [
+        ((900,), 1),
+        ((900, 900), 2),
+        ((900, 1_000), 2),
+        ((900, 1_100), 1),
+        ((900,) * 50, 2),
+        ((50_000,), 1),
+        ((50_000, 100), 1),
+    ],
+)
+def test_what_is_far_beyond_what_was_requested_is_as_good_as_cut_off(sizes: tuple[int, ...], next_offset: int) -> None:
+    """One batch is whole in any case (KIP-74). A broker that sent 52 MB for one had them kept for minutes."""
+    log = b"".join(batch([Rec(offset=place, value=bytes(size))]) for place, size in enumerate(sizes))
+    records = RecordSet(memoryview(log), topic="t", partition=3, fetch_offset=0, requested_bytes=1024)
+    assert records.next_offset == next_offset
+    found = records.decode(1 << 20, 1 << 20)
+    assert found is not None
+    assert (found.next_offset, found.corrupt) == (next_offset, None)
+    assert records.length == len(log)
 
 
 @pytest.mark.parametrize(("most", "read_on"), [(1000, True), (10, False)])

@@ -11,6 +11,8 @@ import weakref
 import pyarrow as pa
 import pytest
 
+from instride._wire import compression
+from instride._wire import segments as segments_module
 from instride._wire.frames import FrameBuffer
 from instride._wire.segments import LARGE_BYTES, Pages, Segment, Segments, segment_bytes
 
@@ -154,6 +156,60 @@ def test_a_segment_that_was_to_take_the_next_frame_makes_way_for_pages_too() -> 
     assert frame == body
     assert type(frame.obj) is Pages
     assert segments.take(LONG) is None
+
+
+MUCH = LARGE_BYTES + 1
+
+
+def in_use(segments: Segments) -> tuple[Segment, memoryview]:
+    """One that is kept, of which somebody has a view."""
+    segment = segments.new(bytes(LONG))
+    view = memoryview(segment)
+    segments.keep(segment)
+    return segment, view
+
+
+def test_beside_pages_the_pool_keeps_less_by_them_until_they_go() -> None:
+    """Beside a response of 59 MB it had kept 30 MB of others."""
+    segments = Segments(MUCH)
+    segment, view = in_use(segments)
+    assert segments.may_stay(segment)
+    pages = Pages(MUCH, segments)
+    assert not segments.may_stay(segment)
+    view.release()
+    del segment
+    segments.trim()
+    assert segments.take(LONG) is None
+    del pages
+    segment, view = in_use(segments)
+    assert segments.may_stay(segment)
+
+
+def test_what_is_moved_into_pages_is_beside_the_pool_it_came_from() -> None:
+    segments = Segments(MUCH)
+    segment, _view = in_use(segments)
+    moved = compression.moved(memoryview(segments.new(bytes(MUCH + 1)))[:MUCH])
+    assert not segments.may_stay(segment)
+    del moved
+    assert segments.may_stay(segment)
+
+
+@pytest.mark.parametrize("taking", ["a frame", "a part that is moved", "a batch"])
+def test_malloc_gives_back_what_it_keeps_where_much_memory_is_taken(
+    taking: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It kept as much again: 130 MiB for a response of 59 MB that was taken apart."""
+    trims: list[bool] = []
+    for module in (segments_module, compression):
+        monkeypatch.setattr(module, "trim_malloc", lambda: trims.append(True))
+    segments, size = Segments(LONG), LARGE_BYTES + 1
+    if taking == "a frame":
+        assert segments.new_pages(size) is not None
+    elif taking == "a part that is moved":
+        compression.moved(memoryview(segments.new(bytes(size)))[:LONG])
+    else:
+        compression.Sections(0).append(0, memoryview(bytes(size)), 2 * size)
+    assert trims == [True]
 
 
 def test_pages_that_the_system_does_not_have_are_a_memory_error() -> None:

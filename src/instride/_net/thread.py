@@ -20,6 +20,7 @@ import socket
 import sys
 import threading
 from collections import deque
+from collections.abc import Mapping
 from concurrent.futures import Future
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
@@ -28,6 +29,7 @@ from typing import assert_never
 from instride._core.events import ApplicationEvent, BackgroundEvent, CallCompleted, CallsCompleted, Consumed
 from instride._core.network.actions import (
     Action,
+    Assign,
     CloseConnection,
     ConnectionKey,
     Deliver,
@@ -125,6 +127,7 @@ class NetworkThread:
         self._mailbox = mailbox
         self.events: deque[ApplicationEvent] = deque()
         self._resolved: deque[tuple[_Opening, list[SocketAddress] | TransportError]] = deque()
+        self._assigned: deque[Mapping[str, bytes] | Exception] = deque()
         self._resolver = Resolver()
         self._tls = tls_context(config)
         self._authenticator = authenticator(config, self._wake)
@@ -245,6 +248,8 @@ class NetworkThread:
             self._handle(self.events.popleft(), now())
         while self._resolved:
             self._authenticate_and_connect(*self._resolved.popleft())
+        while self._assigned:
+            self._machine.assigned(self._assigned.popleft(), now())
         self._authenticate_due()
         self._end_stalled()
         self._act(self._machine.tick(now()))
@@ -325,6 +330,8 @@ class NetworkThread:
                     self._open(action)
                 case CloseConnection():
                     self._close(action.key, abort=action.abort)
+                case Assign():
+                    self._assign(action)
                 case Log():
                     _logger.log(action.level, "%s: %s", self._config.client_id, one_line(action.message))
                 case Stop():
@@ -334,6 +341,21 @@ class NetworkThread:
         # All together, so that the application wakes once.
         if delivered:
             self._mailbox.deliver(delivered)
+
+    def _assign(self, action: Assign) -> None:
+        """A consumer that closes does not wait for it: the thread is a daemon."""
+
+        def done(result: Mapping[str, bytes] | Exception) -> None:
+            self._assigned.append(result)
+            self._wake()
+
+        def assign() -> None:
+            done(action.outcome())
+
+        try:
+            threading.Thread(target=assign, name=f"instride-assign-{self._config.client_id}", daemon=True).start()
+        except (RuntimeError, MemoryError) as error:
+            done(TransportError(f"cannot assign partitions: no thread can be started ({error})"))
 
     def _open(self, action: OpenConnection) -> None:
         self._close(action.key)

@@ -192,7 +192,7 @@ class SyncGroup:
     group_instance_id: str | None = None
     protocol_type: str = "consumer"
     protocol: str = ""
-    assignments: dict[str, bytes] = field(default_factory=dict)
+    assignments: Mapping[str, bytes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

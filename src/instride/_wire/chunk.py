@@ -101,7 +101,7 @@ class UndecodedRecords(Protocol):
 
     @property
     def length(self) -> int:
-        """Bytes of its batches, as they came."""
+        """Bytes of its batches, as they came; of those, too, that were not kept."""
         ...
 
     @property

@@ -95,7 +95,7 @@ class Sections:
                 raise TooLargeError(f"a {CODECS[codec]} batch holds over {limit} bytes{beside}")
             # By half of what is there at least: so few batches are tried twice.
             space = min(limit, max(2 * space, len(self._buffer) // 2, _SMALLEST_STEP))
-            # Of pages that are not there yet.
+            # From here on it is made of pages, which are there only where something is written.
             if space > LARGE_BYTES:
                 space = limit
         self._used = start + size
@@ -177,10 +177,11 @@ def moved(data: memoryview, *, gives_back: bool = True) -> memoryview:
         it is. That makes the system clear a page for each that is copied, and one for each that is received next: more
         than twice the CPU time of a record. So it is for what comes seldom.
     """
-    release = _releases_of_part(data) if gives_back else None
+    release, owner = _releases_of_part(data) if gives_back else None, data.obj
     if release is None:
         return memoryview(bytes(data))
-    pages = Pages(len(data))
+    trim_malloc()  # what was decoded before may be kept for later, as much as this again
+    pages = Pages(len(data), owner.pool if isinstance(owner, Segment | Pages) else None)
     for start in range(0, len(data), _MOVED_BYTES):
         end = min(start + _MOVED_BYTES, len(data))
         pages.write(data[start:end])

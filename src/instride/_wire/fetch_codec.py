@@ -290,6 +290,7 @@ class _Reading:
                 end=head.last_stable_offset if committed else head.high_watermark,
                 # All of the buffer, not this part: a view of the part keeps all of it.
                 frame_bytes=memoryview(self._body.obj).nbytes,
+                requested_bytes=requested.max_bytes,
                 epochs=(requested.passed_epoch, requested.leader_epoch),
                 max_decompressed_bytes=self._request.max_decompressed_bytes,
             )

@@ -15,6 +15,8 @@ Laws
 6. A large value is not there twice: a record has it as it was decompressed or received, unless that could not be moved.
 7. `next_offset` is what the headers say, before a byte is checked: after the last whole batch. Where they are not such
    that they could lead on (a length that is none, an offset that does not rise), it is the fetch offset.
+8. Of a partition a broker sends what was requested, or one batch that is larger (KIP-74), and some brokers a batch
+   more. What is beyond twice of that is as good as cut off: it is fetched again, and fills no memory meanwhile.
 """
 
 from __future__ import annotations
@@ -44,6 +46,8 @@ __all__ = ["MAX_DECOMPRESSED_BYTES", "RecordSet", "RecordSetChunk", "decode_reco
 MAX_DECOMPRESSED_BYTES: Final = 64 << 20
 """What one batch may decompress to, unless told otherwise. Brokers take batches of 1 MiB by default."""
 
+# Of a batch: where the length of what follows stands.
+_LENGTH_AT: Final = 8
 # Of one aborted transaction: a tuple and two numbers.
 _ABORTED_BYTES: Final = 136
 # This part of max_decompressed_bytes a compressed batch may have besides (law 4).
@@ -140,6 +144,7 @@ class RecordSet:
     """Record batches of one partition as a response brought them. Not thread-safe.
 
     data: not copied; it must not change. frame_bytes: how much memory it keeps, being a part of more.
+    requested_bytes: see law 8. `length` counts what is cut off, too.
     aborted: (producer id, first offset) of the transactions to skip, looked at if `read_committed`; a function, since
         they may be many and are not to be there before there is room. aborted_count: how many.
     end: of the log, as far as it may be read; -1 where that is unknown.
@@ -159,9 +164,13 @@ class RecordSet:
         aborted_count: int = 0,
         end: int = -1,
         frame_bytes: int = 0,
+        requested_bytes: int = LARGEST_BASE,
         epochs: tuple[int, int] = (-1, -1),
         max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES,
     ) -> None:
+        length = len(data)
+        if length > requested_bytes:
+            data = _as_requested(data, requested_bytes)
         self._name = TopicPartition(topic, partition)
         self._data = data
         self._segment = data.obj if isinstance(data.obj, Segment) else None
@@ -169,8 +178,8 @@ class RecordSet:
         self._segments = data.obj.pool if isinstance(data.obj, Segment | Pages) else None
         if self._segment is not None:
             self._segment.lend(data, len(data))
-        self._length = len(data)
-        self._frame_bytes = max(frame_bytes, len(data))
+        self._length = length
+        self._frame_bytes = max(frame_bytes, length)
         self._fetch_offset = fetch_offset
         self._read_committed = read_committed
         self._aborted = aborted
@@ -412,6 +421,12 @@ class RecordSet:
         text = f"partition {tp} cannot be read at offset {offset}: {failure}. Seek past it to go on."
         error = CorruptRecordError(text, topic=tp.topic, partition=tp.partition, offset=offset)
         return Piece(chunk=chunk, next_offset=offset, nbytes=nbytes, corrupt=error)
+
+
+def _as_requested(data: memoryview, requested_bytes: int) -> memoryview:
+    """Law 8."""
+    first = int.from_bytes(data[_LENGTH_AT : _LENGTH_AT + 4], "big") + _LENGTH_AT + 4
+    return data[: max(first, 2 * requested_bytes)]
 
 
 def decode_record_set(

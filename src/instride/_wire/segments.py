@@ -7,8 +7,9 @@ Laws
 3. Idle is what nobody counts any more of a segment of which somebody has a part. Parts may stay (`may_stay`) while what
    is idle takes `most_bytes` together at most, and what is in use twice that. What stays may become idle then.
 4. A segment that is used again is not much longer than what is received into it, so that little of it is unused.
-5. Before something takes much memory, none is kept that is only there to be used again (`let_go`). It has pages of its
-   own, which go back to the system with it: malloc would keep them, or parts of them while it grows.
+5. Before much memory is taken, all of this pool that is free goes (`let_go`). What takes it has pages of its own, which
+   go back to the system with it: malloc would keep them, and what a buffer grew through. As long as they are there,
+   `most_bytes` is less by them.
 """
 
 from __future__ import annotations
@@ -55,6 +56,8 @@ class Pages(mmap.mmap):
 
     def __init__(self, size: int, pool: Segments | None = None) -> None:
         self._pool = None if pool is None else weakref.ref(pool)
+        if pool is not None and size > LARGE_BYTES:
+            pool.is_beside(self)
 
     @property
     def pool(self) -> Segments | None:
@@ -127,12 +130,13 @@ class Segments:
     most_bytes: of segments that are kept for the next frame; 0 keeps none. See law 2.
     """
 
-    __slots__ = ("__weakref__", "_kept", "_most_bytes")
+    __slots__ = ("__weakref__", "_kept", "_most_bytes", "_pages")
 
     def __init__(self, most_bytes: int = 0) -> None:
         self._most_bytes = most_bytes
         # Those in use, too: they are there in any case, and so are known.
         self._kept: list[Segment] = []
+        self._pages: list[weakref.ref[Pages]] = []
 
     def new(self, source: bytes | bytearray | memoryview) -> Segment:
         """With this content; it may grow. `keep` it once it is whole."""
@@ -174,8 +178,9 @@ class Segments:
         free = [each for each in self._kept if _is_free(each)]
         if not free:
             return
-        over = sum(map(len, free)) - self._most_bytes
-        over += max(0, sum(each.idle for each in self._kept if not _is_free(each)) - self._most_bytes)
+        most_bytes = self._most_beside_pages()
+        over = sum(map(len, free)) - most_bytes
+        over += max(0, sum(each.idle for each in self._kept if not _is_free(each)) - most_bytes)
         for each in free:
             if over <= 0:
                 return
@@ -191,10 +196,22 @@ class Segments:
         """Law 3, of a segment that is kept."""
         if not any(each is segment for each in self._kept):
             return False
-        used = [each for each in self._kept if not _is_free(each)]
-        if sum(map(len, used)) > _IN_USE * self._most_bytes:
+        used, most_bytes = [each for each in self._kept if not _is_free(each)], self._most_beside_pages()
+        if sum(map(len, used)) > _IN_USE * most_bytes:
             return False
-        return sum(each.idle for each in used) <= self._most_bytes
+        return sum(each.idle for each in used) <= most_bytes
+
+    def is_beside(self, pages: Pages) -> None:
+        """Law 5."""
+        self._pages.append(weakref.ref(pages))
+
+    def _most_beside_pages(self) -> int:
+        """Law 5."""
+        if not self._pages:
+            return self._most_bytes
+        there = [(each, pages) for each in self._pages if (pages := each()) is not None]
+        self._pages = [each for each, _ in there]
+        return max(0, self._most_bytes - sum(len(pages) for _, pages in there))
 
 
 def _is_free(segment: Segment) -> bool:

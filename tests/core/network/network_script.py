@@ -22,6 +22,7 @@ from instride._core.events import (
 from instride._core.lease import Lease
 from instride._core.network.actions import (
     Action,
+    Assign,
     CloseConnection,
     ConnectionKey,
     Deliver,
@@ -61,7 +62,8 @@ class NetworkScript:
     """One network machine against brokers that say what the test says.
 
     Metadata (unless `hold_metadata`), FindCoordinator and OffsetFetch get their responses at once. Connections open at
-    once, unless `reachable` is False; then `refusal` says why. Topics that begin with __ are internal.
+    once, unless `reachable` is False; then `refusal` says why. Topics that begin with __ are internal. An assignor ends
+    at once, unless `hold_assigning`: then each waits in `assigning` for `assigned`.
     Everything else waits in `waiting` until the test responds.
     """
 
@@ -78,6 +80,8 @@ class NetworkScript:
         self.reachable = True
         self.refusal: Exception = TransportError("refused")
         self.hold_metadata = False
+        self.hold_assigning = False
+        self.assigning: list[Assign] = []
         self.topic_errors: dict[str, int] = {}
         # What the metadata says: brokers, and of each partition of topic "t" its leader and the leader's epoch.
         self.nodes: tuple[int, ...] = (1,)
@@ -154,6 +158,10 @@ class NetworkScript:
             case Log():
                 self.logs.append(action.message)
                 self.levels.append(action.level)
+            case Assign():
+                self.assigning.append(action)
+                if not self.hold_assigning:
+                    self.assigned()
             case Stop():
                 self.stopped = True
 
@@ -193,6 +201,12 @@ class NetworkScript:
         brokers = tuple(api.Broker(node_id=node, host="b", port=node) for node in self.nodes)
         names = self.topics if request.topics is None else request.topics
         return api.MetadataResponse(brokers=brokers, topics=tuple(topic(name) for name in names))
+
+    def assigned(self) -> None:
+        """The one that is assigning ends."""
+        (action,) = self.assigning
+        self.assigning.clear()
+        self.machine.assigned(action.outcome(), self.now)
 
     # -- the brokers
 

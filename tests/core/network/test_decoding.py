@@ -122,7 +122,7 @@ def test_a_response_of_what_was_requested_is_usual_and_a_longer_one_is_not(buffe
 @pytest.mark.rule("M")
 def test_what_has_no_room_waits_undecoded_and_is_not_requested_again() -> None:
     script = member(0, fetch_buffer_bytes=200 * KIB)
-    batches = Batches(0, [60 * KIB] * 3, length=180 * KIB)
+    batches = Batches(0, [60 * KIB] * 3, length=90 * KIB)
     response(script, p0=batches)
     assert fetched(script) == [(0, 1)], "a half is 100 KiB"
     assert batches.requested[-1] == (40 * KIB, 40 * KIB, False)
@@ -133,6 +133,16 @@ def test_what_has_no_room_waits_undecoded_and_is_not_requested_again() -> None:
     consume(script, 0, 1, 60 * KIB)
     assert fetched(script) == [(0, 3)]
     assert requested(script) == {0: 3}
+
+
+@pytest.mark.requirement("surface/byte-bounds")
+@pytest.mark.parametrize(("came", "decoded"), [(90, 100), (100, 100), (150, 50), (300, 25)])
+def test_where_more_than_a_half_has_come_so_much_less_is_decoded_at_a_time(came: int, decoded: int) -> None:
+    """A broker that sends more than was requested filled the memory by as much."""
+    script = member(0, fetch_buffer_bytes=200 * KIB)
+    batches = Batches(0, [10 * KIB] * 50, length=came * KIB)
+    response(script, p0=batches)
+    assert batches.requested[0][1] == decoded * KIB
 
 
 def test_a_piece_keeps_all_its_memory_until_its_last_record_is_consumed() -> None:

@@ -101,7 +101,8 @@ class Stateless:
 
 
 class Assignor(Protocol):
-    """A strategy of dealing out partitions. Used on the network thread only; it must not block.
+    """A strategy of dealing out partitions. Used by one thread at a time: `assign` runs on one of its own, and may take
+    long; the other methods run on the network thread, and must not block.
 
     An instance belongs to one consumer and may remember its own last assignment.
     """

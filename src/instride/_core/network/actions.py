@@ -5,18 +5,32 @@ Laws
 2. Each `Transmit` has one outcome: `response_received` with its request id, or `closed` for its connection.
 3. A connection is told of once: `opened` or `closed` after `OpenConnection`; `closed` at most once after that.
    After `CloseConnection` the shell says nothing more of it.
+4. Each `Assign` has one outcome, which `assigned` tells. The machine wants no second one before that.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
 from instride._core.events import BackgroundEvent
 from instride._wire.api import Request
+from instride.errors import AssignorError
 
-__all__ = ["Action", "CloseConnection", "ConnectionKey", "Deliver", "Log", "OpenConnection", "Role", "Stop", "Transmit"]
+__all__ = [
+    "Action",
+    "Assign",
+    "CloseConnection",
+    "ConnectionKey",
+    "Deliver",
+    "Log",
+    "OpenConnection",
+    "Role",
+    "Stop",
+    "Transmit",
+]
 
 
 class Role(Enum):
@@ -83,8 +97,29 @@ class Log:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Assign:
+    """Compute the group's assignment on another thread: it may take seconds, and heartbeats must go on.
+
+    assign: member id -> assignment bytes. It calls the assignor, which may be the user's own.
+    """
+
+    assign: Callable[[], Mapping[str, bytes]]
+
+    def outcome(self) -> Mapping[str, bytes] | Exception:
+        """What the machine is to be told: what the assignor returns or raises, whatever it is."""
+        try:
+            return self.assign()
+        except Exception as error:  # noqa: BLE001 - an assignor may be the user's own code
+            return error
+        except BaseException as error:  # noqa: BLE001 - SystemExit would end that thread only, and nobody would know
+            failed = AssignorError(f"an assignor raised {type(error).__name__}: {error}")
+            failed.__cause__ = error
+            return failed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
     """Everything is done; the network thread may end."""
 
 
-Action = OpenConnection | CloseConnection | Transmit | Deliver | Log | Stop
+Action = OpenConnection | CloseConnection | Transmit | Deliver | Log | Assign | Stop

@@ -47,7 +47,8 @@ Laws of the capacity: which partitions may be fetched, and what may be decoded (
 C1. One half of fetch_buffer_bytes is for what is requested or has come and is not decoded yet; the other half is for
     what is decoded and was not returned yet. A partition's share is an equal part of a half; those that are to be
     revoked have none, so that a delayed revoke slows nobody, nor have those without demand (`assigned_partitions`).
-    While one batch fills both halves, or nearly, an eighth of the whole is for what is requested.
+    While one batch fills both halves, or nearly, an eighth of the whole is for what is requested. Where more than its
+    half has come, so much less may be decoded, but an eighth of the whole at least.
 C2. A partition is fetched again when what is buffered of it is under its share, and when all that came of it is
     decoded, or that and the most that the fetch may bring are together within its share, and within two responses.
     Nothing waits for the broker while there is capacity. One fetch requests a share of a partition at most.
@@ -158,6 +159,8 @@ _TOGETHER = 32 << 20
 _LEAST = 16 << 10
 # The part of the buffer that may stay full of what no poll takes, beside a batch that passes alone (C7).
 _STAYS = 8
+# C1: of the whole.
+_LEAST_DECODED = 8
 _PARTITION_BYTES = 512
 # In so many responses of its lane after a large one, and two for each partition, another one is expected.
 _REMEMBERED = 8
@@ -239,7 +242,9 @@ class DecodingCapacity:
 
 
 def decoding_capacity(config: ConsumerConfig, owned: AssignedPartitions) -> DecodingCapacity:
-    left = config.fetch_buffer_bytes // 2 - owned.memory_bytes
+    whole, undecoded = config.fetch_buffer_bytes, sum(each.undecoded_bytes for each in owned.undecoded())
+    most = max(whole // 2 - max(0, undecoded - whole // 2), whole // _LEAST_DECODED)
+    left = most - owned.memory_bytes
     return DecodingCapacity(share=share(config, owned.sharers), left=left, waiting=owned.flowing_memory_bytes)
 
 

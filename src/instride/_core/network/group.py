@@ -14,11 +14,13 @@ import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import partial
 from typing import Final
 
 from instride._core.assignors.assignor import Assignor, ClusterView, MemberSubscription, checked, no_partitions
 from instride._core.events import LeaseRenewed
 from instride._core.lease import Lease
+from instride._core.network.actions import Assign
 from instride._core.network.assignment import MemberAssignment
 from instride._core.network.cluster import Cluster
 from instride._core.network.connections import Backoff
@@ -133,6 +135,8 @@ _MOST_UNKNOWN: Final = 1000
 _MOST_FOREIGN: Final = 30_000
 # Topics and owned partitions that all members of a group together name: a leader reads no more.
 _MOST_HEARD: Final = 300_000
+# Seconds after which the user is told that an assignor takes long.
+_LONG: Final = 10.0
 # Heartbeats while a hand-over may be pending, in seconds: of a member with partitions, of one without (`Pace`).
 _FAST = 0.25
 _SURPLUS = 1.0
@@ -213,7 +217,8 @@ class Membership:
 
     @property
     def request_pending(self) -> bool:
-        return self.sync_pending or (self.requesting and self.rebalancing)
+        """A Join or Sync is. A leader that has yet to assign has sent no Sync: nothing is pending at the broker."""
+        return self.requesting and self.rebalancing
 
     def lease_holds(self, now: float) -> bool:
         return self._lease.holds(now)
@@ -404,6 +409,10 @@ class Group:
             self._waits_for_poll = False
             self._context.touch()
 
+    def assigned(self, result: Mapping[str, bytes] | Exception, now: float) -> None:
+        """The outcome of `Assign`."""
+        self._joining.assigned(result, now)
+
     def taken(self, generation: int) -> None:
         """T's PARTITIONS_ASSIGNED."""
         # The assignment of an older generation may be taken when a newer one is on its way.
@@ -567,7 +576,10 @@ class Joining:
        the group requested of the predecessor, and the predecessor did not release, has no owner then. So the member
        joins once more, with metadata that has changed, and the leader deals that out. (Eager members release
        everything before a join.)
-    6. An assignor may be the user's own: what it raises, whenever it is called, ends the membership and is told.
+    6. An assignor may be the user's own: what it raises, whenever it is called, ends the membership and is told. Its
+       `assign` may take long. So it runs on another thread (`Assign`) while heartbeats go on; how long it takes is
+       told after 10 s, and again. If the membership ends meanwhile, its outcome concerns nobody. Two threads never use
+       an assignor at the same time: a join, which needs its user data, waits for `assign` to end.
     7. Any leader may assign what does not exist, or does not yet as far as we know. That is told in one line; up to
        `_MOST_UNKNOWN` such partitions are taken on, the others are left out until they are there.
     8. A static member's Join without a member id fences whoever has its instance id when the Join arrives. One that was
@@ -603,6 +615,7 @@ class Joining:
         self._group = group
         self._backoff = context.backoff()
         self._leader_assignment: LeaderAssignment | None = None
+        self._assigning: _Assigning | None = None
         self._protocol = ""
         self._listed_as_owned: frozenset[object] = frozenset()
         self._joined_topics: frozenset[str] = frozenset()
@@ -639,6 +652,8 @@ class Joining:
     def poll(self, now: float) -> float:
         if self._membership.requesting:
             return float("inf")
+        if self._assigning is not None:
+            return self._tell_how_long(self._assigning, now)
         if self._membership.state is GroupState.COMPLETING_REBALANCE:
             self._try_sync(now)
             return float("inf")
@@ -781,15 +796,11 @@ class Joining:
     # -- the sync
 
     def _try_sync(self, now: float) -> None:
-        member = self._membership
-        assignments: dict[str, bytes] = {}
-        if self._leader_assignment is not None:
-            if not self._leader_assignment.ready():
-                return
-            made = self._make_assignments(self._leader_assignment, now)
-            if made is None:
-                return
-            assignments = made
+        member, leading = self._membership, self._leader_assignment
+        if leading is not None and leading.made is None:
+            if leading.ready():
+                self._assign(leading, now)
+            return
         member.requesting = True
         request = api.SyncGroup(
             group_id=self._config.group_id or "",
@@ -797,24 +808,44 @@ class Joining:
             member_id=member.member_id,
             group_instance_id=self._config.group_instance_id,
             protocol=self._protocol,
-            assignments=assignments,
+            assignments={} if leading is None or leading.made is None else leading.made,
         )
         # The lease counts from `now`, when the Sync is sent: its response waits for the group's leader.
         number = member.number
         self._send(request, lambda result, then: self._synced(number, now, result, then), now)
+        self._context.touch()  # from here on it is pending, which renews the lease
 
-    def _make_assignments(self, leading: LeaderAssignment, now: float) -> dict[str, bytes] | None:
+    def _assign(self, leading: LeaderAssignment, now: float) -> None:
+        """Law 6."""
         assignor = self._assignor()
         if assignor is None:
             self._group.fail(
                 ProtocolError(f"the group chose assignor {self._protocol!r}, which this member did not offer"), now
             )
-            return None
-        try:
-            return leading.assign(assignor)
-        except Exception as error:  # noqa: BLE001 - an assignor may be the user's own code
-            self._group.fail(error, now)
-            return None
+            return
+        self._assigning = _Assigning(leading=leading, began=now, tell_at=now + _LONG)
+        self._context.out.append(Assign(assign=leading.assigning(assignor)))
+        self._context.touch()
+
+    def assigned(self, result: Mapping[str, bytes] | Exception, now: float) -> None:
+        """The outcome of `Assign` (law 6)."""
+        assigning, self._assigning = self._assigning, None
+        self._context.touch()
+        if assigning is None or assigning.leading is not self._leader_assignment:
+            return
+        if isinstance(result, Exception):
+            self._group.fail(result, now)
+        else:
+            assigning.leading.made = result
+
+    def _tell_how_long(self, assigning: _Assigning, now: float) -> float:
+        """Law 6. Returns when to be asked again."""
+        if now >= assigning.tell_at:
+            took = now - assigning.began
+            assigning.tell_at = now + took
+            who = f"assignor {self._protocol!r} has been assigning partitions for {took:.0f} s"
+            self._context.log(logging.WARNING, f"{who}; group {self._config.group_id!r} waits for it")
+        return assigning.tell_at
 
     def _synced(self, number: int, sent: float, result: api.Response | Exception, now: float) -> None:
         member = self._membership
@@ -1011,6 +1042,15 @@ class Joining:
             self._membership.move(GroupInput.RESTART)
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Assigning:
+    """An `Assign` without an outcome. leading: for whom. tell_at: when the user is told how long it has taken."""
+
+    leading: LeaderAssignment
+    began: float
+    tell_at: float
+
+
 # -- eager: everything is revoked before a join
 
 
@@ -1099,6 +1139,8 @@ class LeaderAssignment:
         self._skips = response.skip_assignment
         self._racked = any(member.rack is not None for member in self._members)
         self._view: ClusterView | None = None
+        # Member id -> assignment bytes, as soon as there are some.
+        self.made: Mapping[str, bytes] | None = None
 
     def _bounded(self, members: Sequence[api.GroupMember], own: str) -> tuple[MemberSubscription, ...]:
         """Law 2."""
@@ -1130,9 +1172,16 @@ class LeaderAssignment:
     def outdated(self) -> bool:
         return self._view is not None and self._view != self._present_view()
 
-    def assign(self, assignor: Assignor) -> dict[str, bytes]:
-        """Member id -> assignment bytes. Raises what the assignor raises, and AssignorError (law 5)."""
+    def assigning(self, assignor: Assignor) -> Callable[[], dict[str, bytes]]:
+        """What computes the assignment, from what is known now: member id -> assignment bytes.
+
+        It raises what the assignor raises, and AssignorError (law 6). Any thread may call it.
+        """
         view = self._view = self._present_view()
+        return partial(self._assign, assignor, view)
+
+    def _assign(self, assignor: Assignor, view: ClusterView) -> dict[str, bytes]:
+        """On another thread: of this object it reads only what never changes."""
         if self._skips:
             return {}
         made = checked(assignor, view, self._members)

@@ -19,7 +19,7 @@ C4. The call ends in any case. A close ends every open call, then its own; `Stop
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import Enum, auto
 from typing import assert_never
 from uuid import UUID
@@ -338,6 +338,12 @@ class NetworkMachine:
     def response_received(self, request_id: int, result: api.Response | Exception, now: float) -> None:
         self._context.now = now
         self._context.connections.response_received(request_id, result, now)
+        self._handled(now)
+
+    def assigned(self, result: Mapping[str, bytes] | Exception, now: float) -> None:
+        """The outcome of `Assign`: member id -> assignment bytes, or why there are none."""
+        self._context.now = now
+        self._group.assigned(result, now)
         self._handled(now)
 
     def _handled(self, now: float) -> None:

@@ -1,8 +1,8 @@
 """One member in a small world: both machines, the queues between them, its connections. It moves when it is told to.
 
 Laws
-1. A connection opens at once. A request is served when it is sent, one of a connection after the other; its response
-   waits until the network side is told to take it.
+1. A connection opens at once, and an assignor ends at once. A request is served when it is sent, one of a connection
+   after the other; its response waits until the network side is told to take it.
 2. The network side ticks after each thing that it takes.
 3. One call at a time: it goes on, or is interrupted, at its waits.
 """
@@ -18,7 +18,15 @@ from instride._core.application.calls import Wait
 from instride._core.application.machine import ApplicationMachine
 from instride._core.events import ApplicationEvent, BackgroundEvent
 from instride._core.lease import Lease
-from instride._core.network.actions import CloseConnection, ConnectionKey, Deliver, OpenConnection, Stop, Transmit
+from instride._core.network.actions import (
+    Assign,
+    CloseConnection,
+    ConnectionKey,
+    Deliver,
+    OpenConnection,
+    Stop,
+    Transmit,
+)
 from instride._core.network.machine import NetworkMachine
 from instride._wire.api import Request, Response
 from instride.config import ConsumerConfig
@@ -109,10 +117,10 @@ class Party:
         self.tick()
 
     def tick(self) -> None:
-        """Law 2; and law 1, since what opens asks for more."""
-        opened = True
-        while opened and not self.stopped:
-            opened = False
+        """Law 2; and law 1, since what opens or ends at once asks for more."""
+        again = True
+        while again and not self.stopped:
+            again = False
             for action in self.machine.tick(self.now):
                 match action:
                     case Deliver():
@@ -125,9 +133,12 @@ class Party:
                         self._close(action.key)
                         self.channels[action.key] = Channel(partial(self._brokers.serve, 1, self.name))
                         self.machine.opened(action.key, self.now)
-                        opened = True
+                        again = True
                     case CloseConnection():
                         self._close(action.key)
+                    case Assign():
+                        self.machine.assigned(action.outcome(), self.now)
+                        again = True
                     case Stop():
                         self.stopped = True
 

@@ -8,6 +8,7 @@ Laws
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -69,6 +70,7 @@ class SimulatedCluster:
         self._loop = loop
         self._settings = settings
         self.scheduler = Scheduler(plan.seed)
+        self._assigning_dice = random.Random(f"assigning {plan.seed}")  # noqa: S311 - it must be repeatable
         self.history = History(self.scheduler, keep_logs=keep_logs)
         self.brokers = BrokerModel(
             self.scheduler,
@@ -166,7 +168,15 @@ class SimulatedCluster:
 
     def _join(self, plan: MemberPlan) -> None:
         config = self._config(plan)
-        process = Process(plan.name, config, self.scheduler, self.history, self.network.connect, self.network.latency)
+        process = Process(
+            plan.name,
+            config,
+            self.scheduler,
+            self.history,
+            connect=self.network.connect,
+            latency=self.network.latency,
+            assigning=self._assigning,
+        )
         consumer = SimulatedConsumer(process, config)
         member = Member(
             plan=plan,
@@ -225,6 +235,11 @@ class SimulatedCluster:
         if self.scheduler.now > self.plan.quiet_after:
             return rng.uniform(shortest, 0.02)  # let it come to its end
         return rng.uniform(shortest, slow if rng.random() < chance else longest)
+
+    def _assigning(self) -> float:
+        shortest, longest = self.plan.assigning
+        # By numbers of its own, so that a history in which it takes no time stays as it is.
+        return 0.0 if self.scheduler.now > self.plan.quiet_after else self._assigning_dice.uniform(shortest, longest)
 
     def _fails(self) -> bool:
         return self.scheduler.now < self.plan.quiet_after and self.scheduler.random.random() < self.plan.failing

@@ -116,10 +116,11 @@ class Plan:
     open, whether it is committed), read by members that read committed records only. compactions: (time, partition).
     quiet_after: no fault, and no slow handler, after it. ends_at: the history's end, if it does not end by itself.
     latency: (least, most) of one way. handler: (shortest, longest, longest of a slow one, chance of that).
-    failing: chance that a handler fails. batches: records come in batches of several sizes, some larger than a
-    consumer's buffer, which are decoded when there is capacity. framed: what connections carry are bytes in frames that
-    may be cut anywhere. reset: what members do where nothing is committed. start_offsets: whether they commit where
-    they began at a reset though they have committed nothing else.
+    failing: chance that a handler fails. assigning: (shortest, longest) time that a leader's assignor takes.
+    batches: records come in batches of several sizes, some larger than a consumer's buffer, which are decoded when
+    there is capacity. framed: what connections carry are bytes in frames that may be cut anywhere. reset: what members
+    do where nothing is committed. start_offsets: whether they commit where they began at a reset though they have
+    committed nothing else.
     The time-outs are those of `ConsumerConfig`.
     """
 
@@ -138,6 +139,7 @@ class Plan:
     latency: tuple[float, float] = (0.001, 0.005)
     handler: tuple[float, float, float, float] = (0.001, 0.01, 0.01, 0.0)
     failing: float = 0.0
+    assigning: tuple[float, float] = (0.0, 0.0)
     initial_delay: float = 0.0
     session_timeout: float = 2.0
     heartbeat_interval: float = 0.5

@@ -48,7 +48,7 @@ def plan_for(seed: int) -> Plan:
         plan = extra.choices((_plain, _troubled, _visited, _crowded, _stormy), (5, 4, 2, 2, 1))[0](extra, plan)
         plan = _framed(extra, plan) if extra.random() < 0.2 else plan
     plan = replace(plan, members=_with_protocols(seed, plan.members))
-    for more in (with_statics, with_long_sessions, with_work_for_others, with_holes, with_users):
+    for more in (with_statics, with_long_sessions, with_work_for_others, with_holes, with_users, _with_slow_assignors):
         plan = more(seed, plan)
     return plan
 
@@ -97,6 +97,14 @@ def _with_protocols(seed: int, members: tuple[MemberPlan, ...]) -> tuple[MemberP
         each if each.assignors == _COOPERATIVE else replace(each, poll_timeout=min(0.3, each.poll_timeout))
         for each in chosen
     )
+
+
+def _with_slow_assignors(seed: int, plan: Plan) -> Plan:
+    """In every fourth history with faults a leader's assignor may take as long as a session, and longer."""
+    rng = random.Random(f"assignors {seed}")  # noqa: S311 - not for secrets: it must be repeatable
+    if plan.kind != "faults" or rng.random() >= 0.25:
+        return plan
+    return replace(plan, assigning=(0.0, rng.choice((0.05, 0.5, 2.0, 5.0))))
 
 
 def _handler(rng: random.Random, kind: HistoryKind, interval: float) -> tuple[float, float, float, float]:

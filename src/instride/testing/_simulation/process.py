@@ -11,7 +11,7 @@ Laws
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -20,6 +20,7 @@ from instride._core.application.machine import ApplicationMachine
 from instride._core.events import ApplicationEvent, BackgroundEvent, Wakeup
 from instride._core.lease import Lease
 from instride._core.network.actions import (
+    Assign,
     CloseConnection,
     ConnectionKey,
     Deliver,
@@ -67,17 +68,19 @@ UserLoop = Generator[Wait | Sleep, float, None]
 
 @dataclass(frozen=True, slots=True)
 class _Input:
-    """Something that the network thread finds at its sockets."""
+    """Something that the network thread finds at its sockets; or the outcome of an assignor."""
 
-    link: Link
+    link: Link | None
     opened: bool = False
     closed: bool = False
     request_id: int = 0
     response: Response | None = None
+    assigned: Mapping[str, bytes] | Exception | None = None
 
 
 class Process:
-    """connect: makes the link of an opened connection, or None where nobody listens."""
+    """connect: makes the link of an opened connection, or None where nobody listens. assigning: the seconds that an
+    assignor takes; one that takes none ends within the network thread's turn."""
 
     def __init__(
         self,
@@ -85,8 +88,10 @@ class Process:
         config: ConsumerConfig,
         scheduler: Scheduler,
         history: History,
+        *,
         connect: Callable[[Process, ConnectionKey, str, int], Link | None],
         latency: Callable[[], float],
+        assigning: Callable[[], float],
     ) -> None:
         self.name = name
         self.scheduler = scheduler
@@ -99,6 +104,7 @@ class Process:
         self._config = config
         self._connect = connect
         self._latency = latency
+        self._assigning = assigning
         self._stopped = False
         lease = Lease()
         self.machine = NetworkMachine(
@@ -247,6 +253,10 @@ class Process:
         return count if chance < 0.66 else min(count, int(count * (chance - 0.66) * 3))
 
     def _take(self, what: _Input, now: float) -> None:
+        if what.assigned is not None:
+            self.machine.assigned(what.assigned, now)
+        if what.link is None:
+            return
         key = what.link.key
         if self.links.get(key) is not what.link:
             return
@@ -262,17 +272,13 @@ class Process:
             self.machine.response_received(what.request_id, what.response, now)
 
     def _act(self, now: float) -> None:
-        delivered = []
+        delivered, again = [], False
         for action in self.machine.tick(now):
             match action:
                 case Deliver():
                     delivered.append(action.event)
                 case Transmit():
-                    link = self.links.get(action.key)
-                    if link is not None:
-                        self._tap.on_request(action.key, action.request_id, action.request, now)
-                        self._busiest.sent(action.request)
-                        link.transmit(action.request_id, action.request)
+                    self._transmit(action, now)
                 case OpenConnection():
                     self._open(action)
                 case CloseConnection():
@@ -280,6 +286,8 @@ class Process:
                     if gone is not None:
                         gone.close(abort=action.abort)
                     self._tap.on_connection_closed(action.key, now)
+                case Assign():
+                    again = self._assign(action)
                 case Log():
                     if self.history.keep_logs:
                         self.history.add(self.name, "log", action.level, action.message)
@@ -287,6 +295,24 @@ class Process:
                     self._stopped = True
         for event in delivered:
             self._deliver(event)
+        if again:
+            self._act(now)
+
+    def _transmit(self, action: Transmit, now: float) -> None:
+        link = self.links.get(action.key)
+        if link is not None:
+            self._tap.on_request(action.key, action.request_id, action.request, now)
+            self._busiest.sent(action.request)
+            link.transmit(action.request_id, action.request)
+
+    def _assign(self, action: Assign) -> bool:
+        """Whether it has ended already."""
+        assigned, seconds = _Input(None, assigned=action.outcome()), self._assigning()
+        if seconds:
+            self.scheduler.after(seconds, partial(self._input, assigned))
+            return False
+        self._take(assigned, self.scheduler.now)
+        return True
 
     def _open(self, action: OpenConnection) -> None:
         old = self.links.pop(action.key, None)
