@@ -78,14 +78,15 @@ def decoded(response: FetchResponse) -> FetchResponse:
     return replace(response, partitions=partitions)
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_much_more_of_a_partition_than_was_requested_is_not_kept(version: int) -> None:
-    """99 bytes of the first partition were requested, a megabyte of the second one."""
-    log = b"".join(batch([Rec(offset=offset, value=bytes(60))]) for offset in range(20, 25))
-    asked = {("flights", number): {"records": log} for number in (0, 1)}
-    response = decode_fetch(memoryview(_body(version, asked)), version, REQUEST)
+def test_much_more_of_a_partition_than_was_requested_is_not_kept() -> None:
+    """99 bytes of the first partition were requested, 5 MiB of the second one."""
+    first, other, second = REQUEST.partitions
+    requested = replace(REQUEST, partitions=(first, other, second._replace(max_bytes=5 << 20)))
+    log = b"".join(batch([Rec(offset=offset, value=bytes(3 << 20))]) for offset in range(20, 25))
+    body = _body(VERSIONS[-1], {("flights", number): {"records": log} for number in (0, 1)})
+    response = decode_fetch(memoryview(body), VERSIONS[-1], requested)
     ends = [each.undecoded.next_offset for each in response.partitions.values() if each.undecoded is not None]
-    assert ends == [21, 25]
+    assert ends == [22, 23]
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -579,23 +579,27 @@ def test_what_is_free_makes_way_for_a_large_batch(frame: str, size: int, *, kept
 
 
 @pytest.mark.parametrize(
-    ("sizes", "next_offset"),
+    ("sizes", "requested", "next_offset"),
     [
-        ((900,), 1),
-        ((900, 900), 2),
-        ((900, 1_000), 2),
-        ((900, 1_100), 1),
-        ((900,) * 50, 2),
-        ((50_000,), 1),
-        ((50_000, 100), 1),
+        ((2, 2), 1, 2),
+        ((7, 7), 1, 1),
+        ((7, 7), 6, 1),
+        ((7, 7), 8, 2),
+        ((3,) * 10, 1, 2),
+        ((3,) * 10, 5, 3),
+        ((20,), 1, 1),
+        ((20, 1), 1, 1),
     ],
 )
-def test_what_is_far_beyond_what_was_requested_is_as_good_as_cut_off(sizes: tuple[int, ...], next_offset: int) -> None:
-    """One batch is whole in any case (KIP-74). A broker that sent 52 MB for one had them kept for minutes."""
-    log = b"".join(batch([Rec(offset=place, value=bytes(size))]) for place, size in enumerate(sizes))
-    records = RecordSet(memoryview(log), topic="t", partition=3, fetch_offset=0, requested_bytes=1024)
+def test_what_is_far_beyond_what_was_requested_is_as_good_as_cut_off(
+    sizes: tuple[int, ...], requested: int, next_offset: int
+) -> None:
+    """In MiB. One batch is whole in any case (KIP-74), and 8 MiB are no matter. Of a broker that sent 52 MB for one all
+    was kept for minutes."""
+    log = b"".join(batch([Rec(offset=place, value=bytes(size << 20))]) for place, size in enumerate(sizes))
+    records = RecordSet(memoryview(log), topic="t", partition=3, fetch_offset=0, requested_bytes=requested << 20)
     assert records.next_offset == next_offset
-    found = records.decode(1 << 20, 1 << 20)
+    found = records.decode(1 << 30, 1 << 30)
     assert found is not None
     assert (found.next_offset, found.corrupt) == (next_offset, None)
     assert records.length == len(log)

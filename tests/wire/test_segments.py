@@ -206,7 +206,7 @@ def test_malloc_gives_back_what_it_keeps_where_much_memory_is_taken(
     if taking == "a frame":
         assert segments.new_pages(size) is not None
     elif taking == "a part that is moved":
-        compression.moved(memoryview(segments.new(bytes(size)))[:LONG])
+        compression.moved(memoryview(segments.new(bytes(2 * size)))[:size])
     else:
         compression.Sections(0).append(0, memoryview(bytes(size)), 2 * size)
     assert trims == [True]

@@ -25,7 +25,14 @@ from attack.proxy import DAMAGES
 from instride._core.application.machine import ApplicationMachine
 from instride._core.events import EARLIEST, ApplicationEvent, BackgroundEvent
 from instride._core.lease import Lease
-from instride._core.network.actions import Assign, CloseConnection, ConnectionKey, Deliver, OpenConnection, Transmit
+from instride._core.network.actions import (
+    CloseConnection,
+    ConnectionKey,
+    Deliver,
+    OpenConnection,
+    PerformAssignment,
+    Transmit,
+)
 from instride._core.network.machine import NetworkMachine
 from instride._wire.api import FetchResponse
 from instride._wire.connection import Connection
@@ -185,8 +192,8 @@ class Damaged:
                     self._serve(action.key, connection, connection.send(action.request_id, action.request))
                 except KafkaError as error:
                     self._network.response_received(action.request_id, error, self.now)
-            case Assign():
-                self._network.assigned(action.outcome(), self.now)
+            case PerformAssignment():
+                self._network.assignment_performed(action, action.outcome(), self.now)
             case Deliver():
                 self._queue.append(action.event)
             case _:

@@ -29,12 +29,12 @@ from typing import assert_never
 from instride._core.events import ApplicationEvent, BackgroundEvent, CallCompleted, CallsCompleted, Consumed
 from instride._core.network.actions import (
     Action,
-    Assign,
     CloseConnection,
     ConnectionKey,
     Deliver,
     Log,
     OpenConnection,
+    PerformAssignment,
     Role,
     Stop,
     Transmit,
@@ -127,7 +127,7 @@ class NetworkThread:
         self._mailbox = mailbox
         self.events: deque[ApplicationEvent] = deque()
         self._resolved: deque[tuple[_Opening, list[SocketAddress] | TransportError]] = deque()
-        self._assigned: deque[Mapping[str, bytes] | Exception] = deque()
+        self._assigned: deque[tuple[PerformAssignment, Mapping[str, bytes] | Exception]] = deque()
         self._resolver = Resolver()
         self._tls = tls_context(config)
         self._authenticator = authenticator(config, self._wake)
@@ -249,7 +249,7 @@ class NetworkThread:
         while self._resolved:
             self._authenticate_and_connect(*self._resolved.popleft())
         while self._assigned:
-            self._machine.assigned(self._assigned.popleft(), now())
+            self._machine.assignment_performed(*self._assigned.popleft(), now())
         self._authenticate_due()
         self._end_stalled()
         self._act(self._machine.tick(now()))
@@ -330,7 +330,7 @@ class NetworkThread:
                     self._open(action)
                 case CloseConnection():
                     self._close(action.key, abort=action.abort)
-                case Assign():
+                case PerformAssignment():
                     self._assign(action)
                 case Log():
                     _logger.log(action.level, "%s: %s", self._config.client_id, one_line(action.message))
@@ -342,11 +342,11 @@ class NetworkThread:
         if delivered:
             self._mailbox.deliver(delivered)
 
-    def _assign(self, action: Assign) -> None:
-        """A consumer that closes does not wait for it: the thread is a daemon."""
+    def _assign(self, action: PerformAssignment) -> None:
+        """Nobody waits for a thread that does not end: it is a daemon."""
 
         def done(result: Mapping[str, bytes] | Exception) -> None:
-            self._assigned.append(result)
+            self._assigned.append((action, result))
             self._wake()
 
         def assign() -> None:

@@ -180,7 +180,8 @@ def moved(data: memoryview, *, gives_back: bool = True) -> memoryview:
     release, owner = _releases_of_part(data) if gives_back else None, data.obj
     if release is None:
         return memoryview(bytes(data))
-    trim_malloc()  # what was decoded before may be kept for later, as much as this again
+    if len(data) > LARGE_BYTES:
+        trim_malloc()  # what was decoded before may be kept for later, as much as this again
     pages = Pages(len(data), owner.pool if isinstance(owner, Segment | Pages) else None)
     for start in range(0, len(data), _MOVED_BYTES):
         end = min(start + _MOVED_BYTES, len(data))

@@ -15,8 +15,9 @@ Laws
 6. A large value is not there twice: a record has it as it was decompressed or received, unless that could not be moved.
 7. `next_offset` is what the headers say, before a byte is checked: after the last whole batch. Where they are not such
    that they could lead on (a length that is none, an offset that does not rise), it is the fetch offset.
-8. Of a partition a broker sends what was requested, or one batch that is larger (KIP-74), and some brokers a batch
-   more. What is beyond twice of that is as good as cut off: it is fetched again, and fills no memory meanwhile.
+8. Of a partition a broker sends what was requested, or one batch that is larger (KIP-74), and some brokers somewhat
+   more. What is beyond twice of that, and much memory, is as good as cut off: it is fetched again, and fills no memory
+   meanwhile.
 """
 
 from __future__ import annotations
@@ -169,7 +170,7 @@ class RecordSet:
         max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES,
     ) -> None:
         length = len(data)
-        if length > requested_bytes:
+        if length > LARGE_BYTES:
             data = _as_requested(data, requested_bytes)
         self._name = TopicPartition(topic, partition)
         self._data = data
@@ -426,7 +427,7 @@ class RecordSet:
 def _as_requested(data: memoryview, requested_bytes: int) -> memoryview:
     """Law 8."""
     first = int.from_bytes(data[_LENGTH_AT : _LENGTH_AT + 4], "big") + _LENGTH_AT + 4
-    return data[: max(first, 2 * requested_bytes)]
+    return data[: max(first, 2 * requested_bytes, LARGE_BYTES)]
 
 
 def decode_record_set(

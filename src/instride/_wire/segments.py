@@ -8,8 +8,8 @@ Laws
    is idle takes `most_bytes` together at most, and what is in use twice that. What stays may become idle then.
 4. A segment that is used again is not much longer than what is received into it, so that little of it is unused.
 5. Before much memory is taken, all of this pool that is free goes (`let_go`). What takes it has pages of its own, which
-   go back to the system with it: malloc would keep them, and what a buffer grew through. As long as they are there,
-   `most_bytes` is less by them.
+   go back to the system with it: malloc would keep them, and what a buffer grew through. As long as those are there of
+   a response, or of a part of one, `most_bytes` is less by them.
 """
 
 from __future__ import annotations
@@ -203,15 +203,13 @@ class Segments:
 
     def is_beside(self, pages: Pages) -> None:
         """Law 5."""
+        self._pages = [each for each in self._pages if each() is not None]
         self._pages.append(weakref.ref(pages))
 
     def _most_beside_pages(self) -> int:
         """Law 5."""
-        if not self._pages:
-            return self._most_bytes
-        there = [(each, pages) for each in self._pages if (pages := each()) is not None]
-        self._pages = [each for each, _ in there]
-        return max(0, self._most_bytes - sum(len(pages) for _, pages in there))
+        there = (pages for each in self._pages if (pages := each()) is not None)
+        return max(0, self._most_bytes - sum(map(len, there)))
 
 
 def _is_free(segment: Segment) -> bool:

@@ -22,12 +22,12 @@ from instride._core.events import (
 from instride._core.lease import Lease
 from instride._core.network.actions import (
     Action,
-    Assign,
     CloseConnection,
     ConnectionKey,
     Deliver,
     Log,
     OpenConnection,
+    PerformAssignment,
     Stop,
     Transmit,
 )
@@ -81,7 +81,7 @@ class NetworkScript:
         self.refusal: Exception = TransportError("refused")
         self.hold_metadata = False
         self.hold_assigning = False
-        self.assigning: list[Assign] = []
+        self.assigning: list[PerformAssignment] = []
         self.topic_errors: dict[str, int] = {}
         # What the metadata says: brokers, and of each partition of topic "t" its leader and the leader's epoch.
         self.nodes: tuple[int, ...] = (1,)
@@ -158,7 +158,7 @@ class NetworkScript:
             case Log():
                 self.logs.append(action.message)
                 self.levels.append(action.level)
-            case Assign():
+            case PerformAssignment():
                 self.assigning.append(action)
                 if not self.hold_assigning:
                     self.assigned()
@@ -206,7 +206,7 @@ class NetworkScript:
         """The one that is assigning ends."""
         (action,) = self.assigning
         self.assigning.clear()
-        self.machine.assigned(action.outcome(), self.now)
+        self.machine.assignment_performed(action, action.outcome(), self.now)
 
     # -- the brokers
 

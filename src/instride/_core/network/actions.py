@@ -5,7 +5,7 @@ Laws
 2. Each `Transmit` has one outcome: `response_received` with its request id, or `closed` for its connection.
 3. A connection is told of once: `opened` or `closed` after `OpenConnection`; `closed` at most once after that.
    After `CloseConnection` the shell says nothing more of it.
-4. Each `Assign` has one outcome, which `assigned` tells. The machine wants no second one before that.
+4. Each `PerformAssignment` has an outcome, which `assignment_performed` tells. The machine wants no second one before.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from instride.errors import AssignorError
 
 __all__ = [
     "Action",
-    "Assign",
+    "PerformAssignment",
     "CloseConnection",
     "ConnectionKey",
     "Deliver",
@@ -97,7 +97,7 @@ class Log:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Assign:
+class PerformAssignment:
     """Compute the group's assignment on another thread: it may take seconds, and heartbeats must go on.
 
     assign: member id -> assignment bytes. It calls the assignor, which may be the user's own.
@@ -112,7 +112,8 @@ class Assign:
         except Exception as error:  # noqa: BLE001 - an assignor may be the user's own code
             return error
         except BaseException as error:  # noqa: BLE001 - SystemExit would end that thread only, and nobody would know
-            failed = AssignorError(f"an assignor raised {type(error).__name__}: {error}")
+            # Without its text: that may raise, too.
+            failed = AssignorError(f"an assignor raised {type(error).__name__}")
             failed.__cause__ = error
             return failed
 
@@ -122,4 +123,4 @@ class Stop:
     """Everything is done; the network thread may end."""
 
 
-Action = OpenConnection | CloseConnection | Transmit | Deliver | Log | Assign | Stop
+Action = OpenConnection | CloseConnection | Transmit | Deliver | Log | PerformAssignment | Stop

@@ -20,7 +20,7 @@ from typing import Final
 from instride._core.assignors.assignor import Assignor, ClusterView, MemberSubscription, checked, no_partitions
 from instride._core.events import LeaseRenewed
 from instride._core.lease import Lease
-from instride._core.network.actions import Assign
+from instride._core.network.actions import PerformAssignment
 from instride._core.network.assignment import MemberAssignment
 from instride._core.network.cluster import Cluster
 from instride._core.network.connections import Backoff
@@ -165,7 +165,9 @@ class Membership:
        neither fail nor are refused. An expired lease is not a loss: the next response decides. Without a membership
        there is no lease, since the application may not have heard of the loss yet; after an unsubscribe nothing is at
        stake. It ends at the latest max_poll_interval after the last poll: the application of a process that was
-       suspended may poll before this thread says that all is lost.
+       suspended may poll before this thread says that all is lost. Where a leader has yet to assign it ends at the
+       latest max_poll_interval after the last sign of life before the Join's response: for so long at least the broker
+       waits for its Sync, and then it removes the leader, heartbeats or not.
 
     id_used: a Join was sent with the member id, so the group may count us as a member by it.
     requesting: a Join or Sync is under way. rejoin_requested: by a heartbeat or commit, since the last join.
@@ -195,6 +197,7 @@ class Membership:
         self.alive_at = float("-inf")
         self.well_at = float("-inf")
         self.last_polled = float("inf")
+        self._sync_until = float("inf")
         self._ended = False
 
     @property
@@ -220,6 +223,10 @@ class Membership:
         """A Join or Sync is. A leader that has yet to assign has sent no Sync: nothing is pending at the broker."""
         return self.requesting and self.rebalancing
 
+    @property
+    def between_generations(self) -> bool:
+        return self.state is GroupState.PREPARING_REBALANCE or self.request_pending
+
     def lease_holds(self, now: float) -> bool:
         return self._lease.holds(now)
 
@@ -240,8 +247,10 @@ class Membership:
         self.rejoin_requested = True
         self.rejoin(reason)
 
-    def joined(self, response: api.JoinGroupResponse) -> None:
+    def joined(self, response: api.JoinGroupResponse, sent: float) -> None:
+        """sent: when the Join was."""
         self.rejoin_requested = False
+        self._sync_until = max(self.alive_at, sent) + self._max_poll_interval
         self.generation, self.member_id, self.id_used = response.generation, response.member_id, True
         self.move(GroupInput.JOINED)
 
@@ -286,6 +295,8 @@ class Membership:
         else:
             # The broker counts from the heartbeat's arrival, which is later than its sending: so ours ends first.
             self._lease.expires = self.alive_at + self._session_timeout
+            if self.sync_pending:
+                self._lease.expires = min(self._lease.expires, self._sync_until)
         if self.subscribed:
             self._lease.expires = min(self._lease.expires, self.polls_until)
         if float("-inf") < before < now <= self._lease.expires < float("inf"):
@@ -409,9 +420,11 @@ class Group:
             self._waits_for_poll = False
             self._context.touch()
 
-    def assigned(self, result: Mapping[str, bytes] | Exception, now: float) -> None:
-        """The outcome of `Assign`."""
-        self._joining.assigned(result, now)
+    def assignment_performed(
+        self, action: PerformAssignment, result: Mapping[str, bytes] | Exception, now: float
+    ) -> None:
+        """The outcome of the action."""
+        self._joining.assignment_performed(action, result, now)
 
     def taken(self, generation: int) -> None:
         """T's PARTITIONS_ASSIGNED."""
@@ -577,9 +590,9 @@ class Joining:
        joins once more, with metadata that has changed, and the leader deals that out. (Eager members release
        everything before a join.)
     6. An assignor may be the user's own: what it raises, whenever it is called, ends the membership and is told. Its
-       `assign` may take long. So it runs on another thread (`Assign`) while heartbeats go on; how long it takes is
-       told after 10 s, and again. If the membership ends meanwhile, its outcome concerns nobody. Two threads never use
-       an assignor at the same time: a join, which needs its user data, waits for `assign` to end.
+       `assign` may take long. So it runs on another thread (`PerformAssignment`) while heartbeats go on; how long it
+       takes is told after 10 s, and again. If the membership ends meanwhile, its outcome concerns nobody. Two threads
+       never use an assignor at the same time: a join, which needs its user data, waits for `assign` to end.
     7. Any leader may assign what does not exist, or does not yet as far as we know. That is told in one line; up to
        `_MOST_UNKNOWN` such partitions are taken on, the others are left out until they are there.
     8. A static member's Join without a member id fences whoever has its instance id when the Join arrives. One that was
@@ -774,7 +787,7 @@ class Joining:
             return
         # A requested Join that leaves the generation as it is: the group has KIP-848 members too (protocol-facts).
         self._mixed = member.rejoin_requested and response.generation == member.generation
-        member.joined(response)
+        member.joined(response, self._last_join)
         self._protocol = response.protocol or ""
         self._heartbeats.joined(now)
         self._leader_assignment = (
@@ -823,15 +836,21 @@ class Joining:
                 ProtocolError(f"the group chose assignor {self._protocol!r}, which this member did not offer"), now
             )
             return
-        self._assigning = _Assigning(leading=leading, began=now, tell_at=now + _LONG)
-        self._context.out.append(Assign(assign=leading.assigning(assignor)))
+        action = PerformAssignment(assign=leading.assigning(assignor))
+        self._assigning = _Assigning(action=action, leading=leading, began=now, tell_at=now + _LONG)
+        self._context.out.append(action)
         self._context.touch()
 
-    def assigned(self, result: Mapping[str, bytes] | Exception, now: float) -> None:
-        """The outcome of `Assign` (law 6)."""
-        assigning, self._assigning = self._assigning, None
+    def assignment_performed(
+        self, action: PerformAssignment, result: Mapping[str, bytes] | Exception, now: float
+    ) -> None:
+        """The outcome of the action (law 6)."""
+        assigning = self._assigning
+        if assigning is None or assigning.action is not action:
+            return
+        self._assigning = None
         self._context.touch()
-        if assigning is None or assigning.leading is not self._leader_assignment:
+        if assigning.leading is not self._leader_assignment:
             return
         if isinstance(result, Exception):
             self._group.fail(result, now)
@@ -1044,8 +1063,9 @@ class Joining:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Assigning:
-    """An `Assign` without an outcome. leading: for whom. tell_at: when the user is told how long it has taken."""
+    """A `PerformAssignment` without an outcome. leading: for whom. tell_at: when the user is told how long it takes."""
 
+    action: PerformAssignment
     leading: LeaderAssignment
     began: float
     tell_at: float
@@ -1251,9 +1271,9 @@ class Heartbeats:
 
     Laws
     1. They go on in every state that has a generation, whatever the application does.
-    2. ILLEGAL_GENERATION while a rebalance is under way, or to a heartbeat that a join overtook, is as good as none.
-       What else one that was overtaken is refused for is not believed: the next one, of the present generation,
-       decides.
+    2. ILLEGAL_GENERATION while our Join or Sync is under way, or to a heartbeat that a join overtook, is as good as
+       none. To a leader that has yet to assign it says that the group has had a rebalance without it. What else one
+       that was overtaken is refused for is not believed: the next one, of the present generation, decides.
     3. How often: `Pace` (docs/rebalance.md, rule 19). A throttle time is obeyed (KIP-219).
     4. A refusal that may be taken back, of a right that was withdrawn say, is told when the lease has ended (Java's
        table).
@@ -1323,7 +1343,7 @@ class Heartbeats:
         self._due = max(self._due, now + min(result.throttle_time, self._config.request_timeout))
         error = result.error
         overtaken = fence[1] != member.generation
-        harmless = error == ErrorCode.ILLEGAL_GENERATION and (member.rebalancing or overtaken)
+        harmless = error == ErrorCode.ILLEGAL_GENERATION and (member.between_generations or overtaken)
         member.unheard = not (error in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS) or harmless)
         if not member.unheard:
             member.heard(sent, well=error == ErrorCode.NONE)

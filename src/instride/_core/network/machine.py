@@ -54,7 +54,7 @@ from instride._core.events import (
 )
 from instride._core.lease import Lease
 from instride._core.metrics.meters import Buffered, NetworkMeter
-from instride._core.network.actions import Action, ConnectionKey, Stop
+from instride._core.network.actions import Action, ConnectionKey, PerformAssignment, Stop
 from instride._core.network.assigned_partitions import AssignedPartitions, Phase
 from instride._core.network.assignment import MemberAssignment
 from instride._core.network.cluster import Cluster
@@ -340,10 +340,12 @@ class NetworkMachine:
         self._context.connections.response_received(request_id, result, now)
         self._handled(now)
 
-    def assigned(self, result: Mapping[str, bytes] | Exception, now: float) -> None:
-        """The outcome of `Assign`: member id -> assignment bytes, or why there are none."""
+    def assignment_performed(
+        self, action: PerformAssignment, result: Mapping[str, bytes] | Exception, now: float
+    ) -> None:
+        """The outcome of the action: member id -> assignment bytes, or why there are none."""
         self._context.now = now
-        self._group.assigned(result, now)
+        self._group.assignment_performed(action, result, now)
         self._handled(now)
 
     def _handled(self, now: float) -> None:

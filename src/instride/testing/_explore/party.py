@@ -19,11 +19,11 @@ from instride._core.application.machine import ApplicationMachine
 from instride._core.events import ApplicationEvent, BackgroundEvent
 from instride._core.lease import Lease
 from instride._core.network.actions import (
-    Assign,
     CloseConnection,
     ConnectionKey,
     Deliver,
     OpenConnection,
+    PerformAssignment,
     Stop,
     Transmit,
 )
@@ -136,8 +136,8 @@ class Party:
                         again = True
                     case CloseConnection():
                         self._close(action.key)
-                    case Assign():
-                        self.machine.assigned(action.outcome(), self.now)
+                    case PerformAssignment():
+                        self.machine.assignment_performed(action, action.outcome(), self.now)
                         again = True
                     case Stop():
                         self.stopped = True

@@ -20,12 +20,12 @@ from instride._core.application.machine import ApplicationMachine
 from instride._core.events import ApplicationEvent, BackgroundEvent, Wakeup
 from instride._core.lease import Lease
 from instride._core.network.actions import (
-    Assign,
     CloseConnection,
     ConnectionKey,
     Deliver,
     Log,
     OpenConnection,
+    PerformAssignment,
     Role,
     Stop,
     Transmit,
@@ -75,7 +75,7 @@ class _Input:
     closed: bool = False
     request_id: int = 0
     response: Response | None = None
-    assigned: Mapping[str, bytes] | Exception | None = None
+    assigned: tuple[PerformAssignment, Mapping[str, bytes] | Exception] | None = None
 
 
 class Process:
@@ -254,7 +254,7 @@ class Process:
 
     def _take(self, what: _Input, now: float) -> None:
         if what.assigned is not None:
-            self.machine.assigned(what.assigned, now)
+            self.machine.assignment_performed(*what.assigned, now)
         if what.link is None:
             return
         key = what.link.key
@@ -286,7 +286,7 @@ class Process:
                     if gone is not None:
                         gone.close(abort=action.abort)
                     self._tap.on_connection_closed(action.key, now)
-                case Assign():
+                case PerformAssignment():
                     again = self._assign(action)
                 case Log():
                     if self.history.keep_logs:
@@ -305,9 +305,9 @@ class Process:
             self._busiest.sent(action.request)
             link.transmit(action.request_id, action.request)
 
-    def _assign(self, action: Assign) -> bool:
+    def _assign(self, action: PerformAssignment) -> bool:
         """Whether it has ended already."""
-        assigned, seconds = _Input(None, assigned=action.outcome()), self._assigning()
+        assigned, seconds = _Input(None, assigned=(action, action.outcome())), self._assigning()
         if seconds:
             self.scheduler.after(seconds, partial(self._input, assigned))
             return False
