@@ -48,13 +48,13 @@ def test_records_that_were_deleted_are_skipped_by_the_reset_policy(
     topic = kafka_topic()
     (tp,) = tps(topic, 0)
     written = fill(kafka, topic, {0: 20})
-    consumer = open_consumer(group_id=group)
-    consumer.assign([tp])
-    consumer.pause(tp)  # nothing is fetched before it was deleted
-    consumer.commit({tp: 3})
+    with open_consumer(group_id=group) as before:
+        before.assign([tp])
+        before.commit({tp: 3})
     for future in admin.delete_records([At(topic, 0, 12)]).values():
         future.result(20)
-    consumer.resume(tp)
+    consumer = open_consumer(group_id=group)
+    consumer.assign([tp])
     assert ids(poll_until(consumer, 8)) == written[12:]
     assert consumer.beginning_offsets([tp]) == {tp: 12}
 

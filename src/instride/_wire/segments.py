@@ -208,6 +208,8 @@ class Segments:
 
     def _most_beside_pages(self) -> int:
         """Law 5."""
+        if not self._pages:
+            return self._most_bytes
         there = (pages for each in self._pages if (pages := each()) is not None)
         return max(0, self._most_bytes - sum(map(len, there)))
 

@@ -128,7 +128,7 @@ def test_no_two_threads_use_an_assignor_at_the_same_time(script: NetworkScript, 
 
 
 @pytest.mark.rule("fence yourself")
-def test_a_leader_that_assigns_has_no_sync_pending_and_so_no_lease_but_by_heartbeats(script: NetworkScript) -> None:
+def test_a_leader_that_assigns_has_a_lease_by_heartbeats_alone(script: NetworkScript) -> None:
     """It was renewed as if the broker waited with the session's end, until a heartbeat had timed out."""
     begin(script)
     script.heartbeat()
@@ -140,7 +140,7 @@ def test_a_leader_that_assigns_has_no_sync_pending_and_so_no_lease_but_by_heartb
 
 
 @pytest.mark.rule("fence yourself")
-def test_a_leader_that_is_to_assign_has_no_lease_when_the_broker_waits_for_its_sync_no_more() -> None:
+def test_a_leader_has_no_lease_when_the_broker_waits_for_its_sync_no_more() -> None:
     """The broker removes it then, though it heartbeats; another member has its partitions at once."""
     script = NetworkScript(topics={"t": 2}, session_timeout=6.0, heartbeat_interval=1.0, max_poll_interval=10.0)
     script.member_of(1, 0)
@@ -157,7 +157,7 @@ def test_a_leader_that_is_to_assign_has_no_lease_when_the_broker_waits_for_its_s
     assert not script.lease.holds(script.now)
 
 
-def test_illegal_generation_tells_a_leader_that_is_to_assign_of_a_rebalance_without_it(script: NetworkScript) -> None:
+def test_illegal_generation_tells_a_leader_that_assigns_of_its_loss(script: NetworkScript) -> None:
     script.hold_assigning = False
     script.subscribe()
     script.join(1, leader=True)
