@@ -21,12 +21,12 @@ from instride.errors import AssignorError
 
 __all__ = [
     "Action",
-    "PerformAssignment",
     "CloseConnection",
     "ConnectionKey",
     "Deliver",
     "Log",
     "OpenConnection",
+    "PerformAssignment",
     "Role",
     "Stop",
     "Transmit",

@@ -241,9 +241,13 @@ class DecodingCapacity:
         self.waiting += nbytes
 
 
+def _undecoded_bytes(owned: AssignedPartitions) -> int:
+    return sum(each.undecoded_bytes for each in owned.undecoded())
+
+
 def decoding_capacity(config: ConsumerConfig, owned: AssignedPartitions) -> DecodingCapacity:
-    whole, undecoded = config.fetch_buffer_bytes, sum(each.undecoded_bytes for each in owned.undecoded())
-    most = max(whole // 2 - max(0, undecoded - whole // 2), whole // _LEAST_DECODED)
+    whole = config.fetch_buffer_bytes
+    most = max(min(whole // 2, whole - _undecoded_bytes(owned)), whole // _LEAST_DECODED)
     left = most - owned.memory_bytes
     return DecodingCapacity(share=share(config, owned.sharers), left=left, waiting=owned.flowing_memory_bytes)
 
@@ -685,7 +689,7 @@ class Fetcher:
 
     def _free_bytes(self) -> _FreeBytes:
         owned, lanes = self._owned(), self._lanes.values()
-        buffered = owned.memory_bytes + sum(each.undecoded_bytes for each in owned.undecoded())
+        buffered = owned.memory_bytes + _undecoded_bytes(owned)
         buffer = self._context.config.fetch_buffer_bytes - buffered - sum(each.reserved for each in lanes)
         return _FreeBytes(buffer=buffer, responses=_TOGETHER + min(0, buffer) - sum(each.usual for each in lanes))
 
