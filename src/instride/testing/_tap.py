@@ -162,9 +162,9 @@ class Tap(Observer):
             case api.OffsetFetch(), api.OffsetFetchResponse():
                 self._looked_up(request, response)
             # Well, rebalancing, or of an older generation: the coordinator looks at the generation of members only.
-            case api.Heartbeat(), api.HeartbeatResponse(
-                error=ErrorCode.NONE | ErrorCode.ILLEGAL_GENERATION | ErrorCode.REBALANCE_IN_PROGRESS
-            ):
+            case api.Heartbeat(), api.HeartbeatResponse(error=ErrorCode.NONE | ErrorCode.REBALANCE_IN_PROGRESS):
+                self._lives_until(sent_at + self.session_timeout)
+            case api.Heartbeat(), api.HeartbeatResponse(error=ErrorCode.ILLEGAL_GENERATION) if self._pending:
                 self._lives_until(sent_at + self.session_timeout)
             case ((api.JoinGroup() | api.SyncGroup()), _):
                 self._pending -= 1

@@ -10,6 +10,7 @@ from instride._core.network.actions import Action, ConnectionKey, OpenConnection
 from instride._wire import api
 from instride.errors import CommitFailedError, TransportError
 
+COORDINATOR_NOT_AVAILABLE = 15
 NOT_COORDINATOR = 16
 ILLEGAL_GENERATION = 22
 REBALANCE_IN_PROGRESS = 27
@@ -156,6 +157,37 @@ def test_a_join_that_is_on_no_connection_yet_renews_no_lease() -> None:
     script.pass_time(1.5)
     assert script.waits().count("JoinGroup") == 1, "the other Join waits for its connection"
     assert script.lease.expires <= known
+
+
+@pytest.mark.rule("fence yourself")
+def test_illegal_generation_is_no_sign_of_life_when_the_join_has_failed() -> None:
+    """Seed 904: the broker may have removed the member after the heartbeat before; with no Join or Sync of ours at the
+    broker this code renews no session there. A Join that failed may have been followed, so it is no loss either."""
+    script = NetworkScript(session_timeout=6.0, heartbeat_interval=1.0)
+    script.member_of(1, 0)
+    script.heartbeat(REBALANCE_IN_PROGRESS)
+    heard = script.now
+    script.pass_time(1.0)
+    script.requested(api.Heartbeat)
+    script.coordinator_error = COORDINATOR_NOT_AVAILABLE
+    script.response(api.JoinGroup, TransportError("cut"))
+    script.response(api.Heartbeat, api.HeartbeatResponse(error=ILLEGAL_GENERATION))
+    assert script.lease.expires <= heard + script.config.session_timeout
+    assert script.take(Lost) == []
+
+
+@pytest.mark.rule("fence yourself")
+def test_illegal_generation_is_a_sign_of_life_while_a_join_is_in_flight() -> None:
+    script = NetworkScript(session_timeout=6.0, heartbeat_interval=1.0)
+    script.member_of(1, 0)
+    script.heartbeat(REBALANCE_IN_PROGRESS)
+    script.requested(api.JoinGroup)
+    heard = script.now
+    for _ in range(7):
+        script.heartbeat(ILLEGAL_GENERATION)
+    assert script.now > heard + script.config.session_timeout
+    assert script.lease.holds(script.now)
+    assert script.take(Lost) == []
 
 
 @pytest.mark.rule("fence yourself")

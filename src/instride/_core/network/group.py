@@ -224,6 +224,11 @@ class Membership:
         return self.requesting and self.rebalancing
 
     @property
+    def request_in_flight(self) -> bool:
+        """A Join or Sync is on its connection: while the broker has it, it does not end the session."""
+        return self.request_pending and self._coordinator.join_in_flight()
+
+    @property
     def between_generations(self) -> bool:
         return self.state is GroupState.PREPARING_REBALANCE or self.request_pending
 
@@ -282,14 +287,12 @@ class Membership:
         if self._ended and self.generation >= 0:
             self._ended = False
             self._lease.number += 1
-        unsent = self.requesting and not self._coordinator.join_in_flight()
-        pending = self.request_pending and not unsent
         if not self.subscribed:
             self._lease.expires = float("inf")  # no group decides what is read
         elif self.generation < 0:
             # The application may not have heard of the loss yet, and polls must return nothing until it has.
             self._lease.expires = float("-inf")
-        elif pending and not self.unheard and self._lease.holds(now):
+        elif self.request_in_flight and not self.unheard and self._lease.holds(now):
             # The broker does not end the session of a member whose Join or Sync it has not responded to.
             self._lease.expires = now + self._session_timeout
         else:
@@ -1344,8 +1347,12 @@ class Heartbeats:
         error = result.error
         overtaken = fence[1] != member.generation
         harmless = error == ErrorCode.ILLEGAL_GENERATION and (member.between_generations or overtaken)
-        member.unheard = not (error in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS) or harmless)
-        if not member.unheard:
+        # With no Join or Sync of ours at the broker, an older generation renews no session there.
+        alive = error in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS) or (
+            harmless and (member.request_in_flight or overtaken)
+        )
+        member.unheard = not alive
+        if alive:
             member.heard(sent, well=error == ErrorCode.NONE)
         if error == ErrorCode.REBALANCE_IN_PROGRESS and member.stable and not overtaken:
             member.told_to_rejoin("the group is rebalancing")
