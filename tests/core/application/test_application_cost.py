@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from application_script import RecordingListener, Script, epochs, tp
@@ -26,8 +27,9 @@ class Hashed(int):
         return int(self)
 
 
-def member(many: int, *, immediate: bool = False) -> Script:
-    script = Script()
+def member(many: int, *, immediate: bool = False, **settings: Any) -> Script:
+    script = Script(**settings)
+    script.looks_at_marks = False
     script.immediate = immediate
     script.subscribe(RecordingListener())
     script.assigned(*range(many))
@@ -161,16 +163,37 @@ def poll_of_one(script: Script) -> Callable[[], object]:
     return script.poll
 
 
+def poll_beside_paused(script: Script) -> Callable[[], object]:
+    """Of all but a few something is buffered behind a pause: their handlers are slow."""
+    paused = range(10, len(script.assignment()))
+    script.machine.pause([tp(p) for p in paused])
+    for p in paused:
+        script.fetched(p, 0, 1)
+    script.poll()
+    script.fetched(4, 0, 5)
+    return lambda: (script.poll(), script.poll(timeout=0.5))
+
+
 def lists(script: Script) -> Callable[[], object]:
     return lambda: (script.machine.to_be_revoked(), script.machine.lost())
 
 
-@pytest.fixture(scope="module")
-def idle_ones() -> tuple[Script, Script]:
-    return member(100), member(10_000)
+def waiting_poll(script: Script) -> Callable[[], object]:
+    return lambda: script.poll(timeout=0.5)
 
 
-@pytest.mark.parametrize("situation", [empty_poll, poll_of_one, lists])
+@pytest.fixture(scope="module", params=[False, True], ids=["", "auto-commit"])
+def idle_ones(request: pytest.FixtureRequest) -> tuple[Script, Script]:
+    """With auto-commit all of them are committed where they stand, and the next time is not due yet."""
+    few, many = (member(each, enable_auto_commit=request.param, auto_commit_interval=3600.0) for each in (100, 10_000))
+    for each in (few, many):
+        each.now += 3600.0
+        each.poll()
+        each.poll(timeout=0.5)
+    return few, many
+
+
+@pytest.mark.parametrize("situation", [empty_poll, waiting_poll, poll_of_one, lists, poll_beside_paused])
 def test_idle_partitions_cost_a_poll_nothing(
     situation: Callable[[Script], Callable[[], object]], idle_ones: tuple[Script, Script]
 ) -> None:

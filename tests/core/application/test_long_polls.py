@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from application_script import Script, tp
 
@@ -59,3 +61,61 @@ def test_a_poll_that_has_nothing_new_to_commit_sleeps() -> None:
     script.subscribe()
     poll = script.machine.poll(script.now, 1000.0, immediate=False, limit=-1)
     assert next(poll).until > 105.0
+
+
+def returned(script: Script) -> None:
+    script.fetched(0, 0, 4)
+    assert script.poll() == [(0, 0, 4)]
+
+
+def in_two_polls(script: Script) -> None:
+    script.fetched(0, 0, 4)
+    assert script.poll(limit=2) == [(0, 0, 2)]
+    assert script.poll(limit=2) == [(0, 2, 4)]
+
+
+def paused_meanwhile(script: Script) -> None:
+    """What is buffered moves the position later."""
+    script.fetched(0, 0, 4)
+    script.machine.pause([tp(0)])
+    assert script.poll(timeout=0.5) == []
+    script.machine.resume([tp(0)])
+    assert script.poll() == [(0, 0, 4)]
+
+
+def sought(script: Script) -> None:
+    script.machine.seek(tp(0), 9)
+
+
+def passed_over(script: Script) -> None:
+    script.up(aborted(script, 1))
+
+
+def assigned_too(script: Script) -> None:
+    script.assigned(1)
+
+
+def lost_and_assigned(script: Script) -> None:
+    script.lost(0)
+    script.poll()
+    script.assigned(0, epoch=2)
+
+
+@pytest.mark.parametrize(
+    "moved", [returned, in_two_polls, paused_meanwhile, sought, passed_over, assigned_too, lost_and_assigned]
+)
+def test_whatever_moves_a_position_a_poll_that_waits_commits_it(moved: Callable[[Script], None]) -> None:
+    script = Script(enable_auto_commit=True, auto_commit_interval=5.0)
+    script.subscribe()
+    script.assigned(0)
+    script.poll(timeout=4.0)
+    script.now = 106.0
+    script.poll()
+    assert script.take_posted(Commit)
+    waiting = script.machine.poll(script.now, 1000.0, immediate=False, limit=-1)
+    assert next(waiting).until > 111.0, "there is nothing new"
+    moved(script)
+    waiting = script.machine.poll(script.now, 1000.0, immediate=False, limit=-1)
+    assert next(waiting).until == 111.0
+    waiting.send(111.0)
+    assert script.take_posted(Commit)

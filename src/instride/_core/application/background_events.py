@@ -137,6 +137,7 @@ def _data(state: ApplicationState, event: Data) -> list[Write]:
         case Fetched():
             return _fetched(state, owned, event)
         case Positioned():
+            at_once(state.marking_moved(owned))
             owned.positioned(event.seek_number, event.offset, event.leader_epoch, reset=event.reset)
         case PartitionFailed():
             state.lists.failing.mark(owned)
@@ -158,7 +159,8 @@ def _fetched(state: ApplicationState, owned: OwnedPartition, event: Fetched) -> 
     # It does not continue what is buffered: taken, it would skip records. They are fetched from there again.
     if event.start != owned.fetch_end():
         return [*_dropping(state, event), *fetch_again(state, owned)]
-    return [state.lists.filled.marking(owned), owned.arriving(event.chunk, event.next_offset, event.leader_epoch)]
+    arriving = owned.arriving(event.chunk, event.next_offset, event.leader_epoch)
+    return [state.lists.filled.marking(owned), *state.marking_moved(owned), arriving]
 
 
 def _dropping(state: ApplicationState, event: Fetched) -> list[Write]:

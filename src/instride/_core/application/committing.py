@@ -147,16 +147,14 @@ def next_auto_commit(state: ApplicationState) -> float:
     """When a poll that waits has something new to commit; infinity where it has nothing."""
     if not state.config.enable_auto_commit:
         return float("inf")
-    owned = [each for each in state.lists.owned.values() if each.position is not None and _takes_commits(state, each)]
-    new = any(state.auto_committed.get(each.partition) != _entry_at_position(each) for each in owned)
+    new = state.uncommitted.any(lambda each: _takes_commits(state, each) and state.is_uncommitted(each))
     return state.next_auto_commit if new else float("inf")
 
 
 def auto_commit(state: ApplicationState, now: float, partitions: Iterable[TopicPartition]) -> None:
     if not state.config.enable_auto_commit:
         return
-    owned = (state.lists.owned[tp] for tp in partitions)
-    entries = {each.partition: _entry_at_position(each) for each in owned if each.position is not None}
+    entries = _at_positions(state.lists.owned[tp] for tp in partitions)
     # What was handed over counts, accepted or not: else a waiting poll would wake for what is in flight already.
     state.auto_committed.update(entries)
     _commit_unasked(state, now, entries)
@@ -226,12 +224,7 @@ def _by_hand(
 ) -> dict[TopicPartition, CommitEntry]:
     """Law 2. None means the position of each owned partition, where it is known, as in Java."""
     if offsets is None:
-        owned = state.lists.owned.values()
-        return {
-            each.partition: _entry_at_position(each)
-            for each in owned
-            if each.position is not None and _takes_commits(state, each)
-        }
+        return _at_positions(each for each in state.lists.owned.values() if _takes_commits(state, each))
     return {TopicPartition(*tp): _entry(state, TopicPartition(*tp), value) for tp, value in offsets.items()}
 
 
@@ -253,14 +246,10 @@ def _entry(state: ApplicationState, tp: TopicPartition, value: OffsetAndMetadata
     )
 
 
-def _entry_at_position(owned: OwnedPartition) -> CommitEntry:
-    assert owned.position is not None
-    return CommitEntry(
-        offset=owned.position,
-        epoch=owned.epoch,
-        seek_number=owned.seek_number,
-        leader_epoch=owned.leader_epoch,
-    )
+def _at_positions(partitions: Iterable[OwnedPartition]) -> dict[TopicPartition, CommitEntry]:
+    """Of those whose position is known."""
+    entries = ((each.partition, each.at_position()) for each in partitions)
+    return {tp: entry for tp, entry in entries if entry is not None}
 
 
 def _speaks_of(entry: CommitEntry, owned: OwnedPartition) -> bool:

@@ -261,7 +261,9 @@ class ApplicationMachine:
         for owned in self._all_owned(partitions):
             if owned.paused:
                 told = Resume(partition=owned.partition, epoch=owned.epoch)
-                self._state.write([(setattr, owned, "paused", False), (self._state.send, told)])
+                # What is buffered is looked at again.
+                marks = [self._state.lists.filled.marking(owned), *self._state.marking_moved(owned)]
+                self._state.write([*marks, (setattr, owned, "paused", False), (self._state.send, told)])
 
     def paused(self) -> frozenset[TopicPartition]:
         return frozenset(tp for tp, owned in self._state.lists.owned.items() if owned.paused)

@@ -28,6 +28,7 @@ from instride._core.application.calls import Write, at_once
 from instride._core.events import COMMITTED, PartitionFailed, PartitionRecovered
 from instride._core.ownership import Ownership
 from instride._wire.chunk import RecordChunk
+from instride.commits import CommitEntry
 from instride.errors import DeserializationError
 from instride.records import ConsumerRecord, TopicPartition
 
@@ -267,6 +268,15 @@ class OwnedPartition:
         the buffer for each small poll costs as much as to take of it."""
         place = self._completed()
         return place if place is not None and place.rest is not None and len(place.rest) > count else self._next()
+
+    def at_position(self) -> CommitEntry | None:
+        """What a commit of the position says; None while that is not known."""
+        place = self._returned()
+        if place.position is None:
+            return None
+        return CommitEntry(
+            offset=place.position, epoch=self.epoch, seek_number=self.seek_number, leader_epoch=place.leader_epoch
+        )
 
     def positioned(self, seek_number: int, offset: int, leader_epoch: int, *, reset: bool = False) -> None:
         """The network side found where the partition begins."""

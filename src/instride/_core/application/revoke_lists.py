@@ -61,6 +61,10 @@ class Marks:
             at_once([*again, (self._doubted.pop, owned, None)])
         return list(self._marked)
 
+    def any(self, so: Callable[[OwnedPartition], bool]) -> bool:
+        """Whether one of them is `so`: the look ends at the first. Only where `holds` is true as well may it be."""
+        return any(so(owned) for owned in list(self._marked)) or any(so(owned) for owned in self.those())
+
 
 _PENDING = (Ownership.REVOKE_NEXT, Ownership.REVOKE_THEREAFTER)
 
@@ -87,9 +91,9 @@ class RevokeLists:
         self.ownership_view = ownership_view
         self.polls = Polls()
         self.owned: dict[TopicPartition, OwnedPartition] = {}
-        # Those whose revocation is requested; of which something is buffered; that failed.
+        # Those whose revocation is requested; of which something is buffered and that are not paused; that failed.
         self.pending = Marks(lambda owned: owned.state in _PENDING and self._is_owned(owned))
-        self.filled = Marks(lambda owned: owned.buffered > 0 and self._is_owned(owned))
+        self.filled = Marks(lambda owned: not owned.paused and owned.buffered > 0 and self._is_owned(owned))
         self.failing = Marks(lambda owned: owned.fails() and self._is_owned(owned))
         self.newest_epoch = 0
         self.newest: dict[TopicPartition, int] = {}

@@ -41,7 +41,7 @@ def seek(
         leader_epoch=leader_epoch,
         reset_from=reset_from,
     )
-    state.write([*owned.seeking(offset, leader_epoch), (state.send, told)])
+    state.write([*state.marking_moved(owned), *owned.seeking(offset, leader_epoch), (state.send, told)])
 
 
 def reset_due(state: ApplicationState) -> None:
