@@ -131,9 +131,18 @@ def a_pause(script: NetworkScript) -> Callable[[], object]:
     return lambda: script.do(Pause(partition=tp(3), epoch=script.epoch(3)))
 
 
-@pytest.fixture(scope="module")
-def idle_ones() -> tuple[NetworkScript, NetworkScript]:
-    return idle(100), idle(10_000)
+def delayed(many: int) -> NetworkScript:
+    """The revocation of all but a few is requested, and the application delays it."""
+    script = idle(many)
+    script.heartbeat(REBALANCE_IN_PROGRESS)
+    script.rebalance(2, *range(10))
+    script.response(api.Fetch, api.FetchResponse(session_id=7))
+    return script
+
+
+@pytest.fixture(scope="module", params=[idle, delayed])
+def idle_ones(request: pytest.FixtureRequest) -> tuple[NetworkScript, NetworkScript]:
+    return request.param(100), request.param(10_000)
 
 
 @pytest.mark.parametrize("situation", [a_turn, a_silent_fetch, a_record, a_pause])

@@ -475,6 +475,7 @@ class AssignedPartitions(dict[TopicPartition, AssignedPartition]):
         self._idle = _Shared()
         self._of_phase: dict[Phase, _Group] = {each: {} for each in Phase}
         self._pending: _Group = {}
+        self._pending_changed = False
         self._undecoded: _Group = {}
         self._demand = self._owned = 0
         self._memory = self._flowing_memory = self._flowing_records = 0
@@ -518,6 +519,13 @@ class AssignedPartitions(dict[TopicPartition, AssignedPartition]):
         """Those that are not simply owned: their revocation was requested, or completes."""
         self._take_note()
         return list(self._pending)
+
+    def take_pending_changed(self) -> bool:
+        """Whether anything of a pending one has changed, or one became pending or is it no more, since this was asked
+        last."""
+        self._take_note()
+        changed, self._pending_changed = self._pending_changed, False
+        return changed
 
     def take_unchecked(self) -> list[AssignedPartition]:
         """They are to be compared with the metadata now."""
@@ -584,9 +592,11 @@ class AssignedPartitions(dict[TopicPartition, AssignedPartition]):
             before = counted.get(assigned, _NOTHING)
             if self.get(assigned.partition) is not assigned:
                 counted.pop(assigned, None)
+                self._pending_changed = self._pending_changed or before[1]
                 self._count(assigned, before, _NOTHING)
                 continue
             after = _standing(assigned)
+            self._pending_changed = self._pending_changed or before[1] or after[1]
             if before != after:
                 if not (assigned.records or assigned.memory_bytes):
                     after = self._idle[after]

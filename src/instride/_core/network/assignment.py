@@ -76,6 +76,9 @@ class MemberAssignment:
         # Lost by their deadline, but a commit of them is under way: until when the group is not told yet.
         self._draining: dict[TopicPartition, float] = {}
         self._tell_at = float("inf")  # law 6
+        # Of those whose revocation is requested: as the last look at all of them found it.
+        self._any_completes = False
+        self._next_deadline = float("inf")
         # Law 7: the epochs of partitions that were let go with commits outstanding.
         self._parting: dict[TopicPartition, int] = {}
         self.partitions = AssignedPartitions()
@@ -197,26 +200,30 @@ class MemberAssignment:
             if now >= until or not self._commit_in_flight(tp):
                 del self._draining[tp]
                 self._context.touch()
+        # What becomes of one that completes its commits decide; of one that is delayed, its deadline alone.
+        if self.partitions.take_pending_changed() or self._any_completes or now >= self._next_deadline:
+            self._end_pending(now)
+        # A rejoin costs the whole group a rebalance: while another revoke is pending, it may complete in the same one.
+        if now >= self._tell_at or (self._tell_at < float("inf") and not self.anything_pending()):
+            self.group_told()
+            self._released("a revoke is complete")
+        times = [self._tell_at, *self._draining.values(), self._next_deadline]
+        return min((each for each in times if each > now), default=float("inf"))
+
+    # -- inside
+
+    def _end_pending(self, now: float) -> None:
         late = [assigned for assigned in self.partitions.pending() if self._is_late(assigned, now)]
         if late:
             self._context.log(logging.WARNING, f"revoke of {_named(late)} was not complete at its deadline: lost")
             self._lose(late, now)
             self._released("a delayed revoke reached its deadline")
         self._complete_all([each for each in self.partitions.pending() if each.state is Ownership.COMPLETING], now)
-        # A rejoin costs the whole group a rebalance: while another revoke is pending, it may complete in the same one.
-        if now >= self._tell_at or (self._tell_at < float("inf") and not self.anything_pending()):
-            self.group_told()
-            self._released("a revoke is complete")
-        return self._next_deadline(now)
-
-    def _next_deadline(self, now: float) -> float:
-        times = [self._tell_at, *self._draining.values()]
-        for assigned in self.partitions.pending():
-            # Past its deadline, only the end of its commit's budget is left to wait for (law 4).
-            times.append(assigned.deadline if assigned.deadline > now else assigned.deadline + assigned.grace)
-        return min((each for each in times if each > now), default=float("inf"))
-
-    # -- inside
+        pending = self.partitions.pending()
+        self._any_completes = any(each.state is Ownership.COMPLETING for each in pending)
+        # Past its deadline, only the end of its commit's budget is left to wait for (law 4).
+        times = (each.deadline if each.deadline > now else each.deadline + each.grace for each in pending)
+        self._next_deadline = min((each for each in times if each > now), default=float("inf"))
 
     def _is_late(self, assigned: AssignedPartition, now: float) -> bool:
         if now < assigned.deadline:

@@ -159,6 +159,11 @@ class _Revoke:
     blocker: Blocker | None = None
     told: bool = False
 
+    @property
+    def at_risk_at(self) -> float:
+        """Law 3: when half of its time is over."""
+        return (self.requested_at + self.deadline) / 2
+
 
 @dataclass(slots=True, kw_only=True)
 class _Progress:
@@ -187,6 +192,7 @@ class Monitor:
         self._phases = Phases()
         self._state = group.state
         self._revokes: dict[TopicPartition, _Revoke] = {}
+        self._risk_at = float("inf")  # when one of them may be at risk
         self._progress: dict[TopicPartition, _Progress] = {}
         self._next_look = 0.0
         self._unfetched: dict[TopicPartition, tuple[TopicPartition, int, float]] = {}  # with epoch, assigned at
@@ -216,11 +222,13 @@ class Monitor:
             case RevocationRequested():
                 for tp, epoch in event.partitions.items():
                     self._revokes[tp] = _Revoke(epoch=epoch, requested_at=self._context.now, deadline=event.deadline)
+                self._risk_at = float("-inf")  # looked at with the next turn
             case Assigned():
                 self._unfetched |= {tp: (tp, epoch, self._context.now) for tp, epoch in event.partitions.items()}
             case DeadlineMoved():
                 for tp in event.partitions.keys() & self._revokes.keys():
                     self._revokes[tp].deadline = event.deadline
+                self._risk_at = float("-inf")
             case Reassigned() | Revoked() | Lost():
                 for tp in event.partitions:
                     self._revokes.pop(tp, None)
@@ -236,16 +244,22 @@ class Monitor:
         self.look(now)
         if self._unfetched:
             self._look_for_first_fetches(now)
+        if now >= self._risk_at:
+            self._look_at_revokes(now)
+        if now >= self._next_look:
+            self._next_look = now + self._context.config.stalled_after / _LOOKS
+            self._look_at_partitions(now)
+
+    def _look_at_revokes(self, now: float) -> None:
         for tp, revoke in self._revokes.items():
-            if not revoke.told and now - revoke.requested_at >= (revoke.deadline - revoke.requested_at) / 2:
+            if not revoke.told and now >= revoke.at_risk_at:
                 revoke.told = True
                 left = max(0.0, revoke.deadline - now)
                 self._warn(
                     DelayAtRisk(at=now, partition=tp, epoch=revoke.epoch, seconds_left=left, blocker=revoke.blocker)
                 )
-        if now >= self._next_look:
-            self._next_look = now + self._context.config.stalled_after / _LOOKS
-            self._look_at_partitions(now)
+        untold = (revoke.at_risk_at for revoke in self._revokes.values() if not revoke.told)
+        self._risk_at = min(untold, default=float("inf"))
 
     def _look_for_first_fetches(self, now: float) -> None:
         """Law 5."""
