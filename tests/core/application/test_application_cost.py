@@ -175,7 +175,7 @@ def poll_beside_paused(script: Script) -> Callable[[], object]:
 
 
 def lists(script: Script) -> Callable[[], object]:
-    return lambda: (script.machine.to_be_revoked(), script.machine.lost())
+    return lambda: (script.machine.to_be_revoked(), script.machine.lost(), script.machine.failed())
 
 
 def waiting_poll(script: Script) -> Callable[[], object]:

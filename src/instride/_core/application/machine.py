@@ -205,7 +205,7 @@ class ApplicationMachine:
     def failed(self) -> dict[TopicPartition, Exception]:
         """What keeps each partition that failed from going on."""
         drain(self._state)
-        failures = {tp: owned.failure() for tp, owned in self._state.lists.owned.items()}
+        failures = {each.partition: each.failure() for each in self._state.lists.failing.those()}
         return {tp: error for tp, error in failures.items() if error is not None}
 
     def revoke_deadline(self, now: float, partition: TopicPartition) -> float | None:
