@@ -8,7 +8,7 @@ from typing import get_args
 import pytest
 
 from instride import TopicPartition
-from instride._core.telemetry_lines import formatted
+from instride._core.telemetry_lines import first_fetches, formatted
 from instride.telemetry import (
     Blocker,
     DelayAtRisk,
@@ -186,3 +186,18 @@ def test_the_loss_of_so_many_that_their_own_lines_are_bounded_is_a_warning() -> 
 def test_something_else_has_no_line() -> None:
     with pytest.raises(TypeError, match="not an event of telemetry"):
         formatted("x")  # type: ignore[arg-type]
+
+
+def test_first_fetches_that_come_together_are_one_line_that_names_twenty() -> None:
+    began = [
+        FetchBegan(at=1.5, partition=TopicPartition("t", p), epoch=1, assigned_at=1.25 - p / 100) for p in range(50)
+    ]
+    level, line = first_fetches(began)
+    assert level == logging.DEBUG
+    assert line.startswith("the first fetches of t-0, t-1, t-2, ")
+    assert line.endswith("t-19 and 30 more were sent 0.250 s to 0.740 s after they were assigned")
+
+
+def test_first_fetches_of_one_assignment_name_one_time() -> None:
+    began = [FetchBegan(at=1.5, partition=TopicPartition("t", p), epoch=1, assigned_at=1.25) for p in range(2)]
+    assert first_fetches(began)[1] == "the first fetches of t-0, t-1 were sent 0.250 s after they were assigned"

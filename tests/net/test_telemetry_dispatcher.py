@@ -12,6 +12,7 @@ from instride._net.driver import TelemetryDispatcher
 from instride.observers import Observers
 from instride.telemetry import (
     DelayAtRisk,
+    FetchBegan,
     HandedOver,
     OwnershipChange,
     OwnershipChanged,
@@ -115,6 +116,47 @@ def test_a_loss_of_many_partitions_is_a_bounded_number_of_lines(caplog: pytest.L
     assert len(lines) == 21
     assert lines[0].startswith("me: lost: t-0, t-1, ")
     assert lines[0].endswith("t-19 and 280 more")
+
+
+FETCHES = [FetchBegan(at=1.0, partition=TopicPartition("t", p), epoch=1, assigned_at=0.5) for p in range(300)]
+
+
+@pytest.mark.rule("20")
+def test_first_fetches_that_come_together_are_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    heard: list[TelemetryEvent] = []
+    with caplog.at_level(logging.DEBUG, logger="instride.telemetry"):
+        dispatcher(Source(STARTED, *FETCHES, NEXT, FETCHES[0]), heard.append).tell()
+    assert heard == [STARTED, *FETCHES, NEXT, FETCHES[0]]
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == 4
+    assert lines[1].startswith("me: the first fetches of t-0, t-1, ")
+    assert lines[1].endswith("t-19 and 280 more were sent 0.500 s after they were assigned")
+    assert lines[3] == "me: the first fetch of t-0 was sent 0.500 s after it was assigned"
+
+
+def test_first_fetches_are_told_to_the_listener_though_nobody_logs_them(caplog: pytest.LogCaptureFixture) -> None:
+    heard: list[TelemetryEvent] = []
+    with caplog.at_level(logging.INFO, logger="instride.telemetry"):
+        dispatcher(Source(*FETCHES), heard.append).tell()
+    assert heard == FETCHES
+    assert caplog.records == []
+
+
+def test_first_fetches_whose_telling_is_interrupted_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    heard: list[TelemetryEvent] = []
+
+    def listener(event: TelemetryEvent) -> None:
+        heard.append(event)
+        if event is FETCHES[1]:
+            raise KeyboardInterrupt
+
+    with caplog.at_level(logging.DEBUG, logger="instride.telemetry"):
+        made = dispatcher(Source(*FETCHES), listener)
+        with pytest.raises(KeyboardInterrupt):
+            made.tell()
+        made.tell()
+    assert heard == FETCHES
+    assert len(caplog.records) == 1
 
 
 def test_a_consumer_tells_its_listener_which_may_use_it() -> None:

@@ -23,7 +23,7 @@ from instride.commits import CommitEntry
 from instride.config import ConsumerConfig
 from instride.errors import KafkaError
 from instride.records import TopicPartition
-from instride.telemetry import Blocker, TelemetryEvent
+from instride.telemetry import Blocker, FetchBegan, TelemetryEvent
 
 __all__ = [
     "CALLER_WAITS",
@@ -51,6 +51,7 @@ __all__ = [
     "ErrorRaised",
     "FetchCommitted",
     "Fetched",
+    "FetchesBegan",
     "FetchMetadata",
     "FetchOffsets",
     "Reassigned",
@@ -64,6 +65,7 @@ __all__ = [
     "Pause",
     "Polled",
     "Positioned",
+    "PositionsFound",
     "Resume",
     "RevocationRequested",
     "Revoked",
@@ -414,6 +416,13 @@ class Noticed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FetchesBegan:
+    """For telemetry, too: the first fetches that were put on their connections in one turn."""
+
+    began: tuple[FetchBegan, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Positioned:
     """Where a partition begins: its committed offset, or where the reset policy says.
 
@@ -426,6 +435,13 @@ class Positioned:
     offset: int
     leader_epoch: int = -1
     reset: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PositionsFound:
+    """Where several partitions begin: what one response tells of thousands is one event."""
+
+    positions: tuple[Positioned, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -525,7 +541,9 @@ BackgroundEvent = (
     | CommitsSettled
     | Revoked
     | Noticed
+    | FetchesBegan
     | Positioned
+    | PositionsFound
     | Fetched
     | PartitionFailed
     | PartitionRecovered

@@ -9,7 +9,7 @@ Laws
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Sequence
 from functools import singledispatch
 from typing import Final
 
@@ -30,7 +30,7 @@ from instride.telemetry import (
     TelemetryEvent,
 )
 
-__all__ = ["formatted"]
+__all__ = ["first_fetches", "formatted"]
 
 _MOST_NAMED: Final = 20
 
@@ -101,8 +101,18 @@ def _handed_over(event: HandedOver) -> tuple[int, str]:
 
 @_formatted.register
 def _fetch_began(event: FetchBegan) -> tuple[int, str]:
-    took = _seconds(event.at - event.assigned_at)
-    return logging.DEBUG, f"the first fetch of {event.partition} was sent {took} after it was assigned"
+    return first_fetches([event])
+
+
+def first_fetches(began: Sequence[FetchBegan]) -> tuple[int, str]:
+    """One line for those that come together. Raises ValueError where there are none."""
+    took = [each.at - each.assigned_at for each in began]
+    least, most = _seconds(min(took)), _seconds(max(took))
+    after = least if least == most else f"{least} to {most}"
+    names = _names([each.partition for each in began])
+    if len(began) == 1:
+        return logging.DEBUG, f"the first fetch of {names} was sent {after} after it was assigned"
+    return logging.DEBUG, f"the first fetches of {names} were sent {after} after they were assigned"
 
 
 @_formatted.register
@@ -139,10 +149,9 @@ def _reset(event: PositionReset) -> tuple[int, str]:
     return logging.WARNING, f"{event.partition} {moved}: {event.cause.value}"
 
 
-def _names(partitions: Iterable[TopicPartition]) -> str:
-    names = [str(each) for each in partitions]
-    more = len(names) - _MOST_NAMED
-    return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+def _names(partitions: Sequence[TopicPartition]) -> str:
+    more = len(partitions) - _MOST_NAMED
+    return ", ".join(map(str, partitions[:_MOST_NAMED])) + (f" and {more} more" if more > 0 else "")
 
 
 def _seconds(value: float) -> str:

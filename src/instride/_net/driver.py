@@ -36,7 +36,7 @@ from instride._core.events import ChangeSettings, Wakeup
 from instride._core.lease import Lease
 from instride._core.network.context import Lines
 from instride._core.network.machine import NetworkMachine
-from instride._core.telemetry_lines import formatted
+from instride._core.telemetry_lines import first_fetches, formatted
 from instride._net.clock import now
 from instride._net.mailbox import Mailbox
 from instride._net.thread import NetworkThread
@@ -52,7 +52,14 @@ from instride.errors import (
 from instride.errors._quoting import one_line
 from instride.metrics import MetricName
 from instride.observers import Observers
-from instride.telemetry import DelayAtRisk, PartitionFlows, PartitionStalled, PositionReset, TelemetryEvent
+from instride.telemetry import (
+    DelayAtRisk,
+    FetchBegan,
+    PartitionFlows,
+    PartitionStalled,
+    PositionReset,
+    TelemetryEvent,
+)
 
 __all__ = ["Driver", "Shell", "TelemetryDispatcher"]
 
@@ -172,7 +179,8 @@ class TelemetryDispatcher:
 
     Not thread-safe: on the application's thread, in order, each event once. An event that is told while a listener runs
     follows it. What the network thread has logged already (`_core.network.monitor`) is not logged again. Of a loss of
-    thousands of partitions one line tells, and some in detail; the listener hears of all.
+    thousands of partitions one line tells, and some in detail; of first fetches that come together one line tells. The
+    listener hears of all.
     """
 
     def __init__(
@@ -188,6 +196,8 @@ class TelemetryDispatcher:
         self._waiting: deque[TelemetryEvent] = deque()
         self._telling = False
         self._lines = Lines()
+        # How many of those that wait are first fetches that a line has told of.
+        self._fetches_logged = 0
 
     def tell(self) -> None:
         self._waiting.extend(self._take())
@@ -202,7 +212,9 @@ class TelemetryDispatcher:
 
     def _tell(self, event: TelemetryEvent) -> None:
         """What a listener raises is logged and goes no further; what is no `Exception`, an interrupt say, does."""
-        if not isinstance(event, DelayAtRisk | PartitionStalled | PartitionFlows | PositionReset):
+        if isinstance(event, FetchBegan):
+            self._log_first_fetch(event)
+        elif not isinstance(event, DelayAtRisk | PartitionStalled | PartitionFlows | PositionReset):
             self._log(event)
         if self._observers:
             self._observers.each(lambda observer: observer.on_telemetry(event))
@@ -212,6 +224,20 @@ class TelemetryDispatcher:
             self._listener(event)
         except Exception:
             _telemetry_logger.exception("%s: the telemetry listener raised; consuming goes on", self._client_id)
+
+    def _log_first_fetch(self, event: FetchBegan) -> None:
+        """With those that follow it directly."""
+        if self._fetches_logged:
+            self._fetches_logged -= 1
+        elif _telemetry_logger.isEnabledFor(logging.DEBUG):
+            began = [event]
+            for each in self._waiting:
+                if not isinstance(each, FetchBegan):
+                    break
+                began.append(each)
+            self._fetches_logged = len(began) - 1
+            level, text = first_fetches(began)
+            _telemetry_logger.log(level, "%s: %s", self._client_id, one_line(text))
 
     def _log(self, event: TelemetryEvent) -> None:
         level, text = formatted(event)

@@ -22,10 +22,11 @@ from instride._core.events import (
     CommitsSettled,
     DeadlineMoved,
     Epochs,
+    FetchesBegan,
     Lost,
-    Noticed,
     PartitionFailed,
     Positioned,
+    PositionsFound,
     Reassigned,
     RevocationRequested,
     Revoked,
@@ -36,7 +37,6 @@ from instride.errors import CommitOvertakenError, OffsetOutOfRangeError
 from instride.errors.codes import ErrorCode
 from instride.observers import Observer
 from instride.records import TopicPartition
-from instride.telemetry import FetchBegan
 
 __all__ = ["Tap"]
 
@@ -93,17 +93,22 @@ class Tap(Observer):
                 self._say("lost", _pairs(event.partitions))
             case Revoked():
                 self._say("revoked", _pairs(event.partitions))
-            case Noticed(event=FetchBegan() as began):
-                self._say("first fetch", began.partition, began.epoch)
+            case FetchesBegan():
+                for each in event.began:
+                    self._say("first fetch", each.partition, each.epoch)
             case CommitsSettled():
                 self._say("settled", _pairs(event.partitions))
-            case Positioned():
-                if not self._overtaken(event):
-                    self._say("positioned", event.partition, event.epoch, event.offset)
+            case Positioned() | PositionsFound():
+                self._positioned(event)
             case CallCompleted() | CallsCompleted():
                 self._completed(event)
             case PartitionFailed() if isinstance(event.error, OffsetOutOfRangeError):
                 self._say("out of range", event.partition)
+
+    def _positioned(self, event: Positioned | PositionsFound) -> None:
+        for each in event.positions if isinstance(event, PositionsFound) else (event,):
+            if not self._overtaken(each):
+                self._say("positioned", each.partition, each.epoch, each.offset)
 
     def _completed(self, event: CallCompleted | CallsCompleted) -> None:
         for each in event.calls if isinstance(event, CallsCompleted) else (event,):

@@ -9,7 +9,16 @@ import pytest
 from application_script import RecordingListener, Script, epochs, tp
 
 from held_bytes import bytes_of
-from instride._core.events import CommitsSettled, RevocationRequested, Revoked
+from instride._core.events import (
+    Assigned,
+    CommitsSettled,
+    FetchesBegan,
+    Positioned,
+    PositionsFound,
+    RevocationRequested,
+    Revoked,
+)
+from instride.telemetry import FetchBegan
 from step_counter import calls, steps
 
 pytestmark = pytest.mark.rule("20")
@@ -44,6 +53,23 @@ def revoked(script: Script, many: int) -> None:
 
 def assign(many: int) -> Callable[[], object]:
     return lambda: member(many)
+
+
+def assign_and_position(many: int) -> Callable[[], object]:
+    """As a group's member hears it: the assignment, where each begins, and that each is fetched."""
+    script = Script()
+    script.subscribe()
+    assigned = Assigned(generation=1, partitions=epochs(*range(many)))
+    where = [Positioned(partition=tp(p), epoch=1, seek_number=0, offset=0) for p in range(many)]
+    began = [FetchBegan(at=1.0, partition=tp(p), epoch=1, assigned_at=0.5) for p in range(many)]
+
+    def polls() -> None:
+        for event in (assigned, PositionsFound(positions=tuple(where)), FetchesBegan(began=tuple(began))):
+            script.up(event)
+            script.poll()
+        script.machine.telemetry()
+
+    return polls
 
 
 def assign_one_by_one_with_early_data(many: int) -> Callable[[], object]:
@@ -136,6 +162,7 @@ def assign_by_hand(many: int) -> Callable[[], object]:
     "situation",
     [
         assign,
+        assign_and_position,
         assign_one_by_one_with_early_data,
         idle,
         lose_with_early_data,
@@ -152,6 +179,12 @@ def assign_by_hand(many: int) -> Callable[[], object]:
 def test_twice_the_partitions_take_twice_the_steps(situation: Callable[[int], Callable[[], object]]) -> None:
     few, many = steps(situation(FEW)), steps(situation(2 * FEW))
     assert many <= 2.1 * few, f"{few} steps with {FEW} partitions, {many} with twice as many"
+
+
+def test_a_partition_that_is_assigned_costs_the_application_few_calls() -> None:
+    few, many = (calls(assign_and_position(each)) / each for each in (FEW, 10 * FEW))
+    assert many <= few, f"{few} calls a partition among {FEW}, {many} among ten times as many"
+    assert many <= 28  # 25 with Python 3.11; newer ones count some more of what is written in C
 
 
 def empty_poll(script: Script) -> Callable[[], object]:

@@ -9,12 +9,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from application_script import RecordingListener, Script, tp
+from application_script import RecordingListener, Script, epochs, tp
 
 from instride._core.events import (
     EARLIEST,
     LATEST,
     Assign,
+    Assigned,
     CallCompleted,
     ChangeSettings,
     Consumed,
@@ -27,6 +28,7 @@ from instride._core.events import (
     PartitionFailed,
     Pause,
     Positioned,
+    PositionsFound,
     Resume,
     SetPosition,
     Subscribe,
@@ -537,3 +539,23 @@ def test_metrics_tell_what_is_buffered_and_may_be(owner: Script) -> None:
     found = owner.machine.metrics(NetworkMeter(), owner.now, Buffered(nbytes=60, limit=300))
     values = {name.name: value for name, value in found.items()}
     assert (values["buffered-bytes"], values["buffered-bytes-limit"]) == (60.0, 300.0)
+
+
+def test_of_positions_that_come_together_each_is_judged_alone() -> None:
+    """One is of an assignment that no poll has taken, one of one that is over, and one was sought meanwhile."""
+    script = Script()
+    script.subscribe()
+    script.up(Assigned(generation=1, partitions=epochs(0, 1, 2)))
+    script.poll()
+    script.machine.seek(tp(2), 40)
+    script.up(Assigned(generation=2, partitions={tp(3): 2}))
+    found = [(0, 1), (1, 0), (2, 1), (3, 2)]
+    where = tuple(Positioned(partition=tp(p), epoch=epoch, seek_number=0, offset=7) for p, epoch in found)
+    script.up(PositionsFound(positions=where))
+    assert {tp.partition: position for tp, (_, _, position) in script.machine.positions().items()} == {
+        0: 7,
+        1: None,
+        2: 40,
+    }
+    script.poll()
+    assert script.machine.positions()[tp(3)] == (2, 0, 7)

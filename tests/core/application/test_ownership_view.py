@@ -13,6 +13,7 @@ from instride._core.events import (
     CallCompleted,
     Commit,
     DelayExplained,
+    FetchesBegan,
     Lost,
     Noticed,
     RevocationRequested,
@@ -24,6 +25,7 @@ from instride.records import OffsetRange
 from instride.telemetry import (
     Blocker,
     DelayAtRisk,
+    FetchBegan,
     HandedOver,
     OwnershipChange,
     OwnershipChanged,
@@ -387,3 +389,28 @@ def test_what_only_the_network_side_sees_is_passed_on_in_its_place(script: Scrip
     script.up(Noticed(event=stalled))
     script.poll()
     assert told(script) == [("revoke_requested", [1]), stalled, ("completing", [1])]
+
+
+def test_first_fetches_are_passed_on_in_their_place(script: Script) -> None:
+    began = tuple(FetchBegan(at=100.0, partition=tp(p), epoch=1, assigned_at=99.0) for p in range(3))
+    script.revocation_requested(1)
+    script.poll()
+    script.up(FetchesBegan(began=began))
+    script.poll()
+    assert told(script) == [("revoke_requested", [1]), *began, ("completing", [1])]
+
+
+def test_what_was_known_of_an_assignment_that_no_poll_took_is_not_said_of_the_next(script: Script) -> None:
+    script.assigned(5, epoch=2)
+    script.up(RevocationRequested(partitions={tp(5): 2}, deadline=400.0, at=99.0))
+    script.lost(5, epoch=2)
+    script.assigned(5, epoch=3)
+    script.poll()
+    assert script.machine.holdings()[tp(5)].requested_at is None
+    assert told(script) == [("assigned", [5])]
+
+
+def test_an_assignment_of_nothing_tells_nothing(script: Script) -> None:
+    script.up(Assigned(generation=2, partitions={}))
+    script.poll()
+    assert told(script) == []

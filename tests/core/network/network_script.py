@@ -17,6 +17,7 @@ from instride._core.events import (
     CompleteRevoke,
     FetchOffsets,
     PartitionsAssigned,
+    PositionsFound,
     Subscribe,
 )
 from instride._core.lease import Lease
@@ -54,8 +55,10 @@ def tp(partition: int, topic: str = "t") -> TopicPartition:
 
 
 def single(event: BackgroundEvent) -> Sequence[BackgroundEvent]:
-    """Calls that were completed together, each as an event of its own."""
-    return event.calls if isinstance(event, CallsCompleted) else [event]
+    """What is told together, each as an event of its own."""
+    if isinstance(event, CallsCompleted):
+        return event.calls
+    return event.positions if isinstance(event, PositionsFound) else [event]
 
 
 class NetworkScript:

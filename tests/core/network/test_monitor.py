@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import pytest
@@ -9,8 +10,10 @@ from network_script import NetworkScript, tp
 
 from instride._core.events import (
     Assigned,
+    BackgroundEvent,
     Consumed,
     DelayExplained,
+    FetchesBegan,
     Noticed,
     PartitionsAssigned,
     Pause,
@@ -31,9 +34,17 @@ from instride.telemetry import (
     RebalanceOutcome,
     RebalanceStarted,
     StallCause,
+    TelemetryEvent,
 )
 
 E = TypeVar("E")
+
+
+def noticed(event: BackgroundEvent) -> Sequence[TelemetryEvent]:
+    """What it tells telemetry."""
+    if isinstance(event, FetchesBegan):
+        return event.began
+    return [event.event] if isinstance(event, Noticed) else []
 
 
 class MonitorScript(NetworkScript):
@@ -44,11 +55,10 @@ class MonitorScript(NetworkScript):
 
     def noticed(self, kind: type[E]) -> list[E]:
         """Events of the kind since the last look."""
-        found = [event.event for event in self.delivered if isinstance(event, Noticed)]
-        self.delivered = [
-            event for event in self.delivered if not (isinstance(event, Noticed) and isinstance(event.event, kind))
-        ]
-        return [event for event in found if isinstance(event, kind)]
+        told = [(event, each) for event in self.delivered for each in noticed(event) if isinstance(each, kind)]
+        taken = [event for event, _ in told]
+        self.delivered = [event for event in self.delivered if event not in taken]
+        return [each for _, each in told]
 
     def live_for(self, seconds: int) -> None:
         """Heartbeats get their responses, and the application polls."""
@@ -97,6 +107,15 @@ def test_the_first_fetch_of_an_assignment_is_told_once() -> None:
     script.fetched(0, 10, high_watermark=10)
     script.requested(api.Fetch)
     assert script.noticed(FetchBegan) == []
+
+
+@pytest.mark.rule("20")
+def test_first_fetches_that_are_sent_in_one_turn_are_one_event() -> None:
+    """Of an assignment of thousands: each event costs the application's thread more than what it says."""
+    script = MonitorScript(topics={"t": 50})
+    script.member_of(1, *range(50))
+    (event,) = script.take(FetchesBegan)
+    assert sorted(each.partition for each in event.began) == [tp(p) for p in range(50)]
 
 
 @pytest.mark.rule("19")

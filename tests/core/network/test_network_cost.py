@@ -8,7 +8,7 @@ import pytest
 from network_script import NetworkScript, tp
 
 from held_bytes import bytes_of
-from instride._core.events import Assign, Commit, Lost, Pause, Polled, Revoked
+from instride._core.events import Assign, Assigned, Commit, Lost, Pause, Polled, Positioned, Revoked
 from instride._core.network.ranges import RangeChunk
 from instride._wire import api
 from instride.commits import CommitEntry
@@ -99,6 +99,24 @@ def test_a_partition_that_is_assigned_takes_as_many_calls_among_ten_times_as_man
     few, many = calls(assign_by_hand(FEW)) / FEW, calls(assign_by_hand(10 * FEW)) / (10 * FEW)
     assert many <= few, f"{few} calls a partition among {FEW}, {many} among ten times as many"
     assert many <= 197  # 181 with Python 3.11; newer ones count some more of what is written in C
+
+
+def test_an_assignment_makes_as_many_events_for_a_hundred_partitions_as_for_two() -> None:
+    """Each event costs the application's thread more than what it says."""
+    two, hundred = member(2), member(100)
+    assert hundred.events == two.events
+    (assigned,) = hundred.take(Assigned)
+    assert len(assigned.partitions) == len(hundred.take(Positioned)) == 100
+
+
+def test_beginnings_that_one_response_finds_are_one_event() -> None:
+    script = NetworkScript(topics={"t": 100}, group_id=None)
+    script.do(Assign(partitions={tp(p): p + 1 for p in range(100)}))
+    before = script.events
+    starts: dict[api.Partition, api.ListedOffset] = {tp(p): api.ListedOffset(offset=p) for p in range(100)}
+    script.response(api.ListOffsets, api.ListOffsetsResponse(offsets=starts))
+    assert script.events == before + 1
+    assert [(each.partition, each.offset) for each in script.take(Positioned)] == [(tp(p), p) for p in range(100)]
 
 
 def idle(many: int) -> NetworkScript:

@@ -23,12 +23,14 @@ from instride._core.events import (
     DropBuffered,
     ErrorRaised,
     Fetched,
+    FetchesBegan,
     LeaseRenewed,
     Lost,
     Noticed,
     PartitionFailed,
     PartitionRecovered,
     Positioned,
+    PositionsFound,
     Reassigned,
     RevocationRequested,
     Revoked,
@@ -68,7 +70,7 @@ def _apply(state: ApplicationState, event: BackgroundEvent) -> list[Write]:
     """What is to be written when it leaves the queue; the rest is done here, and may be done again."""
     inbox = state.inbox
     match event:
-        case Fetched() | Positioned() | PartitionFailed() | PartitionRecovered() | DropBuffered():
+        case Positioned() | PositionsFound() | Fetched() | PartitionFailed() | PartitionRecovered() | DropBuffered():
             return _data(state, event)
         case Lost() | RevocationRequested() | Reassigned() | Assigned() | CommitsSettled() | Revoked():
             return _waiting(state, event)
@@ -81,8 +83,8 @@ def _apply(state: ApplicationState, event: BackgroundEvent) -> list[Write]:
                 state.topics = event.topics
         case Wakeup():
             return [(setattr, inbox, "woken", True)]
-        case Noticed():
-            state.ownership_view.noticed(event.event)
+        case Noticed() | FetchesBegan():
+            _noticed(state, event)
         case CallCompleted():
             return [(inbox.completed.append, event)]
         case CallsCompleted():
@@ -92,6 +94,13 @@ def _apply(state: ApplicationState, event: BackgroundEvent) -> list[Write]:
         case _:
             assert_never(event)
     return []
+
+
+def _noticed(state: ApplicationState, event: Noticed | FetchesBegan) -> None:
+    if isinstance(event, FetchesBegan):
+        state.ownership_view.fetches_began(event.began)
+    else:
+        state.ownership_view.noticed(event.event)
 
 
 def _waiting(state: ApplicationState, event: Lost | Change | Completion) -> list[Write]:
@@ -114,7 +123,7 @@ def _waiting(state: ApplicationState, event: Lost | Change | Completion) -> list
 def apply_early(state: ApplicationState, partitions: Iterable[TopicPartition]) -> None:
     """Data of these that came before their assignment was taken."""
     inbox = state.inbox
-    for tp in partitions:
+    for tp in partitions if inbox.early else ():
         for epoch in inbox.early_epochs(tp, state.lists.newest.get(tp, -1)):
             waiting = inbox.early.get(tp, {}).get(epoch, deque())
             while (event := first(waiting)) is not None:
@@ -126,7 +135,9 @@ def apply_early(state: ApplicationState, partitions: Iterable[TopicPartition]) -
             inbox.early.pop(tp, None)  # the last of its epochs was taken
 
 
-def _data(state: ApplicationState, event: Data) -> list[Write]:
+def _data(state: ApplicationState, event: Data | PositionsFound) -> list[Write]:
+    if isinstance(event, PositionsFound):
+        return [write for each in event.positions for write in _data(state, each)]
     owned = state.lists.owned.get(event.partition)
     # Its assignment came before it in the queue, and waits for the poll that takes it.
     if event.epoch > state.lists.newest.get(event.partition, -1):

@@ -4,7 +4,8 @@ Laws
 1. It observes and decides nothing: no other module reads it, and without it everything goes on alike.
 2. Moves come from the ownership table alone (`RevokeLists`), so an event exists for each of them, in their order.
 3. Partitions that change alike at one time are told in one event; a hand-over is told after the change that ends it.
-   A move is noted by the write that moves, and told from the note, so that an interrupt leaves no move untold.
+   A move is noted by the write that moves, and told from the note, so that an interrupt leaves no move untold. What is
+   assigned together is one move, which is told and taken off by one write.
 4. Times: what the network side knew comes with its events' own fences; the rest is the time of the call.
 5. `uncommitted` is never too low: of the records that polls returned in this epoch, those that an acknowledged commit
    covers are taken off, and nothing else is.
@@ -13,7 +14,7 @@ Laws
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -28,6 +29,7 @@ from instride.records import TopicPartition
 from instride.telemetry import (
     Blocker,
     DelayAtRisk,
+    FetchBegan,
     HandedOver,
     Hold,
     OwnershipChange,
@@ -41,7 +43,7 @@ __all__ = ["CHANGES", "OwnershipView", "Reason", "blocker_of"]
 Reason = str | Callable[[TopicPartition], object] | None
 """Why a revoke is delayed: a text, or a function that names what each partition waits for (`OffsetLedger.oldest`)."""
 
-_Move = tuple[OwnedPartition, Ownership | None, Ownership, float]
+_Move = tuple[OwnedPartition, Ownership, Ownership, float]
 
 Moved = RevocationRequested | Reassigned | Assigned | Lost | Revoked
 
@@ -68,6 +70,14 @@ CHANGES: Final[Mapping[tuple[Ownership | None, Ownership], tuple[OwnershipChange
     (_S.COMPLETING, _S.REVOKED): (_C.REVOKED,),
     (_S.COMPLETING, _S.LOST): (_C.LOST,),
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Begin:
+    """A move, too: these were assigned, at that time."""
+
+    owned: tuple[OwnedPartition, ...]
+    at: float
 
 
 @dataclass(slots=True, kw_only=True)
@@ -141,7 +151,7 @@ class OwnershipView:
         self._changed: list[tuple[OwnershipChange, set[TopicPartition]]] = []
         self._handed_over: dict[TopicPartition, HandedOver] = {}
         # Moves of ownership that were written and are to be told.
-        self._moves: deque[_Move] = deque()
+        self._moves: deque[_Move | _Begin] = deque()
         # Since the last rebalance ended: what it brought.
         self._news: dict[OwnershipChange, set[TopicPartition]] = {}
 
@@ -231,27 +241,52 @@ class OwnershipView:
             delayed=tuple(sorted(tp for tp, view in self._views.items() if view.state is _C.DELAYED)),
         )
 
+    def fetches_began(self, began: Iterable[FetchBegan]) -> None:
+        self._flush()
+        self._out += began
+
     # -- moves of ownership
 
-    def moving(self, owned: OwnedPartition, before: Ownership | None, after: Ownership) -> Write:
-        """The ownership table takes a row for this partition; before is None where it was assigned."""
+    def beginning(self, assigned: Collection[OwnedPartition]) -> list[Write]:
+        """These were assigned: one move for all of them."""
+        return [(self._moves.append, _Begin(owned=tuple(assigned), at=self.now))] if assigned else []
+
+    def moving(self, owned: OwnedPartition, before: Ownership, after: Ownership) -> Write:
+        """The ownership table takes a row for this partition."""
         return (self._moves.append, (owned, before, after, self.now))
 
     def catch_up(self) -> None:
         """Take note of the moves that were written. An interrupted one is taken note of again."""
         now = self.now
         try:
-            while self._moves and (move := first(self._moves)) is not None:
-                owned, before, after, self.now = move
-                self._moved(owned, before, after)
+            while (move := first(self._moves)) is not None:
+                writes: list[Write] = []
+                if isinstance(move, _Begin):
+                    self.now = move.at
+                    writes = self._begun(move.owned)
+                else:
+                    owned, before, after, self.now = move
+                    self._moved(owned, before, after)
                 with suppress(ValueError):  # a handler of a signal was quicker
-                    at_once([(self._moves.index, move, 0, 1), (self._moves.popleft,)])
+                    at_once([(self._moves.index, move, 0, 1), *writes, (self._moves.popleft,)])
         finally:
             self.now = now
 
-    def _moved(self, owned: OwnedPartition, before: Ownership | None, after: Ownership) -> None:
-        # After an interrupt it may have been told already.
-        view = (None if before is None else self._views.get(owned.partition)) or self._begin(owned)
+    def _begun(self, assigned: Sequence[OwnedPartition]) -> list[Write]:
+        """All at once: there may be thousands."""
+        partitions = [owned.partition for owned in assigned]
+        if not self._handed_over.keys().isdisjoint(partitions):
+            self._flush()  # their hand-over is told before their next assignment
+        (change,) = CHANGES[None, _S.OWNED]
+        return [
+            (self._views.update, {owned.partition: self._view(owned) for owned in assigned}),
+            self._telling(partitions, change),
+            (self._news.setdefault(change, set()).update, partitions),
+        ]
+
+    def _moved(self, owned: OwnedPartition, before: Ownership, after: Ownership) -> None:
+        # After an interrupt its end may have been told already.
+        view = self._views.get(owned.partition) or self._view(owned)
         if after is _S.REVOKE_THEREAFTER and before is not after:
             view.polls_delayed += 1
             if view.delayed_at is not None:
@@ -259,13 +294,12 @@ class OwnershipView:
         for change in CHANGES.get((before, after), ()):
             self._changes(view, change)
 
-    def _begin(self, owned: OwnedPartition) -> _PartitionView:
+    def _view(self, owned: OwnedPartition) -> _PartitionView:
         tp, epoch = owned.partition, owned.epoch
-        if tp in self._handed_over:
-            self._flush()  # its hand-over is told before its next assignment
-        self._network[tp] = tuple(each for each in self._network.get(tp, ()) if each.epoch >= epoch)
-        view = self._views[tp] = _PartitionView(owned, self.now, self._times(tp, epoch))
-        return view
+        known = self._network.get(tp, ())
+        if len(known) > 1 or (known and known[0].epoch < epoch):
+            self._network[tp] = tuple(each for each in known if each.epoch >= epoch)
+        return _PartitionView(owned, self.now, self._times(tp, epoch))
 
     def _changes(self, view: _PartitionView, change: OwnershipChange) -> None:
         view.state = change
@@ -280,7 +314,7 @@ class OwnershipView:
                 view.forget_request()
             case _:
                 pass
-        self._tell(view.owned.partition, change)
+        at_once([self._telling([view.owned.partition], change)])
         if change in _NEWS:
             self._news.setdefault(change, set()).add(view.owned.partition)
         if change in _ENDS:
@@ -349,18 +383,17 @@ class OwnershipView:
 
     # -- telling
 
-    def _tell(self, partition: TopicPartition, change: OwnershipChange) -> None:
-        """Law 3: into a group of its kind, if that comes after all that was said of the partition."""
+    def _telling(self, partitions: Sequence[TopicPartition], change: OwnershipChange) -> Write:
+        """Law 3: into a group of its kind, if that comes after all that was said of the partitions."""
         if self._changed_at != self.now:
             self._flush()
             self._changed_at = self.now
         for known, group in reversed(self._changed):
-            if partition in group:
+            if not group.isdisjoint(partitions):
                 break
             if known is change:
-                group.add(partition)
-                return
-        self._changed.append((change, {partition}))
+                return (group.update, partitions)
+        return (self._changed.append, (change, set(partitions)))
 
     def _flush(self) -> None:
         for change, group in self._changed:

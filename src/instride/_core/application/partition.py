@@ -117,6 +117,10 @@ class _Place(NamedTuple):
     nbytes: int = 0
 
 
+_NOWHERE = _Place()
+_NO_DEADLINE = float("inf")
+
+
 class _Arrival(NamedTuple):
     """leader_epoch: of the last batch before next_offset. records, nbytes: of all that arrived up to its end."""
 
@@ -167,7 +171,7 @@ class OwnedPartition:
         self.began: tuple[int, int] | None = None
         self.high_watermark = -1
         self.paused = False
-        self.deadline = float("inf")
+        self.deadline = _NO_DEADLINE
         # What the network side failed at, and whether a poll has raised it.
         self.error: Exception | None = None
         self.raised = False
@@ -177,7 +181,7 @@ class OwnedPartition:
         self.unreadable: Unreadable | None = None
         self._polls = polls or Polls()
         self._buffer: list[_Arrival] = []
-        self._place = _Place()
+        self._place = _NOWHERE
         self._taken: tuple[PollResult, _Place] | None = None
         # Another object whenever place or buffer changed but for an arrival (law 6).
         self._version: list[object] = [object()]
@@ -283,7 +287,7 @@ class OwnedPartition:
         began = (offset, leader_epoch) if reset else None
         while seek_number == self.seek_number and self._settled().position is None:
             version, place = self._version[0], self._place
-            found = place._replace(position=offset, end=offset, leader_epoch=leader_epoch)
+            found = _Place(offset, offset, leader_epoch, *place[3:])
             with suppress(ValueError):  # law 6
                 at_once([*self._changing(version), (setattr, self, "_place", found), (setattr, self, "began", began)])
 

@@ -155,16 +155,14 @@ class RevokeLists:
         return completing, writes
 
     def assigned(self, partitions: Epochs) -> list[Write]:
-        writes: list[Write] = []
-        for tp, epoch in partitions.items():
-            owned = OwnedPartition(tp, epoch, self.polls)
-            writes += [
-                (self.owned.__setitem__, tp, owned),
-                (self.newest.__setitem__, tp, epoch),
-                self.ownership_view.moving(owned, None, owned.state),
-            ]
-        newest = max((self.newest_epoch, *partitions.values()))
-        return [*writes, (setattr, self, "newest_epoch", newest)]
+        """As many writes for thousands as for one."""
+        owned = {tp: OwnedPartition(tp, epoch, self.polls) for tp, epoch in partitions.items()}
+        return [
+            (self.owned.update, owned),
+            (self.newest.update, dict(partitions)),
+            *self.ownership_view.beginning(owned.values()),
+            (setattr, self, "newest_epoch", max((self.newest_epoch, *partitions.values()))),
+        ]
 
     def revocation_requested(
         self, partitions: Epochs, deadline: float

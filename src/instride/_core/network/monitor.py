@@ -8,7 +8,8 @@ Laws
 3. A delay is warned of once for each request, when half of its time has passed.
 4. A partition stands still when it is owned, not paused, behind or without a position or a fetch that succeeds, and
    nothing about it moved for `stalled_after`. That makes one event, and one more when it is over.
-5. The first fetch of a partition that the group assigned makes an event when it is put on a connection.
+5. The first fetch of a partition that the group assigned makes an event when it is put on a connection. Those of one
+   turn go up as one: a new assignment may be of thousands.
 
 Laws of the phases of a rebalance (`Phases`), which are read off the group's states
 P1. They follow states, not causes: so they are the same for every protocol and for whatever makes the group move.
@@ -31,6 +32,7 @@ from instride._core.events import (
     BackgroundEvent,
     DeadlineMoved,
     DelayExplained,
+    FetchesBegan,
     Lost,
     Noticed,
     Reassigned,
@@ -195,7 +197,7 @@ class Monitor:
         self._risk_at = float("inf")  # when one of them may be at risk
         self._progress: dict[TopicPartition, _Progress] = {}
         self._next_look = 0.0
-        self._unfetched: dict[TopicPartition, tuple[TopicPartition, int, float]] = {}  # with epoch, assigned at
+        self._unfetched: dict[api.Partition, tuple[TopicPartition, int, float]] = {}  # with epoch, assigned at
 
     # -- rebalances
 
@@ -264,13 +266,15 @@ class Monitor:
     def _look_for_first_fetches(self, now: float) -> None:
         """Law 5."""
         sent = [action.request for action in self._context.out if isinstance(action, Transmit)]
-        for request in sent:
-            for each in request.partitions if isinstance(request, api.Fetch) else ():
-                if (found := self._unfetched.pop(TopicPartition(each.topic, each.partition), None)) is not None:
-                    tp, epoch, assigned_at = found
-                    self._context.connections.meter.fetch_began(tp, self._context.wall_clock())
-                    began = FetchBegan(at=now, partition=tp, epoch=epoch, assigned_at=assigned_at)
-                    self._context.deliver(Noticed(event=began))
+        fetched = [each for request in sent if isinstance(request, api.Fetch) for each in request.partitions]
+        began, wall_clock = [], self._context.wall_clock()
+        for each in fetched:
+            if (found := self._unfetched.pop((each.topic, each.partition), None)) is not None:
+                tp, epoch, assigned_at = found
+                self._context.connections.meter.fetch_began(tp, wall_clock)
+                began.append(FetchBegan(at=now, partition=tp, epoch=epoch, assigned_at=assigned_at))
+        if began:
+            self._context.deliver(FetchesBegan(began=tuple(began)))
 
     def _look_at_partitions(self, now: float) -> None:
         assigned = self._assigned()

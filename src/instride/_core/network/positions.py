@@ -50,6 +50,7 @@ from instride._core.events import (
     PartitionFailed,
     PartitionRecovered,
     Positioned,
+    PositionsFound,
 )
 from instride._core.network.assigned_partitions import AssignedPartition, AssignedPartitions, Phase
 from instride._core.network.cluster import Cluster, LeaderRequests, list_offsets
@@ -109,6 +110,8 @@ class Positions:
         self._finding = LeaderRequests(context, cluster)
         self._verifying = LeaderRequests(context, cluster)
         self._validating = LeaderRequests(context, cluster)
+        # Of the response that is being read, to be told together.
+        self._told: list[Positioned] = []
         # That all positions were compared with. While it is the newest, and all are fetched, the machine does not poll.
         self.metadata_version = -1
 
@@ -178,6 +181,7 @@ class Positions:
                     found if found is not None else api.CommittedOffset(error=ErrorCode.UNKNOWN_SERVER_ERROR),
                     now,
                 )
+            self._tell_found()
             return
         code = result.error if isinstance(result, api.OffsetFetchResponse) else 0
         why = f"committed offsets of group {self._context.config.group_id!r}: {name_of_code(code)}"
@@ -232,6 +236,7 @@ class Positions:
                 # finds the same, and a seek is the user's own word.
                 reset = assigned.timestamp != EARLIEST and not assigned.seek_number
                 self._found(assigned, found.offset, found.leader_epoch, reset=reset)
+        self._tell_found()
 
     def _not_listed(self, assigned: AssignedPartition, found: api.ListedOffset | None, now: float) -> None:
         """A leader that does not know what went wrong may know better the next time (as in Java)."""
@@ -492,7 +497,7 @@ class Positions:
         assigned.found(offset, leader_epoch)
         self.moved(assigned)
         self.recovered(assigned)
-        self._context.deliver(
+        self._told.append(
             Positioned(
                 partition=assigned.partition,
                 epoch=assigned.epoch,
@@ -502,6 +507,13 @@ class Positions:
                 reset=reset,
             )
         )
+
+    def _tell_found(self) -> None:
+        """All of a response in one event: each one costs the application's thread more than what it says."""
+        told = tuple(self._told)
+        self._told.clear()
+        if told:
+            self._context.deliver(PositionsFound(positions=told) if len(told) > 1 else told[0])
 
     def _all_failed(self, partitions: list[AssignedPartition], error: object, now: float) -> None:
         """A request failed as a whole (law 3)."""
