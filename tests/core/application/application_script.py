@@ -62,8 +62,6 @@ class Script:
         )
         self.now = 100.0
         self.immediate = False
-        # Not where what is executed is counted.
-        self.looks_at_marks = True
 
     def subscribe(self, listener: RebalanceListener | None = None) -> None:
         self.machine.subscribe(["t"], listener)
@@ -123,27 +121,11 @@ class Script:
         try:
             wait = next(call)
             while True:
-                self._all_are_marked()
                 self.now = max(self.now, wait.until)
                 wait = call.send(self.now)
         except StopIteration as end:
             result: T = end.value
             return result
-        finally:
-            self._all_are_marked()
-
-    def _all_are_marked(self) -> None:
-        """Law M1 of the marks: a poll looks at what is marked, and finds all that a look at each partition finds."""
-        if not self.looks_at_marks:
-            return
-        state = self.machine._state
-        marks = {"pending": state.lists.pending, "filled": state.lists.filled, "failing": state.lists.failing}
-        if state.config.enable_auto_commit:
-            marks["uncommitted"] = state.uncommitted
-        for name, each in marks.items():
-            marked = each._marked.keys() | each._doubted.keys()
-            unmarked = [tp for tp, owned in state.lists.owned.items() if owned not in marked and each._holds(owned)]
-            assert not unmarked, f"{name}: no mark at {unmarked}"
 
     def start(self, call: Call[T]) -> Wait:
         """Run a call until it waits."""

@@ -38,7 +38,6 @@ class Hashed(int):
 
 def member(many: int, *, immediate: bool = False, **settings: Any) -> Script:
     script = Script(**settings)
-    script.looks_at_marks = False
     script.immediate = immediate
     script.subscribe(RecordingListener())
     script.assigned(*range(many))

@@ -148,7 +148,7 @@ def _data(state: ApplicationState, event: Data | PositionsFound) -> list[Write]:
         case Fetched():
             return _fetched(state, owned, event)
         case Positioned():
-            at_once(state.marking_moved(owned))
+            state.mark_moved(owned)
             owned.positioned(event.seek_number, event.offset, event.leader_epoch, reset=event.reset)
         case PartitionFailed():
             state.lists.failing.mark(owned)

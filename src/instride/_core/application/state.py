@@ -108,6 +108,10 @@ class ApplicationState:
         buffered = not owned.paused and owned.buffered > 0
         return self._is_owned(owned) and (buffered or self.is_uncommitted(owned))
 
+    def mark_moved(self, owned: OwnedPartition) -> None:
+        if self.config.enable_auto_commit:
+            self.uncommitted.mark(owned)
+
     def marking_moved(self, owned: OwnedPartition) -> list[Write]:
         """For whatever moves a position, or will once a poll returns what is buffered."""
         return [self.uncommitted.marking(owned)] if self.config.enable_auto_commit else []
