@@ -207,7 +207,8 @@ def poll_beside_paused(script: Script) -> Callable[[], object]:
 
 
 def lists(script: Script) -> Callable[[], object]:
-    return lambda: (script.machine.to_be_revoked(), script.machine.lost(), script.machine.failed())
+    machine = script.machine
+    return lambda: (machine.to_be_revoked(), machine.lost(), machine.failed(), machine.paused())
 
 
 def waiting_poll(script: Script) -> Callable[[], object]:
@@ -266,3 +267,31 @@ def test_an_assigned_partition_costs_little_memory() -> None:
     script, bytes_kept = bytes_of("application", lambda: member(1000))
     assert len(script.machine.assignment()) == 1000
     assert bytes_kept < 1000 * 1000, bytes_kept
+
+
+def assigned_and_lost(times: int, *, auto_commit: bool) -> Script:
+    """By polls that do not wait; no listener, and nobody asks what is paused."""
+    script = Script(enable_auto_commit=auto_commit, auto_commit_interval=5.0)
+    script.subscribe()
+    script.assigned(*range(20))
+    script.poll()
+    for epoch in range(1, times + 1):
+        script.machine.pause([tp(p) for p in range(10)])
+        for p in range(20):
+            script.fetched(p, 0, 5, epoch=epoch)
+        script.poll(limit=10)
+        script.lost(*range(20), epoch=epoch)
+        script.poll()
+        script.assigned(*range(20), epoch=epoch + 1)
+        script.now += 1.0
+        script.poll()
+        script.posted.clear()
+        script.machine.telemetry()
+    return script
+
+
+@pytest.mark.parametrize("auto_commit", [False, True])
+def test_what_was_lost_is_kept_nowhere(auto_commit: bool) -> None:
+    few = bytes_of("application", lambda: assigned_and_lost(10, auto_commit=auto_commit))[1]
+    many = bytes_of("application", lambda: assigned_and_lost(100, auto_commit=auto_commit))[1]
+    assert many <= few * 1.2, f"{few} bytes after 10 losses, {many} after 100"

@@ -107,6 +107,7 @@ class Application:
         waiting = self.script.machine.poll(self.script.now, 1000.0, immediate=False, limit=0)
         until = next(waiting).until
         self._take_commits()
+        assert {each.partition for each in self.script.machine.paused()} == self.paused
         known = {p.partition: at for p, at in self.script.machine.positions().items() if at[2] is not None}
         news = {p: at for p, at in known.items() if self.committed.get(p) != at}
         assert (until <= self.script.now + INTERVAL) == bool(news), (until, self.script.now, news)

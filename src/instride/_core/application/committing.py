@@ -147,7 +147,7 @@ def next_auto_commit(state: ApplicationState) -> float:
     """When a poll that waits has something new to commit; infinity where it has nothing."""
     if not state.config.enable_auto_commit:
         return float("inf")
-    new = state.uncommitted.any(lambda each: _takes_commits(state, each) and state.is_uncommitted(each))
+    new = state.lists.uncommitted.any(lambda each: _takes_commits(state, each) and state.is_uncommitted(each))
     return state.next_auto_commit if new else float("inf")
 
 

@@ -255,7 +255,8 @@ class ApplicationMachine:
         for owned in self._all_owned(partitions):
             if not owned.paused:
                 told = Pause(partition=owned.partition, epoch=owned.epoch)
-                self._state.write([(setattr, owned, "paused", True), (self._state.send, told)])
+                mark = self._state.lists.paused.marking(owned)
+                self._state.write([mark, (setattr, owned, "paused", True), (self._state.send, told)])
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
         for owned in self._all_owned(partitions):
@@ -266,7 +267,7 @@ class ApplicationMachine:
                 self._state.write([*marks, (setattr, owned, "paused", False), (self._state.send, told)])
 
     def paused(self) -> frozenset[TopicPartition]:
-        return frozenset(tp for tp, owned in self._state.lists.owned.items() if owned.paused)
+        return frozenset(each.partition for each in self._state.lists.paused.those())
 
     def lag(self, partition: TopicPartition) -> int | None:
         """Records between the position and the last known high watermark; None while either is unknown."""

@@ -15,6 +15,7 @@ M1. Whatever makes it so marks the partition, by the same write or before it. A 
     harm: the poll takes it away.
 M2. No interrupt, and no handler of a signal that calls the consumer meanwhile, loses a mark: it is taken away first,
     and put back where a look after that finds that it is true.
+M3. A partition that leaves the assignment loses the marks that not every poll looks at: they would keep it in memory.
 """
 
 from __future__ import annotations
@@ -47,6 +48,10 @@ class Marks:
     def mark(self, owned: OwnedPartition) -> None:
         self._marked[owned] = None
 
+    def unmarking(self, owned: OwnedPartition) -> list[Write]:
+        """Law M3."""
+        return [(self._marked.pop, owned, None), (self._doubted.pop, owned, None)]
+
     def __bool__(self) -> bool:
         """Whether there is a mark. Without one it is so of none."""
         return bool(self._marked or self._doubted)
@@ -62,8 +67,9 @@ class Marks:
         return list(self._marked)
 
     def any(self, so: Callable[[OwnedPartition], bool]) -> bool:
-        """Whether one of them is `so`: the look ends at the first. Only where `holds` is true as well may it be."""
-        return any(so(owned) for owned in list(self._marked)) or any(so(owned) for owned in self.those())
+        """Whether one of which it is so is `so` as well: the look ends at the first."""
+        found = any(self._holds(owned) and so(owned) for owned in list(self._marked))
+        return found or any(so(owned) for owned in self.those())
 
 
 _PENDING = (Ownership.REVOKE_NEXT, Ownership.REVOKE_THEREAFTER)
@@ -81,20 +87,34 @@ class RevokeLists:
         "newest_epoch",
         "owned",
         "ownership_view",
+        "paused",
         "pending",
         "polls",
         "protocol",
+        "uncommitted",
     )
 
-    def __init__(self, protocol: RebalanceProtocol, ownership_view: OwnershipView) -> None:
+    def __init__(
+        self,
+        protocol: RebalanceProtocol,
+        ownership_view: OwnershipView,
+        *,
+        is_uncommitted: Callable[[OwnedPartition], bool],
+    ) -> None:
+        """is_uncommitted: whether auto-commit has not handed the position over yet, of one that is owned."""
         self.protocol = protocol
         self.ownership_view = ownership_view
         self.polls = Polls()
         self.owned: dict[TopicPartition, OwnedPartition] = {}
-        # Those whose revocation is requested; of which something is buffered and that are not paused; that failed.
+        # Those whose revocation is requested; of which a poll may take something; that failed; that are paused; of
+        # which auto-commit has something new, or will have once it is returned (none where it is off).
         self.pending = Marks(lambda owned: owned.state in _PENDING and self._is_owned(owned))
-        self.filled = Marks(lambda owned: not owned.paused and owned.buffered > 0 and self._is_owned(owned))
+        self.filled = Marks(self._may_give)
         self.failing = Marks(lambda owned: owned.fails() and self._is_owned(owned))
+        self.paused = Marks(lambda owned: owned.paused and self._is_owned(owned))
+        self.uncommitted = Marks(
+            lambda owned: self._may_give(owned) or (self._is_owned(owned) and is_uncommitted(owned))
+        )
         self.newest_epoch = 0
         self.newest: dict[TopicPartition, int] = {}
         self._lost: set[TopicPartition] = set()
@@ -221,6 +241,7 @@ class RevokeLists:
     def _leaving(self, partitions: Epochs, how: OwnershipInput) -> tuple[frozenset[TopicPartition], list[Write]]:
         gone = self._matching(partitions)
         writes = [write for owned in gone for write in (*self._move(owned, how), (self.owned.pop, owned.partition))]
+        writes += [write for owned in gone for write in self._unmarking(owned)]
         return frozenset(owned.partition for owned in gone), writes
 
     def adding_lost(self, partitions: Iterable[TopicPartition]) -> Write:
@@ -230,6 +251,7 @@ class RevokeLists:
         """Nothing is owned any more. lost: what still was is given up without a hand-over."""
         owned = [self.owned[tp] for tp in sorted(self.owned)]
         moves = self.ownership_view.dropping(owned, lost=lost)
+        moves += [write for each in owned for write in self._unmarking(each)]
         return [*moves, (self.owned.clear,), (setattr, self, "_lost", set()), (self._revocation_requested.clear,)]
 
     def _matching(self, partitions: Epochs) -> list[OwnedPartition]:
@@ -245,6 +267,12 @@ class RevokeLists:
         after = next_ownership(self.protocol, owned.state, event)
         moves: list[Write] = [(setattr, owned, "state", after), self.ownership_view.moving(owned, owned.state, after)]
         return [self.pending.marking(owned), *moves] if after in _PENDING else moves
+
+    def _may_give(self, owned: OwnedPartition) -> bool:
+        return not owned.paused and owned.buffered > 0 and self._is_owned(owned)
+
+    def _unmarking(self, owned: OwnedPartition) -> list[Write]:
+        return [*self.paused.unmarking(owned), *self.uncommitted.unmarking(owned)]
 
     def _is_owned(self, owned: OwnedPartition) -> bool:
         return self.owned.get(owned.partition) is owned

@@ -12,7 +12,7 @@ from instride._core.application.fairness import Greedy, Proportional
 from instride._core.application.inbox import Inbox
 from instride._core.application.ownership_view import OwnershipView
 from instride._core.application.partition import OwnedPartition
-from instride._core.application.revoke_lists import Marks, RevokeLists
+from instride._core.application.revoke_lists import RevokeLists
 from instride._core.events import ApplicationEvent, BackgroundEvent, CallCompleted
 from instride._core.lease import Lease, Standing
 from instride._core.ownership import RebalanceProtocol
@@ -64,7 +64,7 @@ class ApplicationState:
         self.lease = lease
         self.standing = Standing(lease, lease.number)
         self.ownership_view = OwnershipView()
-        self.lists = RevokeLists(protocol, self.ownership_view)
+        self.lists = RevokeLists(protocol, self.ownership_view, is_uncommitted=self.is_uncommitted)
         self.inbox = Inbox()
         self.fairness = _fairness(config)
         self.listener: AsyncRebalanceListener | None = None
@@ -91,33 +91,22 @@ class ApplicationState:
         self.next_auto_commit = 0.0
         # The newest that was handed over by itself.
         self.auto_committed: dict[TopicPartition, CommitEntry] = {}
-        # Those of which auto-commit has something new, or will have once it is returned; none where it is off.
-        self.uncommitted = Marks(self._may_be_uncommitted)
         # Whether this member commits at all (rule 18).
         self.commits = config.enable_auto_commit
         self._calls = 0
 
     def is_uncommitted(self, owned: OwnedPartition) -> bool:
         """Whether auto-commit has not handed its position over yet."""
-        if not self._is_owned(owned):
-            return False
         entry = owned.at_position()
         return entry is not None and self.auto_committed.get(owned.partition) != entry
 
-    def _may_be_uncommitted(self, owned: OwnedPartition) -> bool:
-        buffered = not owned.paused and owned.buffered > 0
-        return self._is_owned(owned) and (buffered or self.is_uncommitted(owned))
-
     def mark_moved(self, owned: OwnedPartition) -> None:
         if self.config.enable_auto_commit:
-            self.uncommitted.mark(owned)
+            self.lists.uncommitted.mark(owned)
 
     def marking_moved(self, owned: OwnedPartition) -> list[Write]:
         """For whatever moves a position, or will once a poll returns what is buffered."""
-        return [self.uncommitted.marking(owned)] if self.config.enable_auto_commit else []
-
-    def _is_owned(self, owned: OwnedPartition) -> bool:
-        return self.lists.owned.get(owned.partition) is owned
+        return [self.lists.uncommitted.marking(owned)] if self.config.enable_auto_commit else []
 
     @property
     def subscribed(self) -> bool:
