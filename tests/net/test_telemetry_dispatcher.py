@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+from itertools import count
 from typing import Any
 
 import pytest
 
 from instride import Consumer, ConsumerConfig, KafkaError, TopicPartition
+from instride._net import driver
 from instride._net.driver import TelemetryDispatcher
 from instride.observers import Observers
 from instride.telemetry import (
@@ -19,6 +21,7 @@ from instride.telemetry import (
     RebalanceStarted,
     TelemetryEvent,
 )
+from interleaving import Interleaving
 
 STARTED = RebalanceStarted(at=1.0, generation=1, reason="first")
 NEXT = RebalanceStarted(at=2.0, generation=2, reason="next")
@@ -157,6 +160,28 @@ def test_first_fetches_whose_telling_is_interrupted_are_logged_once(caplog: pyte
         made.tell()
     assert heard == FETCHES
     assert len(caplog.records) == 1
+
+
+def test_a_handler_of_a_signal_that_calls_the_consumer_loses_no_event(caplog: pytest.LogCaptureFixture) -> None:
+    """At each line while first fetches are told of: the handler's call brings one event more."""
+    caplog.set_level(logging.DEBUG, "instride.telemetry")
+    began = [FetchBegan(at=1.0, partition=TopicPartition("t", p), epoch=1, assigned_at=0.5) for p in range(5)]
+    for step in count(1):
+        source, heard = Source(*began), list[TelemetryEvent]()
+        told = dispatcher(source, heard.append)
+
+        def handler(source: Source = source, told: TelemetryDispatcher = told) -> None:
+            source.events.append(STARTED)
+            told.tell()
+
+        interleaving = Interleaving(here=(driver.__file__,), others={step: handler}, kind="line")
+        interleaving.run(told.tell)
+        told.tell()
+        if not interleaving.called:
+            assert step > 20
+            return
+        assert heard.count(STARTED) == 1
+        assert [each for each in heard if each != STARTED] == began
 
 
 def test_a_consumer_tells_its_listener_which_may_use_it() -> None:

@@ -231,13 +231,13 @@ class TelemetryDispatcher:
             self._fetches_logged -= 1
         elif _telemetry_logger.isEnabledFor(logging.DEBUG):
             began = [event]
-            for each in self._waiting:
+            for each in tuple(self._waiting):  # a copy: a handler of a signal may add to them meanwhile
                 if not isinstance(each, FetchBegan):
                     break
                 began.append(each)
-            self._fetches_logged = len(began) - 1
             level, text = first_fetches(began)
             _telemetry_logger.log(level, "%s: %s", self._client_id, one_line(text))
+            self._fetches_logged = len(began) - 1
 
     def _log(self, event: TelemetryEvent) -> None:
         level, text = formatted(event)

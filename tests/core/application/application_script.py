@@ -42,11 +42,12 @@ class Script:
         *,
         protocol: RebalanceProtocol = RebalanceProtocol.COOPERATIVE,
         lease: Lease | None = None,
+        queue: deque[BackgroundEvent] | None = None,
         **settings: Any,
     ) -> None:
         self.config = config = ConsumerConfig(**{"bootstrap_servers": "test:9092", "group_id": "g", **settings})
         self.lease = lease or Lease()
-        self.queue: deque[BackgroundEvent] = deque()
+        self.queue: deque[BackgroundEvent] = deque() if queue is None else queue
         self.posted: list[ApplicationEvent] = []
         self._unsubscribed = 0
         self.heard_commits: list[dict[int, int]] = []

@@ -269,6 +269,21 @@ def test_an_assigned_partition_costs_little_memory() -> None:
     assert bytes_kept < 1000 * 1000, bytes_kept
 
 
+def test_a_mark_that_is_not_true_any_more_is_looked_at_once() -> None:
+    """All but the last partition were committed just now; the last has something new whenever a poll waits."""
+
+    def second_look(many: int) -> int:
+        script = member(many, enable_auto_commit=True, auto_commit_interval=3600.0)
+        script.now += 3600.0
+        script.fetched(many - 1, 0, 5)
+        script.poll()
+        script.poll(timeout=0.5)
+        return steps(lambda: script.poll(timeout=0.5))
+
+    few, many = second_look(100), second_look(1000)
+    assert many <= few + 20, f"{few} steps with 100 partitions, {many} with 1,000"
+
+
 def assigned_and_lost(times: int, *, auto_commit: bool) -> Script:
     """By polls that do not wait; no listener, and nobody asks what is paused."""
     script = Script(enable_auto_commit=auto_commit, auto_commit_interval=5.0)
@@ -295,3 +310,23 @@ def test_what_was_lost_is_kept_nowhere(auto_commit: bool) -> None:
     few = bytes_of("application", lambda: assigned_and_lost(10, auto_commit=auto_commit))[1]
     many = bytes_of("application", lambda: assigned_and_lost(100, auto_commit=auto_commit))[1]
     assert many <= few * 1.2, f"{few} bytes after 10 losses, {many} after 100"
+
+
+def assigned_in_turns(times: int) -> Script:
+    """By hand: no revoke and no loss takes what the next assign() does not name."""
+    script = Script()
+    for number in range(times):
+        script.machine.assign([tp(number % 2)])
+        script.up(Positioned(partition=tp(number % 2), epoch=number + 1, seek_number=0, offset=0))
+        script.fetched(number % 2, 0, 5, epoch=number + 1)
+        script.machine.pause([tp(number % 2)])
+        script.poll()
+        script.posted.clear()
+        script.machine.telemetry()
+    return script
+
+
+def test_what_another_assign_does_not_name_is_kept_nowhere() -> None:
+    few = bytes_of("application", lambda: assigned_in_turns(10))[1]
+    many = bytes_of("application", lambda: assigned_in_turns(200))[1]
+    assert many <= few * 1.2, f"{few} bytes after 10 assignments, {many} after 200"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from application_script import Script, epochs, tp
 from instride._core.application.ownership_view import CHANGES, blocker_of
 from instride._core.events import (
     Assigned,
+    BackgroundEvent,
     CallCompleted,
     Commit,
     DelayExplained,
@@ -398,6 +400,28 @@ def test_first_fetches_are_passed_on_in_their_place(script: Script) -> None:
     script.up(FetchesBegan(began=began))
     script.poll()
     assert told(script) == [("revoke_requested", [1]), *began, ("completing", [1])]
+
+
+class InterruptedOnce(deque[BackgroundEvent]):
+    """Where an event is taken off, once."""
+
+    interrupts = True
+
+    def popleft(self) -> BackgroundEvent:
+        if self.interrupts:
+            self.interrupts = False
+            raise KeyboardInterrupt
+        return super().popleft()
+
+
+def test_first_fetches_whose_taking_is_interrupted_are_passed_on_once() -> None:
+    script = Script(queue=InterruptedOnce())
+    began = tuple(FetchBegan(at=100.0, partition=tp(p), epoch=1, assigned_at=99.0) for p in range(3))
+    script.up(FetchesBegan(began=began))
+    with pytest.raises(KeyboardInterrupt):
+        script.machine.assignment()
+    script.machine.assignment()
+    assert told(script) == [*began]
 
 
 def test_what_was_known_of_an_assignment_that_no_poll_took_is_not_said_of_the_next(script: Script) -> None:

@@ -84,7 +84,7 @@ def _apply(state: ApplicationState, event: BackgroundEvent) -> list[Write]:
         case Wakeup():
             return [(setattr, inbox, "woken", True)]
         case Noticed() | FetchesBegan():
-            _noticed(state, event)
+            return _noticed(state, event)
         case CallCompleted():
             return [(inbox.completed.append, event)]
         case CallsCompleted():
@@ -96,11 +96,11 @@ def _apply(state: ApplicationState, event: BackgroundEvent) -> list[Write]:
     return []
 
 
-def _noticed(state: ApplicationState, event: Noticed | FetchesBegan) -> None:
+def _noticed(state: ApplicationState, event: Noticed | FetchesBegan) -> list[Write]:
     if isinstance(event, FetchesBegan):
-        state.ownership_view.fetches_began(event.began)
-    else:
-        state.ownership_view.noticed(event.event)
+        return [state.ownership_view.fetches_began(event.began)]
+    state.ownership_view.noticed(event.event)
+    return []
 
 
 def _waiting(state: ApplicationState, event: Lost | Change | Completion) -> list[Write]:

@@ -105,8 +105,7 @@ class ApplicationMachine:
         epochs = dict(zip(new, count(state.lists.newest_epoch + 1), strict=False))
         state.write(
             [
-                *state.ownership_view.dropping([owned[tp] for tp in sorted(gone)], lost=False),
-                *[(owned.pop, tp) for tp in gone],
+                *state.lists.leaving_by_hand(gone),
                 *state.lists.assigned(epochs),
                 (setattr, state, "assigned_by_hand", True),
                 (state.send, Assign(partitions={**kept, **epochs})),

@@ -4,8 +4,8 @@ Laws
 1. It observes and decides nothing: no other module reads it, and without it everything goes on alike.
 2. Moves come from the ownership table alone (`RevokeLists`), so an event exists for each of them, in their order.
 3. Partitions that change alike at one time are told in one event; a hand-over is told after the change that ends it.
-   A move is noted by the write that moves, and told from the note, so that an interrupt leaves no move untold. What is
-   assigned together is one move, which is told and taken off by one write.
+   A move is noted by the write that moves, and told from the note, so that an interrupt leaves no move untold.
+   Partitions that are assigned together are one move: one write tells it and takes it out of the queue.
 4. Times: what the network side knew comes with its events' own fences; the rest is the time of the call.
 5. `uncommitted` is never too low: of the records that polls returned in this epoch, those that an acknowledged commit
    covers are taken off, and nothing else is.
@@ -241,9 +241,10 @@ class OwnershipView:
             delayed=tuple(sorted(tp for tp, view in self._views.items() if view.state is _C.DELAYED)),
         )
 
-    def fetches_began(self, began: Iterable[FetchBegan]) -> None:
+    def fetches_began(self, began: Iterable[FetchBegan]) -> Write:
+        """For whoever takes the event off: an interrupt before that tells none of them twice."""
         self._flush()
-        self._out += began
+        return (self._out.extend, began)
 
     # -- moves of ownership
 

@@ -12,15 +12,16 @@ What becomes of a delayed partition at its deadline the network side decides: `n
 
 Laws of the marks (`Marks`): the partitions of which something may be so, which a poll looks at instead of all
 M1. Whatever makes it so marks the partition, by the same write or before it. A mark that is not true any more does no
-    harm: the poll takes it away.
+    harm: whoever looks at the marks next takes it away.
 M2. No interrupt, and no handler of a signal that calls the consumer meanwhile, loses a mark: it is taken away first,
     and put back where a look after that finds that it is true.
-M3. A partition that leaves the assignment loses the marks that not every poll looks at: they would keep it in memory.
+M3. Whoever takes a partition out of the assignment takes its marks away by the same write: a mark keeps the partition,
+    and its records, in memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from instride._core.application.calls import Write, at_once
 from instride._core.application.ownership_view import OwnershipView
@@ -49,8 +50,10 @@ class Marks:
         self._marked[owned] = None
 
     def unmarking(self, owned: OwnedPartition) -> list[Write]:
-        """Law M3."""
         return [(self._marked.pop, owned, None), (self._doubted.pop, owned, None)]
+
+    def clearing(self) -> list[Write]:
+        return [(self._marked.clear,), (self._doubted.clear,)]
 
     def __bool__(self) -> bool:
         """Whether there is a mark. Without one it is so of none."""
@@ -60,7 +63,7 @@ class Marks:
         """Of which it is so now, in the order in which they were marked."""
         for owned in list(self._marked):
             if not self._holds(owned):
-                at_once([(self._doubted.__setitem__, owned, None), (self._marked.pop, owned, None)])
+                self._doubt(owned)
         for owned in list(self._doubted):  # M2; those of a look that was interrupted, too
             again = [self.marking(owned)] if self._holds(owned) else []
             at_once([*again, (self._doubted.pop, owned, None)])
@@ -68,8 +71,15 @@ class Marks:
 
     def any(self, so: Callable[[OwnedPartition], bool]) -> bool:
         """Whether one of which it is so is `so` as well: the look ends at the first."""
-        found = any(self._holds(owned) and so(owned) for owned in list(self._marked))
-        return found or any(so(owned) for owned in self.those())
+        for owned in list(self._marked):
+            if not self._holds(owned):
+                self._doubt(owned)
+            elif so(owned):
+                return True
+        return any(so(owned) for owned in self.those())
+
+    def _doubt(self, owned: OwnedPartition) -> None:
+        at_once([(self._doubted.__setitem__, owned, None), (self._marked.pop, owned, None)])
 
 
 _PENDING = (Ownership.REVOKE_NEXT, Ownership.REVOKE_THEREAFTER)
@@ -80,6 +90,7 @@ class RevokeLists:
 
     __slots__ = (
         "_lost",
+        "_marks",
         "_revocation_requested",
         "failing",
         "filled",
@@ -107,7 +118,8 @@ class RevokeLists:
         self.polls = Polls()
         self.owned: dict[TopicPartition, OwnedPartition] = {}
         # Those whose revocation is requested; of which a poll may take something; that failed; that are paused; of
-        # which auto-commit has something new, or will have once it is returned (none where it is off).
+        # which auto-commit has something new to commit, or will have when a poll returns what is buffered; with
+        # auto-commit off, none.
         self.pending = Marks(lambda owned: owned.state in _PENDING and self._is_owned(owned))
         self.filled = Marks(self._may_give)
         self.failing = Marks(lambda owned: owned.fails() and self._is_owned(owned))
@@ -115,6 +127,7 @@ class RevokeLists:
         self.uncommitted = Marks(
             lambda owned: self._may_give(owned) or (self._is_owned(owned) and is_uncommitted(owned))
         )
+        self._marks = (self.pending, self.filled, self.failing, self.paused, self.uncommitted)
         self.newest_epoch = 0
         self.newest: dict[TopicPartition, int] = {}
         self._lost: set[TopicPartition] = set()
@@ -240,9 +253,18 @@ class RevokeLists:
 
     def _leaving(self, partitions: Epochs, how: OwnershipInput) -> tuple[frozenset[TopicPartition], list[Write]]:
         gone = self._matching(partitions)
-        writes = [write for owned in gone for write in (*self._move(owned, how), (self.owned.pop, owned.partition))]
-        writes += [write for owned in gone for write in self._unmarking(owned)]
-        return frozenset(owned.partition for owned in gone), writes
+        writes = [write for owned in gone for write in self._move(owned, how)]
+        return frozenset(owned.partition for owned in gone), [*writes, *self._removing(gone)]
+
+    def leaving_by_hand(self, partitions: Iterable[TopicPartition]) -> list[Write]:
+        """Another assign() does not name these."""
+        gone = [self.owned[tp] for tp in sorted(partitions)]
+        return [*self.ownership_view.dropping(gone, lost=False), *self._removing(gone)]
+
+    def _removing(self, gone: Sequence[OwnedPartition]) -> list[Write]:
+        """Law M3."""
+        unmarking = [write for owned in gone for marks in self._marks for write in marks.unmarking(owned)]
+        return [*[(self.owned.pop, owned.partition) for owned in gone], *unmarking]
 
     def adding_lost(self, partitions: Iterable[TopicPartition]) -> Write:
         return (setattr, self, "_lost", self._lost.union(partitions))
@@ -251,8 +273,9 @@ class RevokeLists:
         """Nothing is owned any more. lost: what still was is given up without a hand-over."""
         owned = [self.owned[tp] for tp in sorted(self.owned)]
         moves = self.ownership_view.dropping(owned, lost=lost)
-        moves += [write for each in owned for write in self._unmarking(each)]
-        return [*moves, (self.owned.clear,), (setattr, self, "_lost", set()), (self._revocation_requested.clear,)]
+        writes: list[Write] = [*moves, (self.owned.clear,), (setattr, self, "_lost", set())]
+        unmarking = [write for marks in self._marks for write in marks.clearing()]
+        return [*writes, *unmarking, (self._revocation_requested.clear,)]
 
     def _matching(self, partitions: Epochs) -> list[OwnedPartition]:
         """Owned partitions of exactly these epochs; one of another epoch is stale."""
@@ -270,9 +293,6 @@ class RevokeLists:
 
     def _may_give(self, owned: OwnedPartition) -> bool:
         return not owned.paused and owned.buffered > 0 and self._is_owned(owned)
-
-    def _unmarking(self, owned: OwnedPartition) -> list[Write]:
-        return [*self.paused.unmarking(owned), *self.uncommitted.unmarking(owned)]
 
     def _is_owned(self, owned: OwnedPartition) -> bool:
         return self.owned.get(owned.partition) is owned

@@ -521,8 +521,7 @@ class AssignedPartitions(dict[TopicPartition, AssignedPartition]):
         return list(self._pending)
 
     def take_pending_changed(self) -> bool:
-        """Whether anything of a pending one has changed, or one became pending or is it no more, since this was asked
-        last."""
+        """Whether a pending partition has changed since the last call, or one has become so, or is so no longer."""
         self._take_note()
         changed, self._pending_changed = self._pending_changed, False
         return changed

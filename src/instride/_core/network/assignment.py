@@ -200,7 +200,8 @@ class MemberAssignment:
             if now >= until or not self._commit_in_flight(tp):
                 del self._draining[tp]
                 self._context.touch()
-        # What becomes of one that completes its commits decide; of one that is delayed, its deadline alone.
+        # A partition that completes waits for its commits and its listener, so each turn looks at it. One that is
+        # delayed waits for its deadline alone.
         if self.partitions.take_pending_changed() or self._any_completes or now >= self._next_deadline:
             self._end_pending(now)
         # A rejoin costs the whole group a rebalance: while another revoke is pending, it may complete in the same one.

@@ -225,7 +225,7 @@ class Membership:
 
     @property
     def request_in_flight(self) -> bool:
-        """A Join or Sync is on its connection: while the broker has it, it does not end the session."""
+        """A Join or Sync is on its connection. The broker ends no session while it owes that response."""
         return self.request_pending and self._coordinator.join_in_flight()
 
     @property
@@ -1347,10 +1347,10 @@ class Heartbeats:
         error = result.error
         overtaken = fence[1] != member.generation
         harmless = error == ErrorCode.ILLEGAL_GENERATION and (member.between_generations or overtaken)
-        # With no Join or Sync of ours at the broker, an older generation renews no session there.
-        alive = error in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS) or (
-            harmless and (member.request_in_flight or overtaken)
-        )
+        # Where no Join or Sync of ours is on its connection, a heartbeat of an older generation renews no session.
+        # Where one is, the broker may have responded to it just now: then the lease is longer than the session, by as
+        # long as that response is on its way. docs/rebalance.md counts the code, since a second Join may wait there.
+        alive = error in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS) or (harmless and member.request_in_flight)
         member.unheard = not alive
         if alive:
             member.heard(sent, well=error == ErrorCode.NONE)

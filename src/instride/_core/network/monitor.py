@@ -8,8 +8,8 @@ Laws
 3. A delay is warned of once for each request, when half of its time has passed.
 4. A partition stands still when it is owned, not paused, behind or without a position or a fetch that succeeds, and
    nothing about it moved for `stalled_after`. That makes one event, and one more when it is over.
-5. The first fetch of a partition that the group assigned makes an event when it is put on a connection. Those of one
-   turn go up as one: a new assignment may be of thousands.
+5. The first fetch of a partition that the group assigned makes an event when it is put on a connection. The
+   first fetches of one turn are one event: a new assignment may be of thousands.
 
 Laws of the phases of a rebalance (`Phases`), which are read off the group's states
 P1. They follow states, not causes: so they are the same for every protocol and for whatever makes the group move.
