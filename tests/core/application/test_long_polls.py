@@ -119,3 +119,17 @@ def test_whatever_moves_a_position_a_poll_that_waits_commits_it(moved: Callable[
     assert next(waiting).until == 111.0
     waiting.send(111.0)
     assert script.take_posted(Commit)
+
+
+def test_a_turn_ends_with_what_was_there_when_it_began() -> None:
+    """KIP-41: else a partition that is refilled between two polls keeps the others from being returned."""
+    script = Script()
+    script.subscribe()
+    script.assigned(0, 1)
+    script.poll()
+    script.fetched(0, 0, 4)
+    script.fetched(1, 0, 4)
+    assert script.poll(limit=2) == [(0, 0, 2)]
+    script.fetched(0, 4, 8)
+    assert script.poll(limit=2) == [(0, 2, 4)]
+    assert script.poll(limit=2) == [(1, 0, 2)]
