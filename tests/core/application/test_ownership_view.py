@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -402,26 +403,74 @@ def test_first_fetches_are_passed_on_in_their_place(script: Script) -> None:
     assert told(script) == [("revoke_requested", [1]), *began, ("completing", [1])]
 
 
-class InterruptedOnce(deque[BackgroundEvent]):
-    """Where an event is taken off, once."""
+class TakenOnce(deque[BackgroundEvent]):
+    """Where the first event is taken off something happens: an interrupt, or a handler of a signal."""
 
-    interrupts = True
+    def __init__(self) -> None:
+        super().__init__()
+        self.meanwhile: list[Callable[[], object]] = []
 
     def popleft(self) -> BackgroundEvent:
-        if self.interrupts:
-            self.interrupts = False
-            raise KeyboardInterrupt
+        if self.meanwhile:
+            self.meanwhile.pop()()
         return super().popleft()
 
 
-def test_first_fetches_whose_taking_is_interrupted_are_passed_on_once() -> None:
-    script = Script(queue=InterruptedOnce())
-    began = tuple(FetchBegan(at=100.0, partition=tp(p), epoch=1, assigned_at=99.0) for p in range(3))
-    script.up(FetchesBegan(began=began))
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+FIRST_FETCHES = tuple(FetchBegan(at=100.0, partition=tp(p), epoch=1, assigned_at=99.0) for p in range(3))
+SEEN_BY_THE_NETWORK_SIDE = [
+    (FetchesBegan(began=FIRST_FETCHES), list(FIRST_FETCHES)),
+    (Noticed(event=FIRST_FETCHES[0]), [FIRST_FETCHES[0]]),
+]
+
+
+@pytest.mark.parametrize(("event", "expected"), SEEN_BY_THE_NETWORK_SIDE)
+def test_what_the_network_side_saw_is_told_once_after_an_interrupt(
+    event: BackgroundEvent, expected: list[FetchBegan]
+) -> None:
+    queue = TakenOnce()
+    script = Script(queue=queue)
+    script.up(event)
+    queue.meanwhile.append(interrupt)
     with pytest.raises(KeyboardInterrupt):
         script.machine.assignment()
     script.machine.assignment()
-    assert told(script) == [*began]
+    assert told(script) == expected
+
+
+@pytest.mark.parametrize(("event", "expected"), SEEN_BY_THE_NETWORK_SIDE)
+def test_what_the_network_side_saw_is_told_though_a_handler_takes_events(
+    event: BackgroundEvent, expected: list[FetchBegan]
+) -> None:
+    queue, taken = TakenOnce(), list[TelemetryEvent]()
+    script = Script(queue=queue)
+    before = FetchBegan(at=99.0, partition=tp(7), epoch=1, assigned_at=98.0)
+    script.up(Noticed(event=before))
+    script.machine.assignment()
+    script.up(event)
+    queue.meanwhile.append(lambda: taken.extend(script.machine.telemetry()))
+    script.machine.assignment()
+    assert [*taken, *told(script)] == [before, *expected]
+
+
+def test_what_a_rebalance_brought_is_told_after_an_interrupt() -> None:
+    queue = TakenOnce()
+    script = Script(queue=queue)
+    script.subscribe()
+    script.assigned(0, 1)
+    script.poll()
+    told(script)
+    ended = RebalanceEnded(at=101.0, started_at=99.0, generation=1, reason="r", outcome=RebalanceOutcome.TAKEN, joins=1)
+    script.up(Noticed(event=ended))
+    queue.meanwhile.append(interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        script.machine.assignment()
+    script.machine.assignment()
+    (summary,) = told(script)
+    assert summary.assigned == (tp(0), tp(1))
 
 
 def test_what_was_known_of_an_assignment_that_no_poll_took_is_not_said_of_the_next(script: Script) -> None:

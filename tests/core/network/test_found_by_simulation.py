@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import pytest
 from network_script import NetworkScript, tp
 
@@ -130,12 +132,30 @@ def test_what_could_not_be_committed_by_the_deadline_is_lost_and_not_revoked() -
     assert isinstance(response.committed[tp(1)], CommitFailedError)
 
 
+S = TypeVar("S", bound=NetworkScript)
+
+
+def rejoining(kind: type[S]) -> S:
+    """A member whose Join is pending."""
+    script = kind(session_timeout=6.0, heartbeat_interval=1.0)
+    script.member_of(1, 0)
+    script.heartbeat(REBALANCE_IN_PROGRESS)
+    return script
+
+
+def heartbeats_for_longer_than_a_session(script: NetworkScript, code: int) -> None:
+    """Each has this response, while the Join is pending."""
+    script.requested(api.JoinGroup)
+    heard = script.now
+    for _ in range(7):
+        script.heartbeat(code)
+    assert script.now > heard + script.config.session_timeout
+
+
 @pytest.mark.rule("fence yourself")
 def test_a_member_that_is_cut_off_has_no_lease_though_its_join_is_pending() -> None:
     """Seed 100239: the Join never reached the coordinator, and renewed the lease of a member that was evicted."""
-    script = NetworkScript(session_timeout=6.0, heartbeat_interval=1.0)
-    script.member_of(1, 0)
-    script.heartbeat(REBALANCE_IN_PROGRESS)
+    script = rejoining(NetworkScript)
     heard = script.now
     script.reachable = False
     script.pass_time(script.config.session_timeout - 0.5)
@@ -147,9 +167,7 @@ def test_a_member_that_is_cut_off_has_no_lease_though_its_join_is_pending() -> N
 @pytest.mark.rule("fence yourself")
 def test_a_join_that_is_on_no_connection_yet_renews_no_lease() -> None:
     """S10: a commit went out although nobody could know whether the member still was one."""
-    script = SlowToConnect(session_timeout=6.0, heartbeat_interval=1.0)
-    script.member_of(1, 0)
-    script.heartbeat(REBALANCE_IN_PROGRESS)
+    script = rejoining(SlowToConnect)
     script.requested(api.JoinGroup)
     known = script.lease.expires
     script.slow = True
@@ -163,9 +181,7 @@ def test_a_join_that_is_on_no_connection_yet_renews_no_lease() -> None:
 def test_illegal_generation_is_no_sign_of_life_when_the_join_has_failed() -> None:
     """Seed 904: the broker may have removed the member after the heartbeat before; with no Join or Sync of ours at the
     broker this code renews no session there. A Join that failed may have been followed, so it is no loss either."""
-    script = NetworkScript(session_timeout=6.0, heartbeat_interval=1.0)
-    script.member_of(1, 0)
-    script.heartbeat(REBALANCE_IN_PROGRESS)
+    script = rejoining(NetworkScript)
     heard = script.now
     script.pass_time(1.0)
     script.requested(api.Heartbeat)
@@ -178,14 +194,8 @@ def test_illegal_generation_is_no_sign_of_life_when_the_join_has_failed() -> Non
 
 @pytest.mark.rule("fence yourself")
 def test_illegal_generation_is_a_sign_of_life_while_a_join_is_in_flight() -> None:
-    script = NetworkScript(session_timeout=6.0, heartbeat_interval=1.0)
-    script.member_of(1, 0)
-    script.heartbeat(REBALANCE_IN_PROGRESS)
-    script.requested(api.JoinGroup)
-    heard = script.now
-    for _ in range(7):
-        script.heartbeat(ILLEGAL_GENERATION)
-    assert script.now > heard + script.config.session_timeout
+    script = rejoining(NetworkScript)
+    heartbeats_for_longer_than_a_session(script, ILLEGAL_GENERATION)
     assert script.lease.holds(script.now)
     assert script.take(Lost) == []
 
@@ -193,12 +203,6 @@ def test_illegal_generation_is_a_sign_of_life_while_a_join_is_in_flight() -> Non
 @pytest.mark.rule("fence yourself")
 def test_a_refused_heartbeat_tells_of_no_membership_though_a_join_is_pending() -> None:
     """A broker that says it is not the coordinator cannot know of the member either."""
-    script = NetworkScript(session_timeout=6.0, heartbeat_interval=1.0)
-    script.member_of(1, 0)
-    script.heartbeat(REBALANCE_IN_PROGRESS)
-    script.requested(api.JoinGroup)
-    heard = script.now
-    for _ in range(7):
-        script.heartbeat(NOT_COORDINATOR)
-    assert script.now > heard + script.config.session_timeout
+    script = rejoining(NetworkScript)
+    heartbeats_for_longer_than_a_session(script, NOT_COORDINATOR)
     assert not script.lease.holds(script.now)

@@ -84,7 +84,7 @@ def _apply(state: ApplicationState, event: BackgroundEvent) -> list[Write]:
         case Wakeup():
             return [(setattr, inbox, "woken", True)]
         case Noticed() | FetchesBegan():
-            return _noticed(state, event)
+            return state.ownership_view.noticed(event.began if isinstance(event, FetchesBegan) else [event.event])
         case CallCompleted():
             return [(inbox.completed.append, event)]
         case CallsCompleted():
@@ -93,13 +93,6 @@ def _apply(state: ApplicationState, event: BackgroundEvent) -> list[Write]:
             pass  # it only wakes: the lease itself is compared
         case _:
             assert_never(event)
-    return []
-
-
-def _noticed(state: ApplicationState, event: Noticed | FetchesBegan) -> list[Write]:
-    if isinstance(event, FetchesBegan):
-        return [state.ownership_view.fetches_began(event.began)]
-    state.ownership_view.noticed(event.event)
     return []
 
 

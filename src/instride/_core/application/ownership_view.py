@@ -29,7 +29,6 @@ from instride.records import TopicPartition
 from instride.telemetry import (
     Blocker,
     DelayAtRisk,
-    FetchBegan,
     HandedOver,
     Hold,
     OwnershipChange,
@@ -163,7 +162,9 @@ class OwnershipView:
         if not self._out and not self._changed:
             return ()
         self._flush()
-        out, self._out = self._out, []
+        out = tuple(self._out)
+        # It stays the same list: what is written when an event leaves the queue may be on its way to it.
+        del self._out[: len(out)]
         return out
 
     def holds(self) -> dict[TopicPartition, Hold]:
@@ -220,19 +221,22 @@ class OwnershipView:
         self._network[partition] = (*known, new)
         return new
 
-    def noticed(self, event: TelemetryEvent) -> None:
-        """Something that the network side saw itself."""
-        if isinstance(event, RebalanceEnded):
-            event = self._summary(event)
-        elif isinstance(event, DelayAtRisk):
-            view = self._views.get(event.partition)
-            if view is None or view.owned.epoch != event.epoch:
-                return
+    def noticed(self, events: Sequence[TelemetryEvent]) -> list[Write]:
+        """Something that the network side saw itself. To be written when it leaves the queue: an interrupt before that
+        tells none of them twice."""
+        writes: list[Write] = []
+        if isinstance(events[0], RebalanceEnded):
+            events = [self._summary(events[0])]
+            writes = [(setattr, self, "_news", {})]
+        elif isinstance(events[0], DelayAtRisk):
+            view = self._views.get(events[0].partition)
+            if view is None or view.owned.epoch != events[0].epoch:
+                return []
         self._flush()
-        self._out.append(event)
+        return [(self._out.extend, events), *writes]
 
     def _summary(self, ended: RebalanceEnded) -> RebalanceEnded:
-        news, self._news = self._news, {}
+        news = self._news
         return replace(
             ended,
             assigned=tuple(sorted(news.get(_C.ASSIGNED, ()))),
@@ -240,11 +244,6 @@ class OwnershipView:
             reassigned=tuple(sorted(news.get(_C.REASSIGNED, ()))),
             delayed=tuple(sorted(tp for tp, view in self._views.items() if view.state is _C.DELAYED)),
         )
-
-    def fetches_began(self, began: Iterable[FetchBegan]) -> Write:
-        """For whoever takes the event off: an interrupt before that tells none of them twice."""
-        self._flush()
-        return (self._out.extend, began)
 
     # -- moves of ownership
 
