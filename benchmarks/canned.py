@@ -56,6 +56,7 @@ CASES: dict[str, tuple[Log, str, int]] = {
     "arrow, views, 1 KB": (Log(size=1000, rows=16), "views", -1),
     "records": (Log(), "records", -1),
     "records, 500 a poll": (Log(), "records", 500),
+    "arrow, 500 a poll": (Log(), "arrow", 500),
     "records, headers": (Log(header=True), "records", -1),
     "records, 1 KB": (Log(size=1000, rows=16), "records", -1),
     "raw, 1 KB": (Log(size=1000, rows=16), "raw", -1),

@@ -12,7 +12,10 @@ from typing import Any, Final
 from instride._unrun import is_asynchronous
 from instride.errors import ConfigError
 
-__all__ = ["check_telemetry", "parse_bootstrap_servers", "parse_duration", "reset_duration"]
+__all__ = ["POLL_RECORDS", "check_telemetry", "parse_bootstrap_servers", "parse_duration", "reset_duration"]
+
+POLL_RECORDS: Final = 500
+"""What max_poll_records is where nobody sets it (as Java's)."""
 
 _RESETS: Final = ("earliest", "latest", "none")
 _BY_DURATION: Final = "by_duration:"

@@ -293,9 +293,13 @@ class Verbs:
         self, timeout: float | None, *, immediate: bool, limit: int | None, read: Read | None = None
     ) -> Call[PollResult]:
         wait = arguments.seconds("poll", timeout, default=arguments.FOREVER)
-        most = self._config.max_poll_records if limit is None else arguments.count("poll", self._limit_name, limit)
+        most = self._config.poll_records if limit is None else arguments.count("poll", self._limit_name, limit)
         call = self._application.poll_aside(now(), wait, immediate=immediate, limit=most, read=read)
         return self._observed_poll(call) if self._observers else call
+
+    def _rows(self, max_records: int | None) -> int | None:
+        """The bound of a poll of Arrow: none where nobody sets one, since each table has a cost of its own."""
+        return -1 if max_records is None and self._config.max_poll_records is None else max_records
 
     # -- what observers hear
 

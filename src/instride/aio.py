@@ -119,15 +119,16 @@ class AsyncConsumer(Verbs, Generic[K, V]):
     ) -> pa.Table:
         """`poll`, as one Arrow table, empty where there is no record. Its columns are always of bytes.
 
-        timeout, max_records: as in `poll`. binary_view, dictionary: as in `ConsumerRecords.to_arrow`. Raises
-        ImportError without the extra `instride[arrow]` (then nothing was taken), and what `poll` raises, but
-        DeserializationError.
+        timeout: as in `poll`. max_records: else max_poll_records, if that was set; else all that is fetched.
+        binary_view, dictionary: as in `ConsumerRecords.to_arrow`. Raises ImportError without the extra
+        `instride[arrow]` (then nothing was taken), and what `poll` raises, but DeserializationError.
         """
         from instride._wire.arrow import table  # noqa: PLC0415 - pyarrow is an extra, and slow to import
 
         async with self._driver.alone("poll_arrow"):
             immediate = self._config.revoke_mode == "immediate"
-            result, records = await self._records(timeout, max_records, immediate=immediate, deserialize=False)
+            limit = self._rows(max_records)
+            result, records = await self._records(timeout, limit, immediate=immediate, deserialize=False)
             batches = records.to_arrow(binary_view=binary_view, dictionary=dictionary)
             found = table(batches, binary_view=binary_view, dictionary=dictionary)
         result.aside = None  # as in poll

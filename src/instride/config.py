@@ -18,7 +18,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal, Required, TypeAlias, TypedDict, get_args
 
 from instride._core.assignors.assignor import Assignor
-from instride._setting_values import check_telemetry, parse_bootstrap_servers, reset_duration
+from instride._setting_values import POLL_RECORDS, check_telemetry, parse_bootstrap_servers, reset_duration
 from instride._texts import not_sendable
 from instride._wire.sasl.oauthbearer import OAuthToken
 from instride.errors import ConfigError
@@ -100,7 +100,8 @@ class ConsumerConfig:
     auto_offset_reset: where a partition with no committed offset starts: "earliest", "latest", or "none", which is an
         error. Or by duration: seconds, or as Kafka writes it, "by_duration:PT1H": what was written since (KIP-1106).
     isolation_level: "read_committed" leaves aborted transactions out.
-    max_poll_records: most records that one poll returns; -1 for no bound (KIP-41).
+    max_poll_records: most records that one poll returns; -1 for no bound (KIP-41). None: 500, but no bound for
+        `poll_arrow`, since each table has a cost of its own.
     fetch_fairness: "greedy" round-robin, or "proportional": an equal share of each partition (KIP-41).
     prefetch: fetch a partition again when its buffer is under its share of fetch_buffer_bytes ("bytes"), and
         besides only while under max_poll_records are buffered in all ("total") or of its share ("partition").
@@ -151,7 +152,7 @@ class ConsumerConfig:
     assignors: Sequence[str | Assignor] = ("cooperative-sticky",)
     auto_offset_reset: AutoOffsetReset = "latest"
     isolation_level: IsolationLevel = "read_uncommitted"
-    max_poll_records: int = 500
+    max_poll_records: int | None = None
     fetch_fairness: FetchFairness = "greedy"
     prefetch: Prefetch = "bytes"
     fetch_buffer_bytes: int = 64 << 20
@@ -201,6 +202,11 @@ class ConsumerConfig:
     sasl_kerberos_keytab_file: str | None = None
     sasl_plain_without_tls: bool = False
 
+    @property
+    def poll_records(self) -> int:
+        """Most records of a poll that is told no other number; -1: no bound."""
+        return POLL_RECORDS if self.max_poll_records is None else self.max_poll_records
+
     def __post_init__(self) -> None:
         parse_bootstrap_servers(self.bootstrap_servers)
         _check_types(self)
@@ -221,7 +227,7 @@ class UntypedSettings(TypedDict, total=False):
     assignors: Sequence[str | Assignor]
     auto_offset_reset: AutoOffsetReset
     isolation_level: IsolationLevel
-    max_poll_records: int
+    max_poll_records: int | None
     fetch_fairness: FetchFairness
     prefetch: Prefetch
     fetch_buffer_bytes: int
@@ -280,7 +286,7 @@ class ConsumerSettings(UntypedSettings, total=False):
 class RunningSettings(TypedDict, total=False):
     """The settings that may be changed while a consumer runs: `Consumer.change_settings`."""
 
-    max_poll_records: int
+    max_poll_records: int | None
     fetch_fairness: FetchFairness
     prefetch: Prefetch
     fetch_buffer_bytes: int
@@ -315,9 +321,9 @@ def _check_types(config: ConsumerConfig) -> None:
         raise ConfigError("commit_start_offsets must be True, False or None")
     check_telemetry(config.telemetry)
     reset_duration(config.auto_offset_reset)
-    records = config.max_poll_records
+    records = config.poll_records
     if not isinstance(records, int) or isinstance(records, bool) or (records < 1 and records != -1):
-        raise ConfigError(f"max_poll_records must be 1 or more, or -1 for no bound; it is {records!r}")
+        raise ConfigError(f"max_poll_records must be 1 or more, -1 for no bound, or None; it is {records!r}")
 
 
 def _check_choices(config: ConsumerConfig) -> None:

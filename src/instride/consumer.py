@@ -85,14 +85,16 @@ class Consumer(Member, Generic[K, V]):
         dictionary: bool = False,
     ) -> pa.Table:
         """`poll`, as one Arrow table, empty where there is no record; columns as `ConsumerRecords.to_arrow` has
-        them, always of bytes. binary_view, dictionary: as there. Raises ImportError without the extra
-        `instride[arrow]`; then nothing was taken.
+        them, always of bytes. max_records: else max_poll_records, if that was set; else all that is fetched. -1 is no
+        bound. binary_view, dictionary: as in `to_arrow`. Raises ImportError without the extra `instride[arrow]`; then
+        nothing was taken.
         """
         from instride._wire.arrow import table  # noqa: PLC0415 - pyarrow is an extra, and slow to import
 
         with self._driver.use():
             immediate = self._config.revoke_mode == "immediate"
-            result, records = self._records(timeout, immediate=immediate, limit=max_records, deserialize=False)
+            limit = self._rows(max_records)
+            result, records = self._records(timeout, immediate=immediate, limit=limit, deserialize=False)
             batches = records.to_arrow(binary_view=binary_view, dictionary=dictionary)
             found = table(batches, binary_view=binary_view, dictionary=dictionary)
         result.aside = None  # as in poll

@@ -94,6 +94,17 @@ def count(found: Any) -> int:
 
 
 @pytest.mark.usefixtures("with_columns")
+def test_a_table_has_all_there_is_where_nobody_bounds_it(loop: VirtualLoop) -> None:
+    async def story() -> None:
+        scene = silent()
+        scene.fetched(0, 0, 1100)
+        assert count(await scene.consumer.poll(timeout=0)) == 500
+        assert count(await scene.consumer.poll_arrow(timeout=0)) == 600
+
+    loop.play(story())
+
+
+@pytest.mark.usefixtures("with_columns")
 def test_what_a_poll_deserializes_and_what_it_does_not(loop: VirtualLoop) -> None:
     asked = []
 

@@ -128,6 +128,19 @@ def test_each_kind_of_poll_has_its_timeout_and_its_limit(
     assert clock.at == 1002.0
 
 
+@pytest.mark.parametrize(
+    ("name", "set_to", "count_of_first"),
+    [("poll", None, 500), ("poll_changes", None, 500), ("poll_arrow", None, 600), ("poll_arrow", 100, 100)],
+)
+def test_a_table_has_all_there_is_where_nobody_bounds_it(
+    clock: Clock, name: str, set_to: int | None, count_of_first: int
+) -> None:
+    consumer = Consumer(bootstrap_servers="127.0.0.1:1", max_poll_records=set_to)
+    consumer.assign([tp(0)])
+    Network(consumer).up(Positioned(partition=tp(0), epoch=1, seek_number=0, offset=0), fetched(0, 0, 600))
+    assert count(getattr(consumer, name)(timeout=0)) == count_of_first
+
+
 def test_what_a_poll_deserializes_and_what_it_does_not(clock: Clock) -> None:
     def refuse(value: bytes) -> object:
         raise LookupError("no flight")

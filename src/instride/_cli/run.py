@@ -1,4 +1,7 @@
-"""`instride run module:app --workers N`: processes of a processor, each a member of the group of its own."""
+"""`instride run module:app --workers N`: processes of a processor, each a member of the group of its own.
+
+What a signal, or a worker's end, leads to: `supervisor.py`; in the worker itself: `_processing/running.py`.
+"""
 
 from __future__ import annotations
 

@@ -5,6 +5,8 @@ Laws
 2. A reader compares it with the clock itself: a process that was suspended returns nothing first.
 3. The lease of the next membership has another number, which is written before it holds. Who works on what a poll
    returned keeps the `Standing` of that poll: it ends with the lease, and a later lease does not renew it.
+
+How long it is, and what becomes of a member that does not poll within max_poll_interval: `_core/network/group.py`.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 Laws
 1. Key, value and headers are those of the record, byte by byte; headers of ours are added behind them.
 2. Whoever produces it says when it is acknowledged: by returning, or by a future or an awaitable that ends. A thread
-   waits for that in `workers.py` (`write_letter`). Where nobody says it, `attempts.py` says what becomes of the record.
+   waits for that in `workers.py` (`write_letter`). A letter that could not be written is written again after a back-off
+   (`wrote` in `attempts.py` and `engine.py`), and so is one of which nobody says it.
 """
 
 from __future__ import annotations

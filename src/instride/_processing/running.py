@@ -43,6 +43,7 @@ from instride._processing.process_workers import ProcessWorkers, pickled
 from instride._processing.rounds import Rounds, Verb, Verbs
 from instride._processing.store import DatabaseStore
 from instride._processing.workers import LoopWorkers, ThreadWorkers
+from instride._setting_values import POLL_RECORDS
 from instride._wire.decoder import ConsumerRecord
 from instride.consumer import Consumer
 from instride.errors import ConfigError, DrainTimeoutError
@@ -427,7 +428,7 @@ class _Workers:
 
 
 def _most_records(settings: Mapping[str, Any]) -> int:
-    most: int = settings.get("max_poll_records", 500)
+    most: int = settings.get("max_poll_records") or POLL_RECORDS
     return sys.maxsize if most < 0 else most
 
 

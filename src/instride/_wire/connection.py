@@ -3,7 +3,7 @@
 Laws
 1. The handshake comes first, then authentication where there is any. Until both are done (`ready`) nothing else may be
    sent: to send is the caller's fault. While it authenticates anew the connection is not ready either; requests that
-   were sent before have their responses all the same.
+   were sent before have their responses all the same. When it does so `_net/transport.py` decides (KIP-368).
 2. Every request has one response or none, and a response names its request, whatever the order.
 3. What the peer sends never makes a call raise. A fault in the stream sets `failure`, once and for good: close
    the connection then. Responses that were complete before the fault are still given.

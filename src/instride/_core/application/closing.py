@@ -7,6 +7,8 @@ Laws
 3. A listener's error is raised at the end, when everything was done.
 4. Whatever interrupts it, the network side is told to leave, and does so within the timeout. Only what comes before the
    first step of a close finds a consumer that goes on.
+
+That commits in flight are awaited before the member leaves the group: `_core/network/closing.py`.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ S3. Values older than two windows count no more. Without values an average and a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from instride._wire import api
 from instride.errors import AuthenticationError
@@ -39,8 +39,8 @@ WINDOW: Final = 30.0
 NOTHING: Final = float("nan")
 
 
-class _State(NamedTuple):
-    """number, total: of everything. Then of the present window, and of the one before."""
+class _Before(NamedTuple):
+    """What a window begins with, the same until it ends: number, total of everything before; then the window before."""
 
     number: int
     total: float
@@ -48,14 +48,10 @@ class _State(NamedTuple):
     recent: int
     sum: float
     most: float
-    start_before: float
-    recent_before: int
-    sum_before: float
-    most_before: float
 
 
+_State: TypeAlias = "tuple[float, int, float, float, _Before]"
 _LOW: Final = float("-inf")
-_new_tuple: Final = tuple.__new__
 
 
 class Stat:
@@ -64,63 +60,63 @@ class Stat:
     __slots__ = ("_state",)
 
     def __init__(self) -> None:
+        # The present window's start, count, sum and greatest value; and what was before it. A plain tuple, since each
+        # poll and each response record several values.
         self._state: _State | None = None
 
-    def record(self, value: float, now: float, *, times: int = 1) -> None:
-        """times: so many values, whose sum (and greatest) is `value`."""
+    def record(self, value: float, now: float) -> None:
         state = self._state
-        if state is None or now - state.start >= WINDOW:
+        if state is None or now - state[0] >= WINDOW:
             state = self._rolled(now)
-        number, total, start, recent, some, most, before, recent_before, some_before, most_before = state
-        after = (number + times, total + value, start, recent + times, some + value, value if value > most else most)
-        # Without the function in Python that a named tuple's constructor is: each poll records four values.
-        self._state = _new_tuple(_State, (*after, before, recent_before, some_before, most_before))
+        start, count, total, most, before = state
+        self._state = (start, count + 1, total + value, value if value > most else most, before)
 
     def _rolled(self, now: float) -> _State:
         state = self._state
         if state is None:
-            return _State(0, 0.0, now, 0, 0.0, _LOW, now, 0, 0.0, _LOW)
-        if now - state.start < WINDOW:
+            return now, 0, 0.0, _LOW, _Before(0, 0.0, now, 0, 0.0, _LOW)
+        start, count, total, most, before = state
+        if now - start < WINDOW:
             return state
-        if now - state.start < 2 * WINDOW:
-            kept = (state.start, state.recent, state.sum, state.most)
-            return _State(state.number, state.total, state.start + WINDOW, 0, 0.0, _LOW, *kept)
-        return _State(state.number, state.total, now, 0, 0.0, _LOW, now, 0, 0.0, _LOW)
+        number, sum_of_all = before.number + count, before.total + total
+        if now - start < 2 * WINDOW:
+            return start + WINDOW, 0, 0.0, _LOW, _Before(number, sum_of_all, start, count, total, most)
+        return now, 0, 0.0, _LOW, _Before(number, sum_of_all, now, 0, 0.0, _LOW)
 
     @property
     def number(self) -> int:
         """How many values there were."""
-        return 0 if self._state is None else self._state.number
+        state = self._state
+        return 0 if state is None else state[4].number + state[1]
 
     @property
     def total(self) -> float:
         """Their sum."""
-        return 0.0 if self._state is None else self._state.total
+        state = self._state
+        return 0.0 if state is None else state[4].total + state[2]
 
     def average(self, now: float) -> float:
-        state = self._rolled(now)
-        count = state.recent + state.recent_before
-        return (state.sum + state.sum_before) / count if count else NOTHING
+        _, count, total, _, before = self._rolled(now)
+        return (total + before.sum) / (count + before.recent) if count + before.recent else NOTHING
 
     def most(self, now: float) -> float:
-        state = self._rolled(now)
-        most = max(state.most, state.most_before)
-        return most if state.recent + state.recent_before else NOTHING
+        _, count, _, most, before = self._rolled(now)
+        return max(most, before.most) if count + before.recent else NOTHING
 
     def rate(self, now: float) -> float:
         """Sum of the values in a second."""
-        state = self._rolled(now)
-        return (state.sum + state.sum_before) / _elapsed(state, now)
+        _, _, total, _, before = self._rolled(now)
+        return (total + before.sum) / _elapsed(before, now)
 
     def frequency(self, now: float) -> float:
         """Number of the values in a second."""
-        state = self._rolled(now)
-        return (state.recent + state.recent_before) / _elapsed(state, now)
+        _, count, _, _, before = self._rolled(now)
+        return (count + before.recent) / _elapsed(before, now)
 
 
-def _elapsed(state: _State, now: float) -> float:
+def _elapsed(before: _Before, now: float) -> float:
     """A window at least, so that the first values make no absurd rate (as Java)."""
-    return max(now - state.start_before, WINDOW)
+    return max(now - before.start, WINDOW)
 
 
 _KINDS: Final[dict[type, str]] = {

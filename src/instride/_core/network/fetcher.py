@@ -190,7 +190,7 @@ class Capacity:
 
 def capacity(config: ConsumerConfig, owned: AssignedPartitions) -> Capacity:
     """Of each of these."""
-    limit, sharers = config.max_poll_records, owned.sharers
+    limit, sharers = config.poll_records, owned.sharers
     bounded = limit >= 0
     capacity = requested_bytes(config, owned)
     part, counted = max(1, capacity // sharers), bounded and config.prefetch != "bytes"

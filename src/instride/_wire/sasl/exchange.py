@@ -5,6 +5,8 @@ Laws
 2. An exchange ends in success only when the broker said so and the mechanism agrees: a broker that must prove itself
    (SCRAM) and does not is refused.
 3. No error holds a secret, also where the broker's own text repeats it.
+
+When a session's exchange begins anew (KIP-368): `_net/transport.py`, law 5.
 """
 
 from __future__ import annotations

@@ -4,7 +4,9 @@ Laws
 1. A partition goes on where the batch before it ended. One that is new since begins at its earliest record.
 2. What cannot be read any more is data loss: a topic or partition that is gone, a topic that was made again, a log that
    ends before the position, a new partition whose first records are gone. It is an error that names it, or with
-   failOnDataLoss=false a warning; then what is left is read, and nothing twice.
+   failOnDataLoss=false a warning; then what is left is read, and nothing twice. New partitions are looked at in
+   `stream.py`. Records behind a position that retention has deleted are missed by whoever reads them:
+   `spark/_range_reader.py`, law 6.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Laws
 1. A task is stateless: it needs its input partition and the settings, and reads exactly the planned offsets.
 2. A worker process keeps its reader, and so its connections, from task to task. A reader that failed is closed.
 3. A topic that is deleted, or made again, while a task reads it is data loss: an error; with failOnDataLoss=false the
-   task passes over what is gone.
+   task passes over what is gone. So are offsets that retention has deleted (`spark/_range_reader.py`, law 6).
 4. No secret is in an input partition: Spark may show that.
 """
 

@@ -13,7 +13,8 @@ Laws
    commitOffsetsToGroup, the group hears of it. A group that cannot be told stops no query.
 5. With maxBytesPerTrigger, brokers are asked what a backlog's first records weigh before its part of a batch is
    chosen. What was chosen is in the end offset, so a batch that is planned again asks nobody (law 2).
-6. Whether a topic is gone or was made anew, and what the log does not have any more, is found by `planning.py`.
+6. Whether a topic is gone or was made anew, and whether a log ends before the position, is found by `planning.py`.
+   That retention has deleted what follows a position is found by the task that reads there (`_range_reader.py`).
 """
 
 from __future__ import annotations

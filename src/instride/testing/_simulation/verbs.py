@@ -77,7 +77,7 @@ class SimulatedConsumer:
         self, timeout: float, *, immediate: bool, limit: int | None = None, read: Read | None = None
     ) -> Call[Changes]:
         self._before = None
-        limit = self._config.max_poll_records if limit is None else limit
+        limit = self._config.poll_records if limit is None else limit
         poll = self._application.poll_aside(self._now, timeout, immediate=immediate, limit=limit, read=read)
         result = yield from poll
         deliveries = list(result.deliveries)
