@@ -23,7 +23,7 @@ Laws
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from instride._topic_partition import TopicPartition
@@ -392,7 +392,7 @@ class RecordSet:
         if self._pending is None:
             assert self._walk is not None
             chunk = self._chunk(columns, self._walk.next_offset, self._walk.leader_epoch)
-            return replace(self._end_piece(self._walk), chunk=chunk, nbytes=nbytes)
+            return self._end_piece(self._walk, chunk, nbytes)
         at = self._pending.position
         epoch = self._walk.leader_epoch if self._walk is not None else -1
         chunk = self._chunk(columns, at, epoch)
@@ -410,11 +410,11 @@ class RecordSet:
             end_epoch=end_epoch,
         )
 
-    def _end_piece(self, walk: BatchWalk) -> Piece:
+    def _end_piece(self, walk: BatchWalk, chunk: RecordSetChunk | None = None, nbytes: int = 0) -> Piece:
         if walk.failure is not None:
-            return self._failed_at(walk.next_offset, walk.failure)
+            return self._failed_at(walk.next_offset, walk.failure, chunk, nbytes)
         self.done = True
-        return Piece(next_offset=walk.next_offset, leader_epoch=walk.leader_epoch)
+        return Piece(chunk=chunk, next_offset=walk.next_offset, leader_epoch=walk.leader_epoch, nbytes=nbytes)
 
     def _failed_at(self, offset: int, failure: str, chunk: RecordSetChunk | None = None, nbytes: int = 0) -> Piece:
         self.done = True

@@ -59,6 +59,16 @@ def begun() -> Script:
     return script
 
 
+def left() -> Script:
+    """A poll has taken a part of a batch, and nothing has happened since."""
+    script = Script()
+    script.subscribe()
+    script.assigned(0)
+    script.fetched(0, 0, 20)
+    assert script.poll(limit=4) == [(0, 0, 4)]
+    return script
+
+
 def requested() -> Script:
     script = begun()
     script.revocation_requested(0)
@@ -100,10 +110,13 @@ def every_line(
         yield signal.where, script, polled
 
 
+SCENES = pytest.mark.parametrize(("scene", "limit"), [*((begun, each) for each in (1, 6, 8, -1)), (left, 6)])
+
+
 @pytest.mark.rule("13")
-@pytest.mark.parametrize("limit", [1, 6, 8, -1])
-def test_a_seek_stands_wherever_it_interrupts_a_poll(limit: int) -> None:
-    for where, script, _ in every_line(limit, lambda script: script.machine.seek(tp(0), 400)):
+@SCENES
+def test_a_seek_stands_wherever_it_interrupts_a_poll(scene: Callable[[], Script], limit: int) -> None:
+    for where, script, _ in every_line(limit, lambda script: script.machine.seek(tp(0), 400), scene):
         assert script.machine.positions()[tp(0)][2] == 400, where
         *_, seek = script.take_posted(SetPosition)
         assert seek.offset == 400
@@ -113,11 +126,11 @@ def test_a_seek_stands_wherever_it_interrupts_a_poll(limit: int) -> None:
 
 
 @pytest.mark.rule("13")
-@pytest.mark.parametrize("limit", [1, 6, 8, -1])
-def test_a_look_at_the_position_changes_nothing(limit: int) -> None:
-    plain = begun()
+@SCENES
+def test_a_look_at_the_position_changes_nothing(scene: Callable[[], Script], limit: int) -> None:
+    plain = scene()
     expected = [plain.poll(limit=limit), plain.poll(), plain.poll()]
-    for where, script, polled in every_line(limit, lambda script: script.machine.positions()):
+    for where, script, polled in every_line(limit, lambda script: script.machine.positions(), scene):
         assert [polled, script.poll(), script.poll()] == expected, where
 
 

@@ -257,6 +257,8 @@ class OwnershipView:
 
     def catch_up(self) -> None:
         """Take note of the moves that were written. An interrupted one is taken note of again."""
+        if not self._moves:  # as after nearly every write
+            return
         now = self.now
         try:
             while (move := first(self._moves)) is not None:

@@ -405,6 +405,9 @@ class OwnedPartition:
         """Up to `count` buffered records, for the poll that is under way (law 1)."""
         result = self._polls.current
         assert result.aside is not None, "a poll is under way"
+        part = self._take_part(count)
+        if part:
+            return part
         aside = result.aside.arrivals
         while True:
             # What is settled by this changes the version: then it begins anew.
@@ -423,6 +426,23 @@ class OwnedPartition:
             except ValueError:  # law 6
                 continue
             return deliveries
+
+    def _take_part(self, count: int) -> list[Delivery]:
+        """The same in a third of the steps, where a completed poll left more of a chunk: small polls come here."""
+        version, taken, deliveries = self._version[0], self._taken, list[Delivery]()
+        if taken is None or taken[0].aside is not None:
+            return deliveries
+        before = taken[1]
+        if before.rest is None or not 0 < count < len(before.rest):
+            return deliveries
+        chunk, rest = before.rest.split(count)
+        end = chunk.next_offset
+        place = _Place(end, end, chunk.leader_epoch, rest, before.records + count, before.nbytes + chunk.nbytes)
+        goes_on = (setattr, self, "_taken", (self._polls.current, place))
+        with suppress(ValueError):  # law 6: then it is taken in the other way
+            at_once([*self._changing(version), (setattr, self, "_place", before), goes_on])
+            deliveries.append(self._delivery(chunk, before.end))
+        return deliveries
 
     def take_only(self, count: int) -> list[Delivery]:
         """What the poll under way took of it begins anew."""

@@ -61,6 +61,8 @@ class Marks:
 
     def those(self) -> list[OwnedPartition]:
         """Of which it is so now, in the order in which they were marked."""
+        if not self:  # as nearly always where nothing failed, and in a poll that waits
+            return []
         for owned in list(self._marked):
             if not self._holds(owned):
                 self._doubt(owned)

@@ -367,6 +367,9 @@ class Connections:
 
     def expire(self, now: float) -> None:
         for key, link in list(self._links.items()):
+            if now < self._link_deadline(link):  # as in nearly every turn: nothing is late
+                self._advance(key, link, now)
+                continue
             late = [each for each in (*link.in_flight.values(), *link.waiting) if now >= each.deadline]
             if link.state is _State.OPENING and now >= link.opening_deadline:
                 standing = f": {link.standing}" if link.standing else ""
