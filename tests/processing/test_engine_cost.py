@@ -141,7 +141,7 @@ def tried_again(many: int, order: Any) -> World:
 
 def tried_again_of_one(many: int, order: Any) -> World:
     """So many keys of one partition wait for their next attempt."""
-    world = World(order, retry=LATE)
+    world = World(order, retry=LATE, metadata_limit=1 << 20)
     keys = [record for at in range(many) for record in keyed(tp(1), chr(1_000 + at), start=at)]
     world.bench.submit(keys)
     world.end(world.start_all(), OSError())
