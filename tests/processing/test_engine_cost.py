@@ -14,6 +14,7 @@ from processing_help import P0, commit, tp
 
 from instride import CircuitBreaker, ConsumerRecord, Retry, TopicPartition
 from instride._processing.engine import Job, Task
+from instride._processing.health import metrics
 from instride._processing.rounds import Pace, Rounds, Verb
 from instride.commits import CommitResult
 from instride.consumer_records import ConsumerRecords, Stretch
@@ -251,6 +252,10 @@ def a_commit(world: World) -> Callable[[], object]:
     return world.round
 
 
+def a_scrape(world: World) -> Callable[[], object]:
+    return lambda: metrics(world.engine, world.rounds.drains, world.now)
+
+
 STEPS = [a_record, a_failure, a_round, a_round_that_brings, a_tick, a_commit]
 WORLDS = {
     idle: STEPS,
@@ -275,7 +280,7 @@ def test_a_step_costs_nothing_for_what_it_does_not_touch(world: Any, step: Any, 
     assert many <= few + NOISE, f"{few} steps with {FEW}, {many} with {MANY:,}"
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("step", [*STEPS, a_scrape])
 def test_ten_thousand_idle_partitions_cost_a_step_nothing(step: Any) -> None:
     few, many = (steps(step(idle(each, "key"))) for each in (100, 10_000))
     assert many <= few + NOISE, f"{few} steps with 100, {many} with 10,000"

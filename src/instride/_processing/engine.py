@@ -398,6 +398,8 @@ class Engine:
         self._at_work: dict[Task, None] = {}
         self._later: list[tuple[float, int, Task]] = []
         self._aging: list[tuple[float, int, Lane]] = []
+        # Whose dead letter could not be written at the newest try.
+        self._unwritten: dict[Task, None] = {}
         # By an outage; its end, or a probe, wakes them, and no clock.
         self._spared: list[Task] = []
         self._now = 0.0
@@ -1013,25 +1015,25 @@ class Engine:
         """A dead letter (or a skip, law 10) was written, or could not be: then the seconds until it is tried again."""
         if task.over:
             return None
+        self._unwritten.pop(task, None)
         if error is None:
             self.tally.skipped += task.is_skipped
             self.tally.dead_lettered += not task.is_skipped
             self._end_started(task)
             self._finish(task)
             return None
-        task.letter_error = None if task.is_skipped else error
+        if not task.is_skipped:
+            task.letter_error = error
+            self._unwritten[task] = None
         after = self.plan.failures.retry.delay(max(1, task.attempts), chance)
         self._again(task, now + after)
         return after
 
     def unwritten(self) -> list[Task]:
         """Whose dead letter could not be written so far, by partition and offset; for health."""
-        waiting = [task for _, _, task in self._later if not task.lane.released]
-        for lane in self._lanes.values():
-            waiting += [task for _, task in lane.again]
-            waiting += lane.started.values()
-        found = [task for task in waiting if task.letter_error is not None]
-        return sorted(found, key=lambda task: (task.lane.partition, task.offset))
+        # Some may be of a partition that is over since.
+        self._unwritten = {task: None for task in self._unwritten if not (task.over or task.lane.released)}
+        return sorted(self._unwritten, key=lambda task: (task.lane.partition, task.offset))
 
     def _end_started(self, task: Task, *, jobs: int = 1) -> None:
         """jobs: 0 for all but one of a batch."""
