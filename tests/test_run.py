@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from instride._core.lease import Lease, Standing
-from instride._run import FINISHED, Block, PolledRanges, Run, standing_of, stretches_of
+from instride._run import CANCELLED, FAILED, FINISHED, UNDER_WAY, Block, PolledRanges, Run, standing_of, stretches_of
 from instride.consumer_records import ConsumerRecords
 from instride.records import ConsumerRecord, OffsetRange, TopicPartition
 
@@ -56,6 +58,23 @@ def test_a_stretch_goes_on_from_block_to_block() -> None:
 
 def test_a_stretch_has_the_gaps_that_the_log_has() -> None:
     assert run(block(0, 3, 7, 9), finished=(3, 7)).finished_beyond() == [(3, 8)]
+
+
+def test_ranges_are_counted_as_they_are_told() -> None:
+    """Over several blocks, whatever state a record is in."""
+    chance = random.Random(3)
+    for _ in range(200):
+        made, records = Run(TP, 1, 0), list(range(chance.randrange(1, 24)))
+        rest = list(records)
+        while rest:
+            count = chance.randrange(1, 9)
+            # Of another leader epoch, a block is not joined with the one before.
+            made.add(block(*rest[:count], leader_epoch=len(rest)))
+            rest = rest[count:]
+        chance.shuffle(records)
+        for offset in records:
+            made.mark(offset, chance.choice([FINISHED, FINISHED, FAILED, CANCELLED, UNDER_WAY]))
+            assert made.ranges_beyond() == len(made.finished_beyond())
 
 
 def test_nothing_is_finished_beyond_a_gap_that_the_log_does_not_have() -> None:

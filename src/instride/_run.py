@@ -51,6 +51,8 @@ BLOCK_SIZE: Final = 4096
 # \x01 is FINISHED: a block's states are searched as bytes, not one by one in Python.
 _SAME: Final = re.compile(rb"\x01+|[^\x01]+")
 """Neighbours that are finished, and neighbours that are not."""
+_BEGINNINGS: Final = (b"\x00\x01", b"\x02\x01", b"\x03\x01")
+"""Where neighbours begin that are finished."""
 
 Offsets = Sequence[int]
 
@@ -231,7 +233,9 @@ class Run:
         """Whether there is something to commit, or may be once what is under way ends."""
         if self.is_ahead() or self.gap is None:
             return self.is_ahead() or self.under_way > 0
-        return next(self.records_before_gap(UNDER_WAY), None) is not None
+        # Searched in C: each poll of a hand-over asks, and what ended since lies before what is under way.
+        before_gap = takewhile(self._is_before_gap, self._blocks)
+        return any(block.states.find(UNDER_WAY, block.head) >= 0 for block in before_gap)
 
     def is_ahead(self) -> bool:
         """Whether something is finished that was not committed and can be."""
@@ -262,6 +266,15 @@ class Run:
                     found[-1] = (found[-1][0], block.end(match.end() - 1))
                 joins = finished
         return found
+
+    def ranges_beyond(self) -> int:
+        """How many `finished_beyond` has. Counted in C, since it is asked for single records."""
+        count, joins = 0, False
+        for block in takewhile(self._is_before_gap, self._blocks):
+            begins = block.states[block.head] == FINISHED and not joins
+            count += begins + sum(block.states.count(pair, block.head) for pair in _BEGINNINGS)
+            joins = block.states[-1] == FINISHED
+        return count
 
     def records(self, *states: int) -> Iterator[Any]:
         """The records in these states, in order of delivery. (Finished ones are gone.)"""

@@ -30,6 +30,7 @@ def desk_of(
     dead_letters: str | None = None,
     output: str | None = None,
     may_start: Callable[[], bool] = lambda: True,
+    wants_attention: Callable[[], bool] = lambda: False,
 ) -> Desk:
     """Of workers whose poll needs no waking, in the group g."""
     return Desk(
@@ -39,7 +40,7 @@ def desk_of(
         clock=clock,
         chance=lambda: 0.5,
         attention=lambda: None,
-        wants_attention=lambda: False,
+        wants_attention=wants_attention,
         may_start=may_start,
         dead_letters=dead_letters,
         output=output,

@@ -40,7 +40,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from itertools import count, groupby
 from math import inf
 from operator import attrgetter
@@ -48,7 +48,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from uuid import UUID
 
 from instride import _arguments as arguments
-from instride._processing.back_pressure import has_its_share, may_resume
+from instride._processing.back_pressure import BelowShare, has_its_share, may_resume
 from instride._processing.breaker import Breaker, CircuitBreaker
 from instride._processing.crashes import Guard, Permit
 from instride._processing.failures import Failures, Step
@@ -223,8 +223,9 @@ class Lane:
     fresh: startable, in order. again: startable, by offset: those that had to wait for their key or their next attempt.
     behind: of each key that is on its way, those that wait for it. pending: not looked at before `base` is known.
     given_up: by `give_up_of`, while it is held. later: how many wait for their next attempt. guard: law 11, as long as
-    it has a say. jobs: calls of handlers at work. noted: when its next batch is due. progress_at: when a record of it
-    was finished last, or the first came that is not. version rises with each thing that a commit would tell.
+    it has a say. to_come, tried_before: of the records that did not come yet, what an earlier owner finished or tried.
+    jobs: calls of handlers at work. noted: when its next batch is due. progress_at: when a record of it was finished
+    last, or the first came that is not. version rises with each thing that a commit would tell.
     """
 
     __slots__ = (
@@ -250,13 +251,14 @@ class Lane:
         "ranges",
         "records",
         "released",
-        "remembered",
         "run",
         "seek_number",
         "since",
         "size",
         "started",
+        "to_come",
         "topic_id",
+        "tried_before",
         "version",
     )
 
@@ -273,7 +275,8 @@ class Lane:
         self.started: dict[int, Task] = {}
         self.given_up: list[Task] = []
         self.attempts: dict[int, int] = {}
-        self.remembered: Remembered = Remembered()
+        self.to_come = _ToCome(())
+        self.tried_before: dict[int, int] = {}
         self.topic_id: UUID | None = None
         self.guard: Guard | None = None
         self.jobs = 0
@@ -329,17 +332,21 @@ class Lane:
     def memory(self, mark: Mark = NO_MARK) -> Remembered:
         """What a commit is to remember: of the records that came, and of those to come what was remembered before."""
         ranges, reached = self.run.finished_beyond(), max(self.run.last_offset + 1, self.base)
-        for start, end in self.remembered.finished:
+        for start, end in self.to_come.left:
             if end <= reached:
                 continue
             if ranges and ranges[-1][1] >= max(start, reached):
                 ranges[-1] = ranges[-1][0], end
             else:
                 ranges.append((max(start, reached), end))
-        to_come = {at: number for at, number in self.remembered.attempts.items() if at >= reached}
+        to_come = {at: number for at, number in self.tried_before.items() if at >= reached}
         self.ranges, self.since = len(ranges), 0
         attempts = {**self.attempts, **to_come} if to_come else self.attempts
         return Remembered(finished=ranges, attempts=attempts, mark=mark)
+
+    def count_ranges(self) -> None:
+        """How many `memory` would have; or one more, where what came joins with what is to come."""
+        self.ranges, self.since = self.run.ranges_beyond() + len(self.to_come.left), 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,7 +370,6 @@ class Engine:
     def __init__(self, plan: EnginePlan, size: Callable[[ConsumerRecord], int]) -> None:
         self.plan = plan
         self.queued = 0
-        self.started = 0
         self.records = 0
         self.bytes = 0
         self.failure: BaseException | None = None
@@ -375,8 +381,12 @@ class Engine:
         self._lanes: dict[tuple[str, int], Lane] = {}
         self._turns: OrderedDict[tuple[str, int], Lane] = OrderedDict()
         self._delayed: dict[tuple[str, int], Lane] = {}
+        # Of these, where nothing is at work any more: all that wait for nothing but a commit are among them.
+        self._let_go: dict[tuple[str, int], Lane] = {}
         self._ahead: dict[tuple[str, int], Lane] = {}
+        # `locate` was not told of it yet; or that the group has nothing: it waits for a commit of ours then (law 7).
         self._unlocated: dict[tuple[str, int], Lane] = {}
+        self._beginning_here: dict[tuple[str, int], Lane] = {}
         # Law 11: whose guard waits for a commit; who began and did not get on; who wait for `_trying`, whose accused is
         # tried while nothing else is at work.
         self._asking: dict[tuple[str, int], Lane] = {}
@@ -384,19 +394,30 @@ class Engine:
         self._behind_accused: dict[tuple[str, int], Lane] = {}
         self._trying: Lane | None = None
         self._located: dict[tuple[str, int], tuple[OffsetAndMetadata, UUID | None]] = {}
+        # In the order of their starts: who asks for the oldest looks at no partition.
+        self._at_work: dict[Task, None] = {}
         self._later: list[tuple[float, int, Task]] = []
         self._aging: list[tuple[float, int, Lane]] = []
-        self._spared = False
+        # Whose dead letter could not be written at the newest try.
+        self._unwritten: dict[Task, None] = {}
+        # By an outage; its end, or a probe, wakes them, and no clock.
+        self._spared: list[Task] = []
         self._now = 0.0
         # Of two entries of a heap that are due at one time, tasks or lanes would be compared, and cannot be.
         self._numbers = count()
         # Half of the metadata is left to the attempts (`encode`).
         self._most_ranges = max(1, plan.metadata_limit // _BYTES_PER_RANGE // 2)
-        # Of `back_pressure`: with something queued and not paused; paused; paused, and perhaps to be resumed.
+        # Of `back_pressure`: with something queued and not paused, to be looked at, or seen to be below its share;
+        # paused; paused, and perhaps to be resumed.
         self._open: dict[tuple[str, int], Lane] = {}
+        self._below_share: BelowShare[Lane] = BelowShare(plan.max_batch)
         self._paused: dict[tuple[str, int], Lane] = {}
         self._to_resume: dict[tuple[str, int], Lane] = {}
         self._stopping = False
+
+    @property
+    def started(self) -> int:
+        return len(self._at_work)
 
     # -- what a poll brings
 
@@ -462,17 +483,17 @@ class Engine:
     def _queue(self, lane: Lane, records: Iterable[ConsumerRecord]) -> None:
         by_key, key = self.plan.order == "key", b"" if self.plan.order == "partition" else None
         size_of, now, guard = self._size, self._now, lane.guard
-        done = _Within(lane.remembered.finished) if lane.remembered.finished else None
+        done, tried = lane.to_come, lane.tried_before
         for record in records:
             if by_key:
                 key = record.key
             task = Task(record, lane, key, size_of(record))
             task.since = now
-            if done is not None and task.offset in done:
+            if done.left and task.offset in done:
                 self._was_finished_before(lane, task)
                 continue
             # Before it is queued: its attempts of earlier owners count, or a hand-over would begin them anew.
-            if task.offset in lane.remembered.attempts:
+            if tried and task.offset in tried:
                 self._was_tried_before(lane, task)
             if guard is not None and guard.has_died and guard.accused == task.offset:
                 self.died.append((task, guard.deaths))
@@ -501,7 +522,7 @@ class Engine:
 
     def _was_tried_before(self, lane: Lane, task: Task) -> None:
         """By an earlier owner. Where that used all attempts up, and was to write a dead letter, we write it."""
-        task.attempts = lane.attempts[task.offset] = lane.remembered.attempts[task.offset]
+        task.attempts = lane.attempts[task.offset] = lane.tried_before.pop(task.offset)
         failures = self.plan.failures
         task.writes_dead_letter = failures.after == "dead-letter" and failures.retry.is_last(task.attempts)
 
@@ -560,12 +581,15 @@ class Engine:
         for each in (lane.fresh, lane.again, lane.behind, lane.pending, lane.given_up):
             each.clear()
         self._unpause(lane)
-        lists: tuple[dict[tuple[str, int], Lane], ...] = (
+        lists: tuple[dict[tuple[str, int], Lane] | BelowShare[Lane], ...] = (
             self._turns,
             self._delayed,
+            self._let_go,
             self._open,
+            self._below_share,
             self._ahead,
             self._unlocated,
+            self._beginning_here,
             self._asking,
             self._beginning,
             self._behind_accused,
@@ -593,31 +617,33 @@ class Engine:
 
     def is_beginning(self) -> bool:
         """Whether records wait until it is known where their partitions begin, or are soon to wait for a commit."""
-        return bool(self._unlocated or self._beginning)
+        return bool(self._unlocated or self._beginning_here or self._beginning)
 
     def unlocated(self) -> list[TopicPartition]:
         """Partitions with records of which `locate` was not told yet: ask the group for their committed offsets."""
-        # Once it has a version, `locate` was told that the group has nothing: it waits for a commit of ours then.
-        return [lane.partition for lane in self._unlocated.values() if not lane.version]
+        return [lane.partition for lane in self._unlocated.values()]
 
     def locate(
         self, partition: tuple[str, int], committed: OffsetAndMetadata | None, topic_id: UUID | None = None
     ) -> None:
         """What the group has committed of it. None: nothing, so the start is committed first (law 7)."""
-        lane = self._unlocated.get(partition)
+        lane = self._unlocated.get(partition) or self._beginning_here.get(partition)
         # The committed offset is fetched at the assignment, before the first records: it is kept until these come.
         if lane is None:
             if committed is not None:
                 self._located[partition] = committed, topic_id
             return
         lane.topic_id = topic_id
-        if committed is not None:
-            lane.remembered = decode(committed.metadata, committed.offset, topic_id) or Remembered()
+        remembered = None if committed is None else decode(committed.metadata, committed.offset, topic_id)
+        if remembered is not None:
+            lane.to_come, lane.tried_before = _ToCome(remembered.finished), dict(remembered.attempts)
         if self.plan.window:
-            lane.guard = Guard(lane.remembered.mark, self.plan.window)
+            lane.guard = Guard(NO_MARK if remembered is None else remembered.mark, self.plan.window)
         if committed is not None:
             self._begin(lane)
             return
+        self._unlocated.pop(partition, None)
+        self._beginning_here[partition] = lane
         if lane.guard is not None:  # one commit says both
             self._may_begin(lane, lane.guard, lane.pending[0].offset)
         self._touch(lane)
@@ -632,7 +658,8 @@ class Engine:
         return partition in self._lanes
 
     def _begin(self, lane: Lane) -> None:
-        del self._unlocated[lane.partition]
+        for each in (self._unlocated, self._beginning_here):
+            each.pop(lane.partition, None)
         lane.located = True
         pending, lane.pending = lane.pending, []
         self._queue(lane, pending)
@@ -661,9 +688,9 @@ class Engine:
         """Whether it is a suspect (law 11)."""
         lane, guard = task.lane, task.lane.guard
         lane.started[task.offset] = task
+        self._at_work[task] = None
         lane.queued -= 1
         self.queued -= 1
-        self.started += 1
         task.since = now
         task.late = False
         # No handler runs for a letter: it ends no process, and needs no mark.
@@ -719,10 +746,10 @@ class Engine:
         if not self.breaker.lets_start(now):
             return None
         if self._spared and self.breaker.open_until is None:
-            self._release_spared(now)
+            self._release_spared()
         # Law 12: no other record is left that could probe.
         if self._lane_of_turn() is None and self._spared:
-            self._release_spared(now)
+            self._release_spared()
         return self._lane_of_turn()
 
     def _lane_of_turn(self) -> Lane | None:
@@ -735,18 +762,16 @@ class Engine:
             turns.popitem(last=False)
         return None
 
-    def _release_spared(self, now: float) -> None:
-        self._spared = False
-        self._later = [(now if due == inf else due, number, task) for due, number, task in self._later]
-        heapify(self._later)
-        self._wake(now)
+    def _release_spared(self) -> None:
+        spared, self._spared = self._spared, []
+        for task in spared:
+            self._is_due(task)
 
     def next_due(self) -> float | None:
         """When a record that waits for another attempt, a batch that waits for more, or a probe may be started."""
         if self._stopping:
             return None
-        # `inf` is the due time of what was spared in an outage: the probe wakes that, and no clock.
-        due = [each[0][0] for each in (self._later, self._aging) if each and each[0][0] < inf]
+        due = [each[0][0] for each in (self._later, self._aging) if each]
         probe = None if self.breaker is None else self.breaker.next_probe()
         # One that is due already lacks a record to probe with: named here, it would make each poll return at once.
         if probe is not None and probe > self._now:
@@ -755,12 +780,15 @@ class Engine:
 
     def _wake(self, now: float) -> None:
         while self._later and self._later[0][0] <= now:
-            _, _, task = heappop(self._later)
-            lane = task.lane
-            if not lane.released:
-                lane.later -= 1
-                heappush(lane.again, (task.offset, task))
-                self._changed(lane)
+            self._is_due(heappop(self._later)[2])
+
+    def _is_due(self, task: Task) -> None:
+        """It waited long enough for its next attempt."""
+        lane = task.lane
+        if not lane.released:
+            lane.later -= 1
+            heappush(lane.again, (task.offset, task))
+            self._changed(lane)
 
     def _may_start(self, lane: Lane) -> bool:
         if lane.draining or self._stopping or self.failure is not None or not (lane.fresh or lane.again):
@@ -830,7 +858,7 @@ class Engine:
         if lane.ranges + lane.since + len(lane.started) < self._most_ranges:
             return True
         # Counted exactly only now, since counting costs more than adding up (law 4).
-        lane.memory()
+        lane.count_ranges()
         if lane.ranges + len(lane.started) < self._most_ranges:
             return True
         first = lane.first_startable()
@@ -894,7 +922,6 @@ class Engine:
             due = self._now + after
         else:
             after = max(0.0, self.breaker.open_until - self._now)
-            self._spared = True
         tasks = job.tasks if isinstance(job, Batch) else [job]
         for task in tasks:
             task.error = error
@@ -988,32 +1015,34 @@ class Engine:
         """A dead letter (or a skip, law 10) was written, or could not be: then the seconds until it is tried again."""
         if task.over:
             return None
+        self._unwritten.pop(task, None)
         if error is None:
             self.tally.skipped += task.is_skipped
             self.tally.dead_lettered += not task.is_skipped
             self._end_started(task)
             self._finish(task)
             return None
-        task.letter_error = None if task.is_skipped else error
+        if not task.is_skipped:
+            task.letter_error = error
+            self._unwritten[task] = None
         after = self.plan.failures.retry.delay(max(1, task.attempts), chance)
         self._again(task, now + after)
         return after
 
     def unwritten(self) -> list[Task]:
         """Whose dead letter could not be written so far, by partition and offset; for health."""
-        waiting = [task for _, _, task in self._later if not task.lane.released]
-        for lane in self._lanes.values():
-            waiting += [task for _, task in lane.again]
-            waiting += lane.started.values()
-        found = [task for task in waiting if task.letter_error is not None]
-        return sorted(found, key=lambda task: (task.lane.partition, task.offset))
+        # Some may be of a partition that is over since.
+        self._unwritten = {task: None for task in self._unwritten if not (task.over or task.lane.released)}
+        return sorted(self._unwritten, key=lambda task: (task.lane.partition, task.offset))
 
     def _end_started(self, task: Task, *, jobs: int = 1) -> None:
         """jobs: 0 for all but one of a batch."""
         lane = task.lane
         del lane.started[task.offset]
+        del self._at_work[task]
         lane.jobs -= jobs
-        self.started -= 1
+        if lane.draining:
+            self._may_be_urgent(lane)
         if lane.guard is not None:
             self._guard_ended(lane, lane.guard, task.offset)
         self._let_accused_start()
@@ -1056,7 +1085,10 @@ class Engine:
         lane.queued += 1
         lane.later += 1
         self.queued += 1
-        heappush(self._later, (due, next(self._numbers), task))
+        if due < inf:
+            heappush(self._later, (due, next(self._numbers), task))
+        else:
+            self._spared.append(task)
         if task.attempts:
             lane.attempts[task.offset] = task.attempts
             self._touch(lane)
@@ -1104,7 +1136,7 @@ class Engine:
 
     def has_starts(self) -> bool:
         """Whether records wait for a commit (laws 7 and 11)."""
-        return bool(self._asking) or any(lane.is_ahead for lane in self._unlocated.values())
+        return bool(self._asking or self._beginning_here)
 
     def shrink_metadata(self) -> int:
         """The broker refused it as too large. The new limit; 0: nothing is remembered any more."""
@@ -1132,7 +1164,7 @@ class Engine:
             self._ahead.pop(partition, None)
         if lane.guard is not None:
             self._guard_settled(lane, lane.guard, told, is_stale=outcome is CommitOutcome.STALE)
-        if not lane.located and partition in self._unlocated:
+        if partition in self._beginning_here:
             self._begin(lane)
 
     def _guard_settled(self, lane: Lane, guard: Guard, told: _Sent, *, is_stale: bool) -> None:
@@ -1170,8 +1202,13 @@ class Engine:
         self._take_mark_back(lane)
         if lane.started or lane.is_ahead:
             self._delayed[lane.partition] = lane
+            self._may_be_urgent(lane)
         else:
             self._empty(lane)
+
+    def _may_be_urgent(self, lane: Lane) -> None:
+        if lane.draining and not lane.started:
+            self._let_go[lane.partition] = lane
 
     def _take_mark_back(self, lane: Lane) -> None:
         """Law 11: at a clean end."""
@@ -1206,7 +1243,13 @@ class Engine:
 
     def is_urgent(self) -> bool:
         """Whether a draining partition waits for nothing but a commit."""
-        return any(not lane.started and lane.is_ahead for lane in self._delayed.values())
+        # Asked for each record that ends: those that wait for what is at work are not looked at.
+        while self._let_go:
+            partition, lane = self._let_go.popitem()
+            if lane.draining and lane.is_ahead and not lane.started:
+                self._let_go[partition] = lane
+                return True
+        return False
 
     def waits_for(self, partition: tuple[str, int]) -> ConsumerRecord | None:
         """The oldest record that is at work of it: what its hand-over, or its next commit, waits for."""
@@ -1235,16 +1278,16 @@ class Engine:
         given_up = [task for _, task in sorted(lane.started.items())]
         for task in given_up:
             task.over = True
+            del self._at_work[task]
         self.tally.abandoned += len(given_up)
-        self.started -= len(given_up)
         lane.started.clear()
         lane.jobs = 0
+        self._may_be_urgent(lane)
         return given_up
 
     def at_work(self) -> Iterator[Task]:
-        """What is started, by partition; for health and logs."""
-        for lane in list(self._lanes.values()):
-            yield from list(lane.started.values())
+        """What is started, the oldest first; for health and logs."""
+        return iter(self._at_work)
 
     def stalled(self, before: float) -> list[TopicPartition]:
         """Where records wait, and none was finished since then. A record that waits for its next attempt alone keeps
@@ -1258,18 +1301,20 @@ class Engine:
 
     def full(self) -> list[TopicPartition]:
         """To be paused now."""
-        looked_at, self._open = self._open, {}
+        free, free_bytes = self.plan.max_records - self.records, self.plan.max_bytes - self.bytes
+        # They leave, and `_changed` lists them again: so a round costs nothing for what did not change.
+        looked_at, self._open = {**self._below_share.concerned(free, free_bytes), **self._open}, {}
         found = []
         for partition, lane in looked_at.items():
-            # It leaves `_open`, and `_changed` lists it again: so a round costs nothing for idle partitions.
+            self._below_share.pop(partition)
             if not lane.queued or lane.draining:
                 continue
-            if self._has_its_share(lane):
+            if has_its_share(lane, free, free_bytes, batch=self.plan.max_batch):
                 lane.paused = True
                 self._paused[partition] = lane
                 found.append(lane.partition)
             else:
-                self._open[partition] = lane
+                self._below_share.keep(lane)
         return sorted(found)
 
     def ready(self) -> list[TopicPartition]:
@@ -1293,10 +1338,6 @@ class Engine:
             free = min(free, (self.plan.max_bytes - self.bytes) * self.records // self.bytes)
         return max(free // 2, 1)
 
-    def _has_its_share(self, lane: Lane) -> bool:
-        free, free_bytes = self.plan.max_records - self.records, self.plan.max_bytes - self.bytes
-        return has_its_share(lane, free, free_bytes, batch=self.plan.max_batch)
-
     def _may_resume(self, lane: Lane) -> bool:
         return may_resume(lane, self.plan.max_records - self.records, self.plan.max_bytes - self.bytes)
 
@@ -1306,16 +1347,17 @@ class Engine:
         self._to_resume.pop(lane.partition, None)
 
 
-class _Within:
-    """Whether offsets that rise lie in ranges that rise. Look each offset up once, in order."""
+class _ToCome:
+    """Ranges of offsets, rising, that an earlier owner finished. Each offset that comes is looked up once, in order:
+    what lies before it is dropped, so that no later poll or commit looks at it."""
 
-    __slots__ = ("_left",)
+    __slots__ = ("left",)
 
     def __init__(self, ranges: Sequence[tuple[int, int]]) -> None:
-        self._left = deque(ranges)
+        self.left = deque(ranges)
 
     def __contains__(self, offset: int) -> bool:
-        left = self._left
+        left = self.left
         while left and left[0][1] <= offset:
             left.popleft()
         return bool(left) and left[0][0] <= offset

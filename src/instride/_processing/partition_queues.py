@@ -28,7 +28,7 @@ from operator import attrgetter
 from typing import Any, Final, Generic, TypeVar
 
 from instride import _arguments as arguments
-from instride._processing.back_pressure import has_its_share, may_resume
+from instride._processing.back_pressure import BelowShare, has_its_share, may_resume
 from instride.consumer_records import Stretch
 from instride.errors import IllegalStateError
 from instride.ledger import OffsetLedger, TrackedRecord
@@ -142,8 +142,10 @@ class PartitionQueues(Generic[R]):
         self._delayed: dict[tuple[str, int], PartitionQueue[R]] = {}
         self._failed: dict[tuple[str, int], PartitionQueue[R]] = {}
         self._errors: deque[tuple[Task[R], BaseException]] = deque()
-        # Law 8: with something queued and not paused; paused; paused, and perhaps to be resumed.
+        # Law 8: with something queued, or failed, and not paused: to be looked at, or seen to be below its share;
+        # paused; paused, and perhaps to be resumed.
         self._open: dict[tuple[str, int], PartitionQueue[R]] = {}
+        self._below_share: BelowShare[PartitionQueue[R]] = BelowShare()
         self._paused: dict[tuple[str, int], PartitionQueue[R]] = {}
         self._to_resume: dict[tuple[str, int], PartitionQueue[R]] = {}
         self._stopping = False
@@ -225,13 +227,14 @@ class PartitionQueues(Generic[R]):
         self._unpause(queue)
         for each in (self._turns, self._delayed, self._failed, self._open):
             each.pop(queue.partition, None)
+        self._below_share.pop(queue.partition)
 
     def _changed(self, queue: PartitionQueue[R]) -> None:
         """Something of it may be started, paused or resumed that could not be before."""
         if queue.paused:
             if self._may_resume(queue):
                 self._to_resume[queue.partition] = queue
-        elif queue.queued:
+        elif queue.queued or queue.failed:
             self._open[queue.partition] = queue
         if queue.partition not in self._turns and queue.may_start():
             self._turns[queue.partition] = queue
@@ -270,6 +273,7 @@ class PartitionQueues(Generic[R]):
             self.ledger.fail(task.record, error)
             queue.failed[task.offset] = task, error
             self._failed[queue.partition] = queue
+            self._open[queue.partition] = queue
             self._errors.append((task, error))
         del queue.started[task.offset]
         self.started -= 1
@@ -344,7 +348,8 @@ class PartitionQueues(Generic[R]):
         wanted = dict.fromkeys(arguments.partitions("hold", partitions))
         for queue in [queue for partition, queue in self._delayed.items() if partition not in wanted]:
             self._reassigned(queue)
-        ahead = self.ledger.committable()
+        # For each poll: what is ahead is listed only where a hand-over asks for it.
+        ahead = self.ledger.committable() if wanted else {}
         for queue in [self._queues[partition] for partition in wanted if partition in self._queues]:
             if not queue.released:
                 self._delay_or_release(queue, is_ahead=queue.partition in ahead)
@@ -396,18 +401,20 @@ class PartitionQueues(Generic[R]):
 
     def full(self) -> list[TopicPartition]:
         """To be paused now."""
-        found = [queue for queue in self._failed.values() if not (queue.paused or queue.draining)]
-        looked_at, self._open = self._open, {}
+        free, free_bytes = self._max_records - self.records, self._max_bytes - self.bytes
+        # They leave, and `_changed` lists them again: so a round costs nothing for what did not change.
+        looked_at, self._open = {**self._below_share.concerned(free, free_bytes), **self._open}, {}
+        found = []
         for partition, queue in looked_at.items():
-            if not queue.queued or queue.draining or queue.failed:
+            self._below_share.pop(partition)
+            if queue.paused or queue.draining or not (queue.queued or queue.failed):
                 continue
-            if self._has_its_share(queue):
+            if queue.failed or has_its_share(queue, free, free_bytes):
+                queue.paused = True
+                self._paused[partition] = queue
                 found.append(queue)
             else:
-                self._open[partition] = queue
-        for queue in found:
-            queue.paused = True
-            self._paused[queue.partition] = queue
+                self._below_share.keep(queue)
         return sorted(queue.partition for queue in found)
 
     def ready(self) -> list[TopicPartition]:
@@ -418,9 +425,6 @@ class PartitionQueues(Generic[R]):
             self._unpause(queue)
             self._changed(queue)
         return sorted(queue.partition for queue in found)
-
-    def _has_its_share(self, queue: PartitionQueue[R]) -> bool:
-        return has_its_share(queue, self._max_records - self.records, self._max_bytes - self.bytes)
 
     def _may_resume(self, queue: PartitionQueue[R]) -> bool:
         return may_resume(queue, self._max_records - self.records, self._max_bytes - self.bytes)

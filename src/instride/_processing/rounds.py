@@ -19,6 +19,7 @@ import logging
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any, Final, Protocol, TypeAlias
 from uuid import UUID
 
@@ -178,6 +179,7 @@ class Rounds(RebalanceListener):
         self._next_commit = clock() + pace.commit_interval
         self._in_flight: Any = None
         self._delays = False
+        self._has_more = True
         self._stops = False
         self._cancels = False
         self._is_called = False
@@ -231,7 +233,7 @@ class Rounds(RebalanceListener):
 
     def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
         """Listener: on the driver's thread, in a poll."""
-        self.is_joined = True
+        self.is_joined = self._has_more = True
         self._fresh.update(partitions)
         with self._guard:
             self._engine.assigned(partitions)
@@ -321,10 +323,12 @@ class Rounds(RebalanceListener):
     # -- where partitions begin (law 7 of the engine)
 
     def _locate(self) -> Verbs:
+        # A stop starts nothing more: where it would have begun is of no use.
+        if self._drain_until is not None or self._clock() < self._ask_store_at:
+            return
         with self._guard:
             wanted = sorted({*self._fresh, *self._engine.unlocated()})
-        # A stop starts nothing more: where it would have begun is of no use.
-        if not wanted or self._drain_until is not None or self._clock() < self._ask_store_at:
+        if not wanted:
             return
         try:
             committed = yield Verb("committed", tuple(wanted), {"timeout": _PATIENCE})
@@ -449,10 +453,12 @@ class Rounds(RebalanceListener):
             return self._engine.waits_for(partition)
 
     def _pause_and_resume(self) -> Verbs:
-        # Law 5. Each round anew: a rebalance may assign more meanwhile.
+        # Law 5. Anew when a rebalance has assigned more meanwhile; what is paused stays so.
         if self._drain_until is not None:
-            assigned = yield Verb("assignment")
-            yield Verb("pause", tuple(sorted(assigned)))
+            if self._has_more:
+                assigned = yield Verb("assignment")
+                yield Verb("pause", tuple(sorted(assigned)))
+                self._has_more = False
             return
         with self._guard:
             full, ready = self._engine.full(), self._engine.ready()
@@ -465,7 +471,7 @@ class Rounds(RebalanceListener):
         """What has been at work for longer than stuck_after, the oldest first. From any thread."""
         before = self._clock() - self._pace.stuck_after
         with self._guard:
-            return sorted((task for task in self._engine.at_work() if task.since <= before), key=_since)
+            return list(takewhile(lambda task: task.since <= before, self._engine.at_work()))
 
     def stalled(self) -> list[TopicPartition]:
         """Where records wait, and none was finished for longer than stuck_after. From any thread."""
@@ -584,7 +590,3 @@ def _where(task: Task) -> str:
 
 def _named(tasks: Sequence[Task]) -> str:
     return ", ".join(map(_where, tasks[:3])) + (", ..." if len(tasks) > 3 else "")
-
-
-def _since(task: Task) -> float:
-    return task.since
