@@ -1,4 +1,8 @@
-"""What a user may be told of rebalances (KIP-429's callbacks)."""
+"""What a user may be told of rebalances (KIP-429's callbacks).
+
+When they run, and what becomes of what they raise: `_core/application/polling.py`, law 4; in a close or unsubscribe:
+`_core/application/closing.py`, law 3.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Names to addresses, without stopping the network thread: a slow DNS server must not cost a heartbeat."""
+"""Names to addresses, without stopping the network thread: a slow DNS server must not cost a heartbeat.
+
+Which address of a name is tried next: `transport.py`, law 2. Each new attempt begins with another one: `thread.py`.
+"""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ Laws of a call (`Call`, `Wait`)
    call. A driver that cannot refuses it.
 4. Who may call when is for the drivers to say (`_net/driver.py`, `_net/async_driver.py`): one call at a time, and no
    poll in a listener.
+5. A wakeup ends a poll (`polling.py`), what waits for a response (`committing.py`) and `position` (`machine.py`).
 
 Laws of a change (`Write`, `at_once`): many changes happen as one, whatever interrupts the thread
 W1. Python runs a signal's handler between two steps of its own code, never inside a function that is written in C.

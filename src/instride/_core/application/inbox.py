@@ -6,6 +6,7 @@ Laws
 2. Those of one kind keep their order.
 3. Data of an epoch whose assignment was not taken yet waits for it; data of an epoch that is gone is dropped.
 4. A poll that took a partition's loss takes no later event of it: `hold` keeps these for the next poll.
+5. A wakeup is kept (`woken`) for the next call that waits: `polling.py`, `committing.py`, `machine.py` (`position`).
 """
 
 from __future__ import annotations

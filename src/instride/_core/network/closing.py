@@ -8,6 +8,10 @@ Laws
 3. Once the caller has gone on (`CALLER_WAITS`), nothing is sent for the group any more but the LeaveGroup: a
     commit then would be one after the end. Nor is it while a listener still hears that the rest is lost.
 4. The call ends in any case. A close ends every open call, then its own; `Stop` follows.
+
+Where these commits come from, and what the listener hears when the deadline comes first:
+`_core/application/closing.py`.
+Which of them are sent again, and until when: `commits.py`.
 """
 
 from __future__ import annotations
