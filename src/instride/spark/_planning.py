@@ -52,8 +52,12 @@ _RANGE_SECONDS: Final = 0.01
 """What a range takes besides its records."""
 
 _UNPACKED: Final = 32
-_UNPACKED_PER_CORE: Final = 4
-"""So many tasks of a job, at least, hold one range each."""
+"""So many ranges, at least, have a task each."""
+
+_SHARED_PER_CORE: Final = 4
+"""So many tasks of a job, at least, where ranges share them: as few as leave no core idle. Each has the topic looked up
+twice, which brings all of its partitions: of a thousand some 20 ms of CPU.
+"""
 
 _RECORDS: Final = 100_000
 _QUICK: Final = 0.5
@@ -206,9 +210,8 @@ class Planner:
         if quick or self._has_quick():
             slow = slow[: max(0, max(1, cores - 1) - sum(task.slow for task in self._running))]
         tasks = [[lane] for lane in slow]
-        alone = max(_UNPACKED, _UNPACKED_PER_CORE * cores)
         # The number: of two tasks with one load the lanes would be compared, and cannot be.
-        heap = [(0.0, number, list[_Lane]()) for number in range(min(alone, len(quick)))]
+        heap = [(0.0, number, list[_Lane]()) for number in range(self._tasks(quick, cores))]
         for lane in quick:
             load, number, lanes = heap[0]
             # This task has the least load. Smaller lanes behind this one are not tried: they have not waited as long.
@@ -217,6 +220,14 @@ class Planner:
             lanes.append(lane)
             heapq.heapreplace(heap, (load + self._expected(lane), number, lanes))
         return tasks + [lanes for _, _, lanes in sorted(heap, key=lambda entry: entry[1])]
+
+    def _tasks(self, quick: list[_Lane], cores: int) -> int:
+        """Law 3: how many tasks there are for those that do not take long."""
+        most, least = max(_UNPACKED, _SHARED_PER_CORE * cores), _SHARED_PER_CORE * cores
+        if len(quick) <= most:
+            return len(quick)
+        by_time = math.ceil(sum(map(self._expected, quick)) / _SLOW)
+        return min(most, max(least, by_time, math.ceil(len(quick) / self._limits.task_ranges)))
 
     def _has_quick(self) -> bool:
         """Whether the next range of any partition is expected not to take long."""
