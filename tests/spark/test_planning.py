@@ -157,6 +157,23 @@ def test_many_small_ranges_share_tasks_within_a_second_and_a_number() -> None:
     assert [len(task) for task in planner_with(12).plan(0.0, jobs=0, cores=2)] == [1] * 12
 
 
+@pytest.mark.parametrize(
+    ("partitions", "cores", "tasks"), [(32, 2, 32), (33, 2, 8), (256, 2, 8), (257, 2, 9), (1_000, 2, 32), (80, 16, 64)]
+)
+def test_ranges_that_share_tasks_share_as_few_as_keep_the_cores_busy(partitions: int, cores: int, tasks: int) -> None:
+    planned = planner_with(partitions).plan(0.0, jobs=0, cores=cores)
+    assert (len(planned), sum(map(len, planned))) == (tasks, partitions)
+
+
+def test_ranges_that_take_a_while_share_no_fewer_tasks_than_they_fill() -> None:
+    plans = planner_with(40)
+    for each in plan(plans, 0.0, jobs=0, cores=2):
+        plans.told(each, seconds=0.3)
+        plans.succeeded(each, records=5, nbytes=5)
+    plans.offer([span(5, 10, partition) for partition in range(40)], 9.0)
+    assert [len(task) for task in plans.plan(9.0, jobs=0, cores=2)] == [3] * 13
+
+
 def planner_with(partitions: int) -> Planner:
     plans = planner()
     plans.offer([span(0, 5, partition) for partition in range(partitions)], 0.0)

@@ -11,6 +11,8 @@ Laws
 from __future__ import annotations
 
 import logging
+import math
+import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,6 +32,7 @@ __all__ = ["JobRunner"]
 
 _log = logging.getLogger(__name__)
 _NAMED: Final = 8
+_CORES_SECONDS: Final = 1.0
 
 
 class _Reports(AccumulatorParam[list[str]]):
@@ -60,12 +63,18 @@ class JobRunner:
         self._frames = frames
         self._tell = tell
         self._cancelled: set[str] = set()
+        self._cores = 1
+        self._ask_cores_at = -math.inf
         self.reports: Accumulator[list[str]] = context.accumulator([], _Reports(tell))
 
     @property
     def cores(self) -> int:
-        """How many tasks Spark runs at a time, now."""
-        return int(self._context.defaultParallelism)
+        """How many tasks Spark runs at a time, or did a second ago."""
+        # The loop looks in each of its steps, and a JVM that is busy takes some 10 ms to respond.
+        now = time.monotonic()
+        if now >= self._ask_cores_at:
+            self._cores, self._ask_cores_at = int(self._context.defaultParallelism), now + _CORES_SECONDS
+        return self._cores
 
     def prepare(self, task: RangeTask) -> None:
         """Start the workers, and see that they have what the tasks need. Raises PipelineError with what they lack."""

@@ -55,6 +55,12 @@ class Membership(RebalanceListener):
         self._starts = starts
         self._forget = forget
         self._requested: set[TopicPartition] = set()
+        self._owned: set[TopicPartition] = set()
+
+    @property
+    def owned(self) -> int:
+        """How many partitions are ours, those that are to be revoked included."""
+        return len(self._owned)
 
     @property
     def blocked(self) -> Collection[TopicPartition]:
@@ -64,6 +70,7 @@ class Membership(RebalanceListener):
     # -- the listener
 
     def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
+        self._owned.update(partitions)
         self._starts.begin(partitions)
 
     def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
@@ -74,6 +81,7 @@ class Membership(RebalanceListener):
 
     def _gone(self, partitions: Sequence[TopicPartition], *, lost: bool) -> None:
         self._requested.difference_update(partitions)
+        self._owned.difference_update(partitions)
         self._starts.forget(partitions)
         self._forget(partitions, lost)
 

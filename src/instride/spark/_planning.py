@@ -23,6 +23,7 @@ Laws
 7. Where order within a range does not matter, a large range that has a task of its own takes the cores as well that the
    job would leave idle; but not the last one while there are other partitions. One that is tried again is whole.
 8. What is reset (lost, revoked, sought) is forgotten, with all that was planned of it.
+9. A plan costs by what there is to do: of partitions that are idle and have nothing it looks at none.
 """
 
 from __future__ import annotations
@@ -51,8 +52,12 @@ _RANGE_SECONDS: Final = 0.01
 """What a range takes besides its records."""
 
 _UNPACKED: Final = 32
-_UNPACKED_PER_CORE: Final = 4
-"""So many tasks of a job, at least, hold one range each."""
+"""So many ranges, at least, have a task each."""
+
+_SHARED_PER_CORE: Final = 4
+"""So many tasks of a job, at least, where ranges share them: as few as leave no core idle. Each has the topic looked up
+twice, which brings all of its partitions: of a thousand some 20 ms of CPU.
+"""
 
 _RECORDS: Final = 100_000
 _QUICK: Final = 0.5
@@ -127,14 +132,18 @@ class Planner:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._lanes: dict[TopicPartition, _Lane] = {}
-        self._in_flight = 0
+        # Law 9: with a range in flight; and those without one that have something to do.
+        self._in_flight: dict[TopicPartition, _Lane] = {}
+        self._ready: dict[TopicPartition, _Lane] = {}
+        # Whose last range took long.
+        self._slow: set[TopicPartition] = set()
         self._running: set[_Running] = set()
         self._started = -math.inf
 
     @property
     def in_flight(self) -> int:
         """How many ranges are in jobs."""
-        return self._in_flight
+        return len(self._in_flight)
 
     def offer(self, ranges: Iterable[OffsetRange], now: float) -> None:
         """Offsets that a poll returned."""
@@ -144,6 +153,7 @@ class Planner:
                 lane.since = now
             lane.pending.append(each)
             lane.known.append((each.end, now))
+            self._sort(each.topic_partition, lane)
 
     def plan(self, now: float, *, jobs: int, cores: int, blocked: Container[TopicPartition] = ()) -> tuple[Task, ...]:
         """The tasks of a job to start now; none where there is nothing to do, or enough is under way.
@@ -153,11 +163,11 @@ class Planner:
         """
         if jobs >= self._limits.jobs or self._busy_cores >= self._enough(cores, now):
             return ()
-        idle = {tp: lane for tp, lane in self._lanes.items() if lane.running_job is None and tp not in blocked}
-        chosen = next((lane for lane in idle.values() if self._may_retry(lane, now)), None)
+        ready = [lane for tp, lane in self._ready.items() if tp not in blocked]
+        chosen = next((lane for lane in ready if self._may_retry(lane, now)), None)
         if chosen is not None:
             return (self._start([chosen], now),)
-        fresh = [lane for lane in idle.values() if lane.pending and lane.retry is None]
+        fresh = [lane for lane in ready if lane.retry is None]
         if not any(self._is_due(lane, now) for lane in fresh):
             return ()
         packed = self._packed(fresh, cores)
@@ -197,12 +207,11 @@ class Planner:
         """Laws 3 and 4."""
         slow = sorted((lane for lane in fresh if self._expected(lane) > _SLOW), key=_since)
         quick = sorted((lane for lane in fresh if self._expected(lane) <= _SLOW), key=_since)
-        if quick or any(self._expected(lane) <= _SLOW for lane in self._lanes.values()):
+        if quick or self._has_quick():
             slow = slow[: max(0, max(1, cores - 1) - sum(task.slow for task in self._running))]
         tasks = [[lane] for lane in slow]
-        alone = max(_UNPACKED, _UNPACKED_PER_CORE * cores)
         # The number: of two tasks with one load the lanes would be compared, and cannot be.
-        heap = [(0.0, number, list[_Lane]()) for number in range(min(alone, len(quick)))]
+        heap = [(0.0, number, list[_Lane]()) for number in range(self._tasks(quick, cores))]
         for lane in quick:
             load, number, lanes = heap[0]
             # This task has the least load. Smaller lanes behind this one are not tried: they have not waited as long.
@@ -211,6 +220,21 @@ class Planner:
             lanes.append(lane)
             heapq.heapreplace(heap, (load + self._expected(lane), number, lanes))
         return tasks + [lanes for _, _, lanes in sorted(heap, key=lambda entry: entry[1])]
+
+    def _tasks(self, quick: list[_Lane], cores: int) -> int:
+        """Law 3: how many tasks there are for those that do not take long."""
+        most, least = max(_UNPACKED, _SHARED_PER_CORE * cores), _SHARED_PER_CORE * cores
+        if len(quick) <= most:
+            return len(quick)
+        by_time = math.ceil(sum(map(self._expected, quick)) / _SLOW)
+        return min(most, max(least, by_time, math.ceil(len(quick) / self._limits.task_ranges)))
+
+    def _has_quick(self) -> bool:
+        """Whether the next range of any partition is expected not to take long."""
+        busy = {**self._ready, **self._in_flight}
+        # One that has nothing is expected to take as long as its last range did.
+        slow = len(self._slow) - sum(partition in self._slow for partition in busy)
+        return len(self._lanes) - len(busy) > slow or any(self._expected(lane) <= _SLOW for lane in busy.values())
 
     def _expected(self, lane: _Lane) -> float:
         """Seconds for its next range: by its records, but what took long last time is taken to do so again."""
@@ -251,8 +275,17 @@ class Planner:
         else:
             running_job = _take(lane.pending, self._most(lane))
         lane.running_job, lane.task = running_job, task
-        self._in_flight += 1
+        self._sort(running_job.topic_partition, lane)
         return running_job
+
+    def _sort(self, partition: TopicPartition, lane: _Lane) -> None:
+        """Law 9: into what its lane is now."""
+        self._in_flight.pop(partition, None)
+        self._ready.pop(partition, None)
+        if lane.running_job is not None:
+            self._in_flight[partition] = lane
+        elif lane.pending or lane.retry is not None:
+            self._ready[partition] = lane
 
     def told(self, running_job: OffsetRange, *, seconds: float = 0.0) -> None:
         """Its task has told of the range, or is over: it holds no core any more. seconds: that the task took for it."""
@@ -262,6 +295,10 @@ class Planner:
         self._release(lane)
         records = running_job.end - running_job.start
         lane.seconds, lane.record_seconds = seconds, seconds / records
+        if seconds > _SLOW:
+            self._slow.add(running_job.topic_partition)
+        else:
+            self._slow.discard(running_job.topic_partition)
 
     def succeeded(self, running_job: OffsetRange, *, records: int, nbytes: int) -> None:
         """The range is in the sink. records, nbytes: what was read."""
@@ -280,6 +317,7 @@ class Planner:
             return True
         lane.failures += 1
         lane.retry = running_job
+        self._sort(running_job.topic_partition, lane)
         # Bounded: 2.0 ** 1024 is an OverflowError.
         pause = self._limits.backoff * 2.0 ** min(lane.failures - 1, 30)
         lane.ready_at = now + min(self._limits.backoff_max, pause)
@@ -293,12 +331,12 @@ class Planner:
         if lane is None:
             return
         taken = lane.running_job or lane.retry
-        self._in_flight -= lane.running_job is not None
         self._release(lane)
         lane.running_job = lane.retry = None
         lane.failures = 0
         if taken is not None:
             lane.pending.appendleft(taken)
+        self._sort(partition, lane)
 
     def behind(self, partition: TopicPartition) -> int:
         """How many of its offsets are known and in no job."""
@@ -325,7 +363,9 @@ class Planner:
         """Forget the partition."""
         lane = self._lanes.pop(partition, None)
         if lane is not None:
-            self._in_flight -= lane.running_job is not None
+            self._in_flight.pop(partition, None)
+            self._ready.pop(partition, None)
+            self._slow.discard(partition)
             self._release(lane)
 
     def _landed(self, running_job: OffsetRange) -> _Lane | None:
@@ -334,7 +374,7 @@ class Planner:
             return None
         self._release(lane)
         lane.running_job = None
-        self._in_flight -= 1
+        self._sort(running_job.topic_partition, lane)
         return lane
 
     def _release(self, lane: _Lane) -> None:

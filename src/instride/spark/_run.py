@@ -89,7 +89,8 @@ class PipelineRun:
         self._task = task
         self._emit = on_event
         self._targets = targets
-        self._reached: dict[TopicPartition, int] = {}
+        # Of those that are ours, what has reached its target (law 4).
+        self._there: set[TopicPartition] = set()
         self._ledger = OffsetLedger()
         self._planner = Planner(settings.limits)
         tell = inbox_dispatcher(inbox, consumer)
@@ -137,15 +138,16 @@ class PipelineRun:
         """Law 4. Where nothing was there to be read, nobody's assignment is awaited."""
         if not self._targets:
             return self._targets is not None
-        owned = self._consumer.assignment()
-        return bool(owned) and all(self._reached.get(each, -1) >= self._targets.get(each, 0) for each in owned)
+        return 0 < len(self._there) == self._membership.owned
 
     def _step(self) -> None:
         ranges = self._poll()
         self._ownership.check()
         self._planner.offer(ranges, time.monotonic())
         if self._targets is not None:
-            self._consumer.pause([each.topic_partition for each in ranges if each.end >= self._target(each)])
+            self._consumer.pause(
+                [each.topic_partition for each in ranges if each.end >= self._target(each.topic_partition)]
+            )
         self._membership.look()
         self._starts.look()
         # Before `_commit`: what the sink has told by now goes with this one.
@@ -158,8 +160,15 @@ class PipelineRun:
         if self._stop_at is None and self._failure is None:
             self._plan(time.monotonic())
 
-    def _target(self, of: OffsetRange) -> int:
-        return (self._targets or {}).get(of.topic_partition, 0)
+    def _target(self, partition: TopicPartition) -> int:
+        return (self._targets or {}).get(partition, 0)
+
+    def _reached(self, partition: TopicPartition, position: int) -> None:
+        """The sink is there."""
+        if position >= self._target(partition):
+            self._there.add(partition)
+        else:
+            self._there.discard(partition)
 
     def _waits_for(self, partition: TopicPartition) -> str:
         """Why a partition that is to be revoked is kept."""
@@ -212,7 +221,7 @@ class PipelineRun:
                 case Started():
                     self._starts.take(message)
                     if message.position is not None and not message.start.forgotten:
-                        self._reached[message.start.partition] = message.position
+                        self._reached(message.start.partition, message.position)
                 case _:
                     assert_never(message)
 
@@ -232,8 +241,7 @@ class PipelineRun:
             if self._tracked.get(partition) != each:
                 self._ledger.track([each])
                 self._tracked[partition] = each
-            parts = self._planner.parts(partition)
-            self._running_jobs[partition] = job.running_jobs[partition] = RunningJob(job=job, range=each, parts=parts)
+            self._running_jobs[partition] = job.add(each, self._planner.parts(partition))
         self._jobs[job.name] = job
         self._emit(JobStarted(job=job.name, ranges=ranges))
         # A range that has failed is alone in its job (law 6 of the planner): what holds for one holds for all.
@@ -257,7 +265,7 @@ class PipelineRun:
         report = running_job.take(message.report) if running_job is not None and not running_job.reported else None
         if running_job is None or report is None:
             return
-        running_job.reported = True
+        running_job.job.reported(running_job)
         self._cancel_if_lost(running_job.job, time.monotonic())
         if running_job.cancelled:
             self._settle(running_job, None)
@@ -275,8 +283,8 @@ class PipelineRun:
         job.ended = True
         # Of a job that succeeded each report has come by now, as its result if not before. What lacks one has failed.
         problem = RangeProblem(kind="SparkJobFailed", message=message.reason or "the job told nothing of the range")
-        for running_job in [each for each in job.running_jobs.values() if not each.reported]:
-            running_job.reported = True
+        for running_job in list(job.unreported.values()):
+            job.reported(running_job)
             if running_job.cancelled:
                 self._settle(running_job, None)
             else:
@@ -298,7 +306,7 @@ class PipelineRun:
         if not running_job.cancelled:
             delay = self._planner.delay(running_job.range, time.monotonic())
             self._ledger.done(running_job.range)
-            self._reached[running_job.partition] = running_job.range.end
+            self._reached(running_job.partition, running_job.range.end)
             self._tracked.pop(running_job.partition, None)
             self._planner.succeeded(
                 running_job.range, records=report.records if report else 0, nbytes=report.nbytes if report else 0
@@ -321,9 +329,9 @@ class PipelineRun:
             self._forget_partition(running_job.partition)
             if running_job.partition in self._consumer.assignment():
                 self._consumer.seek(running_job.partition, position)
-                self._reached[running_job.partition] = position
+                self._reached(running_job.partition, position)
                 # It was paused when it had read up to its target, and the sink is not as far.
-                if position < self._target(running_job.range):
+                if position < self._target(running_job.partition):
                     self._consumer.resume(running_job.partition)
         self._settle(running_job, RangeDropped(job=running_job.job.name, range=running_job.range, position=position))
 
@@ -350,7 +358,7 @@ class PipelineRun:
             self._fail(error)
 
     def _settle(self, running_job: RunningJob, event: PipelineEvent | None) -> None:
-        running_job.settled = True
+        running_job.job.settled(running_job)
         # Lost and assigned anew, the partition may have another one by now.
         if self._running_jobs.get(running_job.partition) is running_job:
             del self._running_jobs[running_job.partition]
@@ -374,9 +382,10 @@ class PipelineRun:
 
     def _forget(self, partitions: Sequence[TopicPartition], lost: bool) -> None:  # noqa: FBT001
         """They are not ours any more."""
+        jobs: dict[str, Job] = {}
         for partition in partitions:
             self._forget_partition(partition)
-            self._reached.pop(partition, None)
+            self._there.discard(partition)
             running_job = self._running_jobs.pop(partition, None)
             if running_job is None:
                 continue
@@ -384,7 +393,9 @@ class PipelineRun:
             if not running_job.reported:
                 self._emit(RangeDropped(job=running_job.job.name, range=running_job.range))
                 if lost:
-                    self._cancel_if_lost(running_job.job, time.monotonic())
+                    jobs[running_job.job.name] = running_job.job
+        for job in jobs.values():
+            self._cancel_if_lost(job, time.monotonic())
 
     def _forget_partition(self, partition: TopicPartition) -> None:
         self._planner.reset(partition)
@@ -393,7 +404,7 @@ class PipelineRun:
 
     def _cancel_if_lost(self, job: Job, now: float) -> None:
         """Others' work in the job goes on to its end: it is cancelled when nothing is left in it but what was lost."""
-        left = [each for each in job.running_jobs.values() if not each.reported]
+        left = job.unreported.values()
         if left and not job.ended and job.cancel_again_at is None and all(each.cancelled for each in left):
             self._cancel(job, now)
 
