@@ -136,8 +136,9 @@ def test_a_table_has_all_there_is_where_nobody_bounds_it(
     clock: Clock, name: str, set_to: int | None, count_of_first: int
 ) -> None:
     consumer = Consumer(bootstrap_servers="127.0.0.1:1", max_poll_records=set_to)
+    network = Network(consumer)
     consumer.assign([tp(0)])
-    Network(consumer).up(Positioned(partition=tp(0), epoch=1, seek_number=0, offset=0), fetched(0, 0, 600))
+    network.up(Positioned(partition=tp(0), epoch=1, seek_number=0, offset=0), fetched(0, 0, 600))
     assert count(getattr(consumer, name)(timeout=0)) == count_of_first
 
 

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
 import pytest
 from network_script import NetworkScript, tp
 
-from instride._core.events import EARLIEST, LATEST, Fetched, PartitionFailed, Pause, Resume, SetPosition
+from instride._core.events import (
+    EARLIEST,
+    LATEST,
+    Consumed,
+    Fetched,
+    PartitionFailed,
+    Pause,
+    Polled,
+    Resume,
+    SetPosition,
+)
 from instride._core.lease import Lease
 from instride._core.network.machine import NetworkMachine
 from instride._core.network.ranges import RangeChunk
 from instride._wire import api
 from instride.errors import ErrorCode, OffsetOutOfRangeError, TopicRecreatedError, TransportError
 from instride.records import OffsetRange
+from step_counter import steps
 
 
 class Ranging(NetworkScript):
@@ -37,6 +49,40 @@ class Ranging(NetworkScript):
             assert event.chunk is not None
             found.append((event.partition.partition, event.chunk.first_offset, event.next_offset))
         return found
+
+
+def idle(many: int) -> Ranging:
+    """All of them are at their end, and the next look is a second away."""
+    script = Ranging(range_poll_interval=1.0, topics={"t": many})
+    script.member_of(1, *range(many))
+    script.ends(**{f"p{each}": 0 for each in range(many)})
+    return script
+
+
+def a_turn(script: Ranging) -> Callable[[], object]:
+    return lambda: script.do(Polled(at=script.now))
+
+
+def a_pause(script: Ranging) -> Callable[[], object]:
+    return lambda: script.do(Pause(partition=tp(3), epoch=script.epoch(3)))
+
+
+def what_is_consumed(script: Ranging) -> Callable[[], object]:
+    return lambda: script.do(Consumed(partitions={tp(3): (script.epoch(3), 0, 1, 0)}))
+
+
+@pytest.fixture(scope="module")
+def idle_ones() -> tuple[Ranging, Ranging]:
+    return idle(100), idle(10_000)
+
+
+@pytest.mark.rule("20")
+@pytest.mark.parametrize("situation", [a_turn, a_pause, what_is_consumed])
+def test_idle_partitions_cost_nothing_in_a_turn_between_two_looks(
+    situation: Callable[[Ranging], Callable[[], object]], idle_ones: tuple[Ranging, Ranging]
+) -> None:
+    few, many = (steps(situation(each)) for each in idle_ones)
+    assert many <= few + 20, f"{few} steps with 100 partitions, {many} with 10,000"
 
 
 @pytest.fixture

@@ -4,7 +4,9 @@ Laws
 1. No record is fetched. A range begins where the last one ended, and ends at the high watermark (or, with
    isolation_level "read_committed", at the last stable offset).
 2. What comes back under an older epoch or fetch number, or of a topic that was made anew since, is dropped.
-3. A log that ends before the position: at once refresh the metadata, since the topic may be another one; if the next
+3. A turn looks at what has changed. At all it looks where the next request is due, after a response, when one more may
+   be asked about, and when the metadata are others.
+4. A log that ends before the position: at once refresh the metadata, since the topic may be another one; if the next
    response says the same, it is as if a fetch had been out of range.
 """
 
@@ -17,7 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from instride._core.events import LATEST, Fetched
-from instride._core.network.assigned_partitions import AssignedPartition, AssignedPartitions
+from instride._core.network.assigned_partitions import AssignedPartition, AssignedPartitions, keep
 from instride._core.network.cluster import Cluster, LeaderRequests, list_offsets
 from instride._core.network.context import Context
 from instride._core.network.positions import Fences, Positions, note_fetch
@@ -103,16 +105,37 @@ class LogEnds:
         self._positions = positions
         self._assigned = assigned
         self._requests = LeaderRequests(context, cluster)
+        # Those that may be asked about, but for their back-off; whether to look at them now, or when (law 3).
+        self._fetchable: dict[AssignedPartition, None] = {}
+        self._look = False
+        self._look_at = float("inf")
+        self._metadata_version = 0
 
     def end(self, now: float) -> None:
         """The consumer closes. Brokers remember nothing of these requests."""
 
     def poll(self, now: float) -> float:
+        """Law 3."""
+        self._follow()
+        known, self._metadata_version = self._metadata_version, self._cluster.version
+        if self._look or now >= self._look_at or known != self._metadata_version:
+            self._look = False
+            self._look_at = self._look_at_all(now)
+        return self._look_at
+
+    def _follow(self) -> None:
+        table = self._assigned()
+        for assigned in table.changed_for_fetches():
+            fetchable = assigned.fetchable and table.get(assigned.partition) is assigned
+            self._look |= fetchable and assigned not in self._fetchable
+            keep(self._fetchable, assigned, wanted=fetchable)
+
+    def _look_at_all(self, now: float) -> float:
         wake, ready = float("inf"), []
-        for assigned in self._assigned().values():
-            if assigned.fetchable and assigned.backoff.ready(now):
+        for assigned in self._fetchable:
+            if assigned.backoff.ready(now):
                 ready.append(assigned)
-            elif assigned.fetchable:
+            else:
                 wake = min(wake, assigned.backoff.ready_at)
         return min(wake, self._requests.poll(ready, self._ask, now))
 
@@ -123,6 +146,7 @@ class LogEnds:
         self._requests.send(node_id, request, partial(self._on_response, node_id, fences), now)
 
     def _on_response(self, node_id: int, fences: Fences, result: api.Response | Exception, now: float) -> None:
+        self._look = True
         if not isinstance(result, api.ListOffsetsResponse):
             self._context.log(logging.INFO, f"asking node {node_id} for the ends of its partitions failed: {result}")
             self._requests.failed(node_id, now)
@@ -148,7 +172,7 @@ class LogEnds:
                     self._deliver(assigned, listed)
 
     def _beyond_the_end(self, assigned: AssignedPartition, now: float) -> None:
-        """Law 3."""
+        """Law 4."""
         # The metadata are newer than the first such response: if the topic had been made anew, the fence would differ.
         if assigned.corrupt_at == assigned.offset:
             self._positions.called_out_of_range(assigned)
