@@ -104,7 +104,8 @@ class ConsumerConfig:
         `poll_arrow`, since each table has a cost of its own.
     fetch_fairness: "greedy" round-robin, or "proportional": an equal share of each partition (KIP-41).
     prefetch: fetch a partition again when its buffer is under its share of fetch_buffer_bytes ("bytes"), and
-        besides only while under max_poll_records are buffered in all ("total") or of its share ("partition").
+        besides only while under max_poll_records (500, where that is None) are buffered in all ("total") or of its
+        share ("partition").
     fetch_buffer_bytes: bound on what is buffered for all partitions together, compressed and decompressed.
     fetch_min_bytes, fetch_max_wait, fetch_max_bytes, max_partition_fetch_bytes: as Kafka's.
     revoke_mode: "two-step" (KIP-983), or "immediate": as before the KIP.

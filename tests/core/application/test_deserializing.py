@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -11,8 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from instride._core.application.partition import Delivery
-from instride._core.events import Commit, Consumed, DropBuffered, Fetched, SetPosition, UnreadablePartitions
-from instride.errors import DeserializationError
+from instride._core.events import (
+    Commit,
+    Consumed,
+    DropBuffered,
+    Fetched,
+    PartitionFailed,
+    SetPosition,
+    UnreadablePartitions,
+)
+from instride.errors import DeserializationError, LogTruncationError
 from instride.records import ConsumerRecord
 from instride.testing._simulation.chunk import SimulatedChunk
 
@@ -23,10 +32,14 @@ class Reader:
     def __init__(self, bad: Iterable[tuple[int, int]] = ()) -> None:
         self.bad = set(bad)
         self.interrupt_at: tuple[int, int] | None = None
+        self.meanwhile: Callable[[], object] | None = None
         self.calls = 0
 
     def read(self, record: ConsumerRecord) -> ConsumerRecord:
         self.calls += 1
+        meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile is not None:
+            meanwhile()
         where = (record.partition, record.offset)
         if where == self.interrupt_at:
             self.interrupt_at = None
@@ -413,3 +426,36 @@ def test_what_a_revoke_drops_is_told_to_the_network_side() -> None:
     assert script.read() == []
     told = [each.partitions[tp(0)] for each in script.take_posted(Consumed) if tp(0) in each.partitions]
     assert [(epoch, number, records) for epoch, number, records, _ in told if records] in ([(1, 0, 3)], [(1, 0, 5)])
+
+
+def beside_a_small_poll(meanwhile: Callable[[ReadingScript], object]) -> list[int]:
+    """What is returned of 20 records, where this happens and is looked at while the second poll deserializes."""
+    script = ReadingScript()
+    script.arrives(0, 0, 20)
+    returned = script.read(limit=4)
+
+    def happens() -> None:
+        meanwhile(script)
+        script.machine.positions()
+
+    script.reader.meanwhile = happens
+    for limit in (6, 6, -1, -1):
+        with suppress(LogTruncationError):
+            returned += script.read(limit=limit)
+    return [offset for _, offset in returned]
+
+
+def test_what_comes_while_a_poll_deserializes_makes_no_record_come_twice() -> None:
+    """A deserializer may ask for the lag, and so may a listener of telemetry at the poll's end."""
+    assert beside_a_small_poll(lambda script: script.arrives(0, 20, 25)) == list(range(25))
+
+
+@pytest.mark.parametrize(("cut", "end"), [(7, 10), (10, 10), (15, 15)])
+def test_a_log_that_is_cut_while_a_poll_deserializes_has_no_record_twice(cut: int, end: int) -> None:
+    """What the poll has is returned; of what it left, what is still there."""
+
+    def is_cut(script: ReadingScript) -> None:
+        error = LogTruncationError("cut", topic="t", partition=0, offset=20, divergent_offset=cut)
+        script.up(PartitionFailed(partition=tp(0), epoch=1, fetch_number=0, error=error, void_from=cut))
+
+    assert beside_a_small_poll(is_cut) == list(range(end))

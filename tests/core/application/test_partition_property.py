@@ -36,8 +36,7 @@ class Buffer:
     # -- moves
 
     def arrive(self) -> None:
-        """A poll that is under way has taken nothing then: it is continued by none."""
-        self.begin()
+        """Also while a poll that may still be completed has something aside."""
         chunk: Any = None
         if self.random.random() < 0.25:
             end = self.arrived + self.random.randint(1, 3)

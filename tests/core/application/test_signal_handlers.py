@@ -14,6 +14,7 @@ import pytest
 from application_script import Script, tp
 
 import instride
+from instride._core.application.partition import Delivery
 from instride._core.events import SetPosition
 
 Polled = list[tuple[int, int, int]]
@@ -123,6 +124,36 @@ def test_a_seek_stands_wherever_it_interrupts_a_poll(scene: Callable[[], Script]
         assert script.poll() == [], where
         script.fetched(0, 400, 410, fetch_number=seek.fetch_number)
         assert script.poll() == [(0, 400, 410)], where
+
+
+@pytest.mark.rule("13")
+@SCENES
+def test_what_a_handler_seeks_from_has_the_seek_number_of_before(scene: Callable[[], Script], limit: int) -> None:
+    """Else a commit of these records would count, though the position is another one."""
+
+    def poll(script: Script) -> list[Delivery]:
+        return script.run(script.machine.poll(script.now, 0.0, immediate=False, limit=limit))
+
+    counting = Signal(-1, lambda: None)
+    counting.during(partial(poll, scene()))
+    for at in range(counting.steps):
+        script = scene()
+        signal = Signal(at, partial(script.machine.seek, tp(0), 400))
+        deliveries = signal.during(partial(poll, script))
+        assert [each for each in deliveries if each.chunk.first_offset < 400 and each.seek_number] == [], signal.where
+
+
+@pytest.mark.rule("13")
+@SCENES
+def test_what_comes_while_a_poll_has_records_makes_none_come_twice(scene: Callable[[], Script], limit: int) -> None:
+    def comes(script: Script) -> None:
+        """As where a listener of telemetry, or a deserializer, asks for the lag."""
+        script.fetched(0, 20, 25)
+        script.machine.positions()
+
+    for where, script, polled in every_line(limit, comes, scene):
+        returned = [*polled, *(each for _ in range(3) for each in script.poll())]
+        assert [offset for _, a, b in returned for offset in range(a, b)] == list(range(4, 25)), where
 
 
 @pytest.mark.rule("13")

@@ -215,15 +215,15 @@ class OwnedPartition:
         if taken is not None:
             result, after = taken
             if result.aside is None:
-                self._go_on(version, after)
+                self._go_on(version, after, None)
             else:
                 self._put_back(result.aside)
-        version, place = self._version[0], self._place
-        if place.rest is not None:  # of a poll before the one that was put back
-            self._go_on(version, place)
+        version, taken, place = self._version[0], self._taken, self._place
+        if place.rest is not None:  # of a poll before the one that was put back, which may still be completed
+            self._go_on(version, place, taken)
         return self._place
 
-    def _go_on(self, version: object, place: _Place) -> None:
+    def _go_on(self, version: object, place: _Place, taken: tuple[PollResult, _Place] | None) -> None:
         """A poll was completed."""
         buffer, rest, count = self._buffer, place.rest, self._behind(place)
         first: list[_Arrival] = []
@@ -236,7 +236,7 @@ class OwnedPartition:
                     *self._changing(version),
                     (buffer.__setitem__, slice(count), first),
                     (setattr, self, "_place", place),
-                    (setattr, self, "_taken", None),
+                    (setattr, self, "_taken", taken),
                 ]
             )
 
@@ -332,7 +332,12 @@ class OwnedPartition:
             if end <= offset:
                 before = _after(before, part, end, epoch)
                 kept.append(before)
-        cut = [(self._buffer.__setitem__, slice(None), kept), (setattr, self, "_taken", None)]
+        taken = self._taken  # after _settled: of a poll that is under way, or was given up
+        if taken is not None and taken[1].rest is not None:
+            rest = taken[1].rest
+            left = None if rest.first_offset >= offset else _before(rest, offset)
+            taken = taken[0], taken[1]._replace(rest=left)
+        cut = [(self._buffer.__setitem__, slice(None), kept), (setattr, self, "_taken", taken)]
         with suppress(ValueError):  # law 6: a seek has dropped it
             at_once([*self._changing(version), *cut])
 
@@ -439,9 +444,10 @@ class OwnedPartition:
         end = chunk.next_offset
         place = _Place(end, end, chunk.leader_epoch, rest, before.records + count, before.nbytes + chunk.nbytes)
         goes_on = (setattr, self, "_taken", (self._polls.current, place))
+        delivery = self._delivery(chunk, before.end)  # of the seek number before a handler's seek
         with suppress(ValueError):  # law 6: then it is taken in the other way
             at_once([*self._changing(version), (setattr, self, "_place", before), goes_on])
-            deliveries.append(self._delivery(chunk, before.end))
+            deliveries.append(delivery)
         return deliveries
 
     def take_only(self, count: int) -> list[Delivery]:
