@@ -315,7 +315,7 @@ def test_a_stop_pauses_all_once_and_again_what_a_rebalance_adds() -> None:
     assert world.paused == [(P0, tp(1)), (P0, tp(1), tp(2))]
 
 
-def test_where_the_metadata_is_full_a_record_that_ends_is_not_paid_for_by_each_range() -> None:
+def test_where_the_metadata_is_full_no_range_costs_a_record_that_ends() -> None:
     def end_one(many: int) -> Callable[[], object]:
         """So much is finished out of order that its ranges fill the metadata: nothing more is started."""
         world = World("none", metadata_limit=8 * many)
