@@ -268,7 +268,7 @@ class Run:
         return found
 
     def ranges_beyond(self) -> int:
-        """How many `finished_beyond` has. Counted in C, since it is asked for single records."""
+        """How many `finished_beyond` has. Counted in C, since it is called for single records."""
         count, joins = 0, False
         for block in takewhile(self._is_before_gap, self._blocks):
             begins = block.states[block.head] == FINISHED and not joins

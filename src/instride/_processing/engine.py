@@ -1243,7 +1243,7 @@ class Engine:
 
     def is_urgent(self) -> bool:
         """Whether a draining partition waits for nothing but a commit."""
-        # Asked for each record that ends: those that wait for what is at work are not looked at.
+        # Called for each record that ends: those that wait for what is at work are not looked at.
         while self._let_go:
             partition, lane = self._let_go.popitem()
             if lane.draining and lane.is_ahead and not lane.started:

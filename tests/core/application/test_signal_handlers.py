@@ -49,24 +49,20 @@ class Signal:
         return self._trace
 
 
-def begun() -> Script:
-    """A poll has taken a part of a batch; more has come since."""
-    script = Script()
-    script.subscribe()
-    script.assigned(0)
-    script.fetched(0, 0, 10)
-    assert script.poll(limit=4) == [(0, 0, 4)]
-    script.fetched(0, 10, 20)
-    return script
-
-
-def left() -> Script:
+def left(end: int = 20) -> Script:
     """A poll has taken a part of a batch, and nothing has happened since."""
     script = Script()
     script.subscribe()
     script.assigned(0)
-    script.fetched(0, 0, 20)
+    script.fetched(0, 0, end)
     assert script.poll(limit=4) == [(0, 0, 4)]
+    return script
+
+
+def begun() -> Script:
+    """More has come since."""
+    script = left(10)
+    script.fetched(0, 10, 20)
     return script
 
 

@@ -267,12 +267,6 @@ class OwnedPartition:
         taken = self._taken
         return taken[1] if taken is not None and taken[0] is self._polls.current else self._settled()
 
-    def _from(self, count: int) -> _Place:
-        """The same, for a take of so many. Where the last poll left enough of a chunk, that stays aside: to put it into
-        the buffer for each small poll costs as much as to take of it."""
-        place = self._completed()
-        return place if place is not None and place.rest is not None and len(place.rest) > count else self._next()
-
     def at_position(self) -> CommitEntry | None:
         """What a commit of the position says; None while that is not known."""
         place = self._returned()
@@ -416,7 +410,7 @@ class OwnedPartition:
         aside = result.aside.arrivals
         while True:
             # What is settled by this changes the version: then it begins anew.
-            version, before, taken = self._version[0], self._from(count), self._taken
+            version, before, taken = self._version[0], self._next(), self._taken
             deliveries: list[Delivery] = []
             place = self._take(before, count, deliveries)
             behind = self._buffer[: self._behind(place)]
@@ -433,7 +427,8 @@ class OwnedPartition:
             return deliveries
 
     def _take_part(self, count: int) -> list[Delivery]:
-        """The same in a third of the steps, where a completed poll left more of a chunk: small polls come here."""
+        """The same where a completed poll left more than that of a chunk, which stays aside: to put it into the buffer
+        for each small poll costs as much as to take of it."""
         version, taken, deliveries = self._version[0], self._taken, list[Delivery]()
         if taken is None or taken[0].aside is not None:
             return deliveries

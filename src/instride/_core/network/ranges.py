@@ -4,8 +4,8 @@ Laws
 1. No record is fetched. A range begins where the last one ended, and ends at the high watermark (or, with
    isolation_level "read_committed", at the last stable offset).
 2. What comes back under an older epoch or fetch number, or of a topic that was made anew since, is dropped.
-3. A turn looks at what has changed. At all it looks where the next request is due, after a response, when one more may
-   be asked about, and when the metadata are others.
+3. A turn looks at what has changed. It looks at all partitions only when the next request is due, after a response,
+   when one more may be listed, and when the metadata have changed.
 4. A log that ends before the position: at once refresh the metadata, since the topic may be another one; if the next
    response says the same, it is as if a fetch had been out of range.
 """
