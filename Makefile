@@ -98,7 +98,7 @@ simulate: $(COMPILED)
 	@$(SIMULATE) --harsh leaves,errors --histories 200
 	@$(SIMULATE) --groups executors,latest --histories 200
 	@$(SIMULATE) --unruly verbs,listeners,ends,interrupts --harsh leaves,commits,errors --histories 100
-	@$(SIMULATE) --unruly verbs,listeners,ends,interrupts,lines,modes --histories 60
+	@$(SIMULATE) --unruly verbs,listeners,ends,interrupts,lines,modes,looks --histories 60
 	@$(SIMULATE) --unruly verbs,listeners,ends,pairs,interrupts --histories 100
 
 explore: $(COMPILED)

@@ -33,9 +33,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from benchmarks import certificates
 from benchmarks.batches import Log, batch
-from benchmarks.canned_broker import TOPIC, canned_broker, certificates
-from benchmarks.clients import handled
+from benchmarks.canned_broker import TOPIC, canned_broker
+from benchmarks.clients import handled, spin
 from benchmarks.load import FOREIGN_MOST, ForeignLoad
 from benchmarks.meter import Meter
 from benchmarks.outstanding import Outstanding
@@ -109,7 +110,7 @@ def _run_case(name: str, rows: int) -> dict[str, float]:
     rows = rows // 5 if log.size > 500 else rows
     with tempfile.TemporaryDirectory() as folder:
         if log.tls:
-            certificates(folder)
+            certificates.make(folder)
             log = replace(log, tls=folder)
         return _run_log(name, log, form, limit, rows)
 
@@ -211,11 +212,6 @@ def _records(records: object) -> int:
     return sum(1 for each in records if each.value is not None)  # type: ignore[attr-defined]
 
 
-def _spin() -> None:
-    while True:
-        sum(range(1000))
-
-
 def _client(form: str, limit: int, rows: int, port: int, log: Log) -> dict[str, float]:
     if form == "raw":
         return _read(_drain(port, log), rows)
@@ -233,7 +229,7 @@ def _client(form: str, limit: int, rows: int, port: int, log: Log) -> dict[str, 
         return _idle(consumer)
     form, *besides = form.split("-")
     if "busy" in besides:
-        threading.Thread(target=_spin, daemon=True).start()
+        threading.Thread(target=spin, daemon=True).start()
     if "often" in besides:
         sys.setswitchinterval(0.0005)  # a tenth of what it is by default
     forms: dict[str, Callable[[object], int]] = {"arrow": _arrow, "valueless": _valueless, "records": _records}

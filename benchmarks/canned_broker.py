@@ -17,8 +17,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-import trustme
-
 from benchmarks.batches import Log, batch
 
 TOPIC = "canned"
@@ -202,13 +200,6 @@ class _Connection:
         for number in range(count):
             _BASE_OFFSET.pack_into(out, number * self._step, offset + number * self._log.rows)
         return memoryview(out)
-
-
-def certificates(folder: str) -> None:
-    """ca.pem, and server.pem with its key, for 127.0.0.1."""
-    authority = trustme.CA()
-    authority.cert_pem.write_to_path(f"{folder}/ca.pem")
-    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(f"{folder}/server.pem")
 
 
 def _server_context(folder: str) -> ssl.SSLContext:

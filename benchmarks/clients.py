@@ -12,7 +12,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import ssl
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -23,7 +25,10 @@ from benchmarks.meter import Meter
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
     """What is read, and which part of it counts: from `warm_rows` rows or `warm_seconds` seconds after the first record
-    on, whichever is first, until `most_rows` rows have come in all, or `most_seconds` seconds have passed."""
+    on, whichever is first, until `most_rows` rows have come in all, or `most_seconds` seconds have passed.
+
+    ca_file: of the authority, where connections are encrypted.
+    """
 
     servers: str
     topic: str
@@ -34,11 +39,14 @@ class Task:
     partitions: int = 12
     partition_bytes: int = 4 << 20
     fetch_bytes: int = 64 << 20
+    ca_file: str = ""
 
 
-def _instride(task: Task, form: str, **settings: int) -> Iterator[int]:
+def _instride(task: Task, form: str, **settings: int | str) -> Iterator[int]:
     from instride import Consumer, TopicPartition
 
+    if task.ca_file:
+        settings |= {"security_protocol": "SSL", "ssl_ca_file": task.ca_file}
     consumer = Consumer(bootstrap_servers=task.servers, auto_offset_reset="earliest", **settings)  # type: ignore[arg-type]
     consumer.assign([TopicPartition(task.topic, number) for number in range(task.partitions)])
     while True:
@@ -64,7 +72,7 @@ def handled(records: Iterable[object]) -> int:
     return count
 
 
-def _tuned(task: Task) -> dict[str, int]:
+def _tuned(task: Task) -> dict[str, int | str]:
     return {
         "max_poll_records": -1,
         "max_partition_fetch_bytes": task.partition_bytes,
@@ -81,6 +89,8 @@ def _confluent(task: Task, *, tuned: bool, crc: bool = False, handler: bool = Fa
         "enable.auto.commit": False,
         "check.crcs": crc,
     }
+    if task.ca_file:
+        settings |= {"security.protocol": "ssl", "ssl.ca.location": task.ca_file}
     if tuned:
         settings |= {
             "queued.min.messages": 2_000_000,
@@ -108,6 +118,8 @@ def _kafka_python(task: Task, *, crc: bool = True) -> Iterator[int]:
         fetch_max_bytes=task.fetch_bytes,
         max_poll_records=10_000,
         check_crcs=crc,
+        security_protocol="SSL" if task.ca_file else "PLAINTEXT",
+        ssl_cafile=task.ca_file or None,
     )
     consumer.assign([TopicPartition(task.topic, number) for number in range(task.partitions)])
     while True:
@@ -124,6 +136,8 @@ async def _aiokafka(task: Task, *, crc: bool) -> AsyncIterator[int]:
         max_partition_fetch_bytes=task.partition_bytes,
         fetch_max_bytes=task.fetch_bytes,
         check_crcs=crc,
+        security_protocol="SSL" if task.ca_file else "PLAINTEXT",
+        ssl_context=ssl.create_default_context(cafile=task.ca_file) if task.ca_file else None,
     )
     await consumer.start()
     consumer.assign([TopicPartition(task.topic, number) for number in range(task.partitions)])
@@ -142,7 +156,19 @@ def _raw(task: Task, connections: int, outstanding: int) -> Iterator[int]:
         fetch_bytes=task.fetch_bytes,
         connections=connections,
         outstanding=outstanding,
+        ca_file=task.ca_file,
     )
+
+
+def _spinning(reader: Iterator[int]) -> Iterator[int]:
+    """The same beside a thread that runs Python all the time."""
+    threading.Thread(target=spin, daemon=True).start()
+    yield from reader
+
+
+def spin() -> None:
+    while True:
+        sum(range(1000))
 
 
 CLIENTS: dict[str, Callable[[Task], Iterator[int]]] = {
@@ -159,6 +185,9 @@ CLIENTS: dict[str, Callable[[Task], Iterator[int]]] = {
     "confluent-kafka, at defaults": lambda task: _confluent(task, tuned=False),
     "instride, handler of 5 us": lambda task: _instride(task, "handler", **{**_tuned(task), "max_poll_records": 500}),
     "confluent-kafka, handler of 5 us": lambda task: _confluent(task, tuned=True, handler=True),
+    "instride, Arrow, busy thread": lambda task: _spinning(_instride(task, "arrow", **_tuned(task))),
+    "instride, records, busy thread": lambda task: _spinning(_instride(task, "records", **_tuned(task))),
+    "confluent-kafka, busy thread": lambda task: _spinning(_confluent(task, tuned=True)),
     "kafka-python": _kafka_python,
     "kafka-python, without CRC": lambda task: _kafka_python(task, crc=False),
 }

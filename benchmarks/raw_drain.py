@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import queue
 import socket
+import ssl
 import struct
 import threading
 from collections.abc import Iterator
@@ -26,12 +27,16 @@ def drain(
     fetch_bytes: int,
     connections: int,
     outstanding: int,
+    ca_file: str = "",
 ) -> Iterator[int]:
     """How many rows each response held."""
     host, port = servers.split(",", maxsplit=1)[0].rsplit(":", 1)
     found: queue.SimpleQueue[int] = queue.SimpleQueue()
     for mine in shared(partitions, connections, outstanding):
-        connection = _Connection((host, int(port)), topic, mine, partition_bytes, fetch_bytes)
+        peer = socket.create_connection((host, int(port)))
+        if ca_file:
+            peer = ssl.create_default_context(cafile=ca_file).wrap_socket(peer, server_hostname=host)
+        connection = _Connection(peer, topic, mine, partition_bytes, fetch_bytes)
         threading.Thread(target=connection.run, args=(found,), daemon=True).start()
     while True:
         yield found.get()
@@ -48,9 +53,9 @@ def shared(partitions: int, connections: int, outstanding: int) -> list[list[lis
 
 class _Connection:
     def __init__(
-        self, address: tuple[str, int], topic: str, groups: list[list[int]], partition_bytes: int, fetch_bytes: int
+        self, peer: socket.socket, topic: str, groups: list[list[int]], partition_bytes: int, fetch_bytes: int
     ) -> None:
-        self._peer = socket.create_connection(address)
+        self._peer = peer
         self._topic = struct.pack(">h", len(topic)) + topic.encode()
         self._groups = groups
         self._offsets = dict.fromkeys((each for group in groups for each in group), 0)

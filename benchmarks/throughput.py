@@ -21,9 +21,10 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
+from benchmarks import certificates
 from benchmarks.batches import Log
 from benchmarks.clients import CLIENTS, Task
 from benchmarks.filler import fill
@@ -35,17 +36,19 @@ RAW = [name for name in CLIENTS if name.startswith("raw")]
 NAMES = [*CLIENTS, "aiokafka", "aiokafka, without CRC", "Java", "Java, without CRC", "franz-go"]
 # Each client checks as it does by default; `--crc` measures each that can do otherwise both ways.
 OTHERWISE = [name for name in NAMES if "CRC" in name]
-# Only where they are named: they measure the handler, and not the client.
-HANDLERS = [name for name in NAMES if "handler" in name]
+# Only where they are named: they measure other work of the application beside the client.
+BUSY = [name for name in NAMES if "handler" in name or "busy thread" in name]
 CASES = {
     "100 B": Log(rows=8192, random=True),
     "1 KB": Log(size=1000, rows=1000, random=True),
     "100 B, 140 a batch": Log(random=True),
+    "100 B, 10 a batch": Log(rows=10, random=True),
     "100 B, keys": Log(rows=8192, random=True, key=True),
     "100 B, zstd": Log(rows=8192, codec="zstd"),
     "100 B, lz4": Log(rows=8192, codec="lz4"),
     "100 B, snappy": Log(rows=8192, codec="snappy"),
     "100 B, 1 partition": Log(rows=8192, random=True, partitions=1, hot=1),
+    "100 B, TLS": Log(rows=8192, random=True, tls="in a folder of the run"),
 }
 QUICK = ("100 B", "1 KB")
 
@@ -64,7 +67,7 @@ def main(arguments: list[str]) -> dict[str, object]:
     parser.add_argument("--quick", action="store_true", help="two minutes: less of everything")
     chosen = parser.parse_args(arguments)
     if chosen.clients is None:
-        chosen.clients = [name for name in NAMES if (chosen.crc or name not in OTHERWISE) and name not in HANDLERS]
+        chosen.clients = [name for name in NAMES if (chosen.crc or name not in OTHERWISE) and name not in BUSY]
     if chosen.quick:
         chosen.gigabytes, chosen.seconds, chosen.rounds = 1.0, 2.0, 1
     from instride.testing import LocalKafka
@@ -72,9 +75,13 @@ def main(arguments: list[str]) -> dict[str, object]:
     results: dict[str, object] = {"heap": HEAP, "cores": os.cpu_count(), "settings": vars(chosen)}
     with tempfile.TemporaryDirectory() as folder:
         commands = readers(chosen.clients, Path(folder))
+        properties = certificates.keystore(folder, "TLS")
         for case in chosen.case:
-            with LocalKafka(heap=HEAP, jvm_options=()) as kafka:  # the JVM's own defaults: all of its compilers
+            # The JVM's own defaults: all of its compilers.
+            with LocalKafka(heap=HEAP, jvm_options=(), listeners={"TLS": "SSL"}, properties=properties) as kafka:
                 task = prepare(kafka, CASES[case], chosen)
+                if CASES[case].tls:
+                    task = replace(task, servers=kafka.listener("TLS"), ca_file=f"{folder}/ca.pem")
                 runs: dict[str, list[Run]] = {name: [] for name in commands}
                 for name, run in rounds(commands, task, chosen.rounds):
                     runs[name].append(run)
@@ -115,7 +122,7 @@ def readers(names: list[str], folder: Path) -> dict[str, Reader]:
         elif go := shutil.which("go"):
             binary = folder / "franz-reader"
             subprocess.run([go, "build", "-o", str(binary), "."], cwd=HERE / "peers" / "franz", check=True)
-            found[name] = lambda task, binary=binary: [str(binary), *_told(task)]  # type: ignore[misc]
+            found[name] = lambda task, binary=binary: [str(binary), *_told(task), task.ca_file]  # type: ignore[misc]
         else:
             print("franz-go is not measured: there is no go on the PATH", file=sys.stderr)
     return found
@@ -125,7 +132,16 @@ def _java(task: Task, *, crc: bool) -> list[str]:
     from instride.testing import find_java, find_kafka
 
     source = str(HERE / "peers" / "Reader.java")
-    return [str(find_java().path), "-Xmx1g", "-cp", find_kafka().class_path, source, *_told(task), str(crc)]
+    return [
+        str(find_java().path),
+        "-Xmx1g",
+        "-cp",
+        find_kafka().class_path,
+        source,
+        *_told(task),
+        str(crc),
+        task.ca_file,
+    ]
 
 
 def _told(task: Task) -> list[str]:

@@ -25,6 +25,11 @@ public class Reader {
         settings.put("max.partition.fetch.bytes", told[7]);
         settings.put("fetch.max.bytes", told[8]);
         settings.put("check.crcs", told[9].toLowerCase());
+        if (told.length > 10 && !told[10].isEmpty()) {
+            settings.put("security.protocol", "SSL");
+            settings.put("ssl.truststore.type", "PEM");
+            settings.put("ssl.truststore.location", told[10]);
+        }
         List<TopicPartition> partitions = new ArrayList<>();
         for (int number = 0; number < Integer.parseInt(told[6]); number++) {
             partitions.add(new TopicPartition(told[1], number));

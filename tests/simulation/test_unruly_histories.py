@@ -17,6 +17,7 @@ TRACES = {
     "interrupts": {"interrupted"},
     "lines": {"interrupted"},
     "modes": {"listener raises", "on revoked"},
+    "looks": {"looks"},
 }
 """What a history tells where the means was played."""
 

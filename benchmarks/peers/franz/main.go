@@ -3,6 +3,8 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"os"
 	"strconv"
@@ -43,12 +45,22 @@ func main() {
 	for each := int32(0); each < int32(number(7)); each++ {
 		offsets[each] = kgo.NewOffset().AtStart()
 	}
-	client, err := kgo.NewClient(
+	options := []kgo.Opt{
 		kgo.SeedBrokers(servers),
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: offsets}),
 		kgo.FetchMaxPartitionBytes(int32(number(8))),
 		kgo.FetchMaxBytes(int32(number(9))),
-	)
+	}
+	if authority := os.Args[10]; authority != "" {
+		pem, err := os.ReadFile(authority)
+		if err != nil {
+			panic(err)
+		}
+		trusted := x509.NewCertPool()
+		trusted.AppendCertsFromPEM(pem)
+		options = append(options, kgo.DialTLSConfig(&tls.Config{RootCAs: trusted}))
+	}
+	client, err := kgo.NewClient(options...)
 	if err != nil {
 		panic(err)
 	}

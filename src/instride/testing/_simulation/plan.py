@@ -64,7 +64,8 @@ class MemberPlan:
     ends: how likely a verb is unsubscribe or close. pairs: how likely he does something after a poll for a pair of
     verbs in a state of partitions that he has in mind. interrupts, line_interrupts: how likely a call ends in an
     exception at one of its waits, in a listener or in a deserializer; at one of its lines. raises: how likely
-    a listener ends in an error of its own. immediate, auto_commits: his settings.
+    a listener ends in an error of its own. looks: how likely he looks at positions within a poll. immediate,
+    auto_commits: his settings.
     """
 
     name: str
@@ -89,6 +90,7 @@ class MemberPlan:
     interrupts: float = 0.0
     line_interrupts: float = 0.0
     raises: float = 0.0
+    looks: float = 0.0
     immediate: bool = False
     auto_commits: bool = False
 

@@ -17,11 +17,12 @@ from instride.testing._simulation.plan import MemberPlan, Plan
 
 __all__ = ["MEANS", "with_unruly_users"]
 
-MEANS: Final = ("verbs", "listeners", "ends", "pairs", "interrupts", "lines", "modes")
+MEANS: Final = ("verbs", "listeners", "ends", "pairs", "interrupts", "lines", "modes", "looks")
 """verbs: called in any order. listeners: called there too, and time passes. ends: unsubscribe and close among them.
 pairs: two certain verbs in a certain state of partitions, which he brings about.
 interrupts: an exception at a wait of any call, in listeners and deserializers. lines: at any line of any call.
-modes: auto-commit, and revokes that are completed at once, or both; and listeners that raise."""
+modes: auto-commit, and revokes that are completed at once, or both; and listeners that raise.
+looks: at positions, lag and what is assigned, within a poll, after what has come since it began."""
 _SHORT: Final = 3.0
 """Seconds between two polls, where somebody brings about losses by being away: a short history has room for several."""
 _MORE: Final = 20.0
@@ -39,6 +40,8 @@ def with_unruly_users(seed: int, plan: Plan, means: frozenset[str] = frozenset(M
     )
     if "modes" in means:
         members = _with_modes(seed, members)
+    if "looks" in means:
+        members = _with_looks(seed, members)
     plan = replace(plan, kind=kind, members=members)
     return _with_room_for_pairs(rng, plan) if any(each.pairs for each in members) else plan
 
@@ -54,6 +57,13 @@ def _with_modes(seed: int, members: tuple[MemberPlan, ...]) -> tuple[MemberPlan,
         )
         for each in members
     )
+    return tuple(new if new.loop == "unruly" else old for old, new in zip(members, drawn, strict=True))
+
+
+def _with_looks(seed: int, members: tuple[MemberPlan, ...]) -> tuple[MemberPlan, ...]:
+    """Small polls too: what one leaves of a chunk is for the next."""
+    rng = random.Random(f"looks {seed}")  # noqa: S311 - not for secrets: it must be repeatable
+    drawn = (replace(each, looks=rng.choice((0.1, 0.5)), limit=rng.choice((1, 3, 10, 500))) for each in members)
     return tuple(new if new.loop == "unruly" else old for old, new in zip(members, drawn, strict=True))
 
 

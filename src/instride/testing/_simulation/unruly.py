@@ -4,6 +4,7 @@ Laws
 1. Each record is done when the poll that returned it has: so each way of committing is his right, and what is missing
    afterwards is the consumer's fault.
 2. Between two verbs no time passes, or some: then the background queue fills. In a listener time passes for all others.
+   The same before he looks at positions within a poll: more records have come by then.
 3. From the quiet time on he calls nothing but poll and commit, resumes what he paused, and is not interrupted.
 4. An interrupted close ends his loop, or he closes again; after any other interrupt he goes on.
 5. Chance alone hardly ever finds two certain verbs in a state that passes with the next poll. So he also has a pair of
@@ -15,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from instride._core.application.calls import Wait
@@ -129,7 +131,8 @@ class _User(RebalanceListener):
             self._consumer.subscribe(self._member.topics, listener=self if self._plan.listens else None)
 
     def _poll(self) -> Generator[Wait | Sleep, float, Iterable[ConsumerRecord]]:
-        call = self._consumer.poll(timeout=self._random.choice((0.0, self._plan.poll_timeout)), read=self._reader())
+        timeout = self._random.choice((0.0, self._plan.poll_timeout))
+        call = self._consumer.poll(timeout=timeout, read=self._reader(), listen=self._listener())
         try:
             return (yield from self._interrupted(call))
         except KeyboardInterrupt:
@@ -141,17 +144,29 @@ class _User(RebalanceListener):
         return ()
 
     def _reader(self) -> Callable[[ConsumerRecord], ConsumerRecord] | None:
-        """A deserializer in which the interrupt comes."""
-        if not self._may(self._plan.interrupts):
+        """A deserializer that looks, or in which the interrupt comes."""
+        interrupted = self._may(self._plan.interrupts)
+        if not interrupted and not self._may(self._plan.looks):
             return None
-        left = iter(range(self._random.randrange(6)))
+        number, read_yet = self._random.randrange(6), count()
 
         def read(record: ConsumerRecord) -> ConsumerRecord:
-            if next(left, None) is None:
-                raise KeyboardInterrupt
+            if next(read_yet) == number:
+                if interrupted:
+                    raise KeyboardInterrupt
+                self._look()
             return record
 
         return read
+
+    def _listener(self) -> Callable[[], None] | None:
+        """Of telemetry."""
+        return self._look if self._may(self._plan.looks) else None
+
+    def _look(self) -> None:
+        self._member.process.work(self._random.choice((0.0, 0.001, 0.02, 0.3)))
+        self._consumer.look()
+        self._member.did("looks")
 
     def _interrupted(self, call: Generator[Wait, float, T]) -> Generator[Wait, float, T]:
         """As it is, or with an exception at one of its steps."""

@@ -9,7 +9,7 @@ Laws
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterable, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from typing import TypeVar
 
 from instride._core.application.calls import Call, Wait
@@ -64,17 +64,29 @@ class SimulatedConsumer:
         self._application.assign(partitions, now=self._now)
 
     def poll(
-        self, *, timeout: float, limit: int | None = None, read: Read | None = None
+        self,
+        *,
+        timeout: float,
+        limit: int | None = None,
+        read: Read | None = None,
+        listen: Callable[[], None] | None = None,
     ) -> Generator[Wait, float, ConsumerRecords]:
+        """listen: of telemetry; it is called before the poll is over, as `Consumer` calls its own."""
         immediate = self._config.revoke_mode == "immediate"
-        changes = yield from self._poll(timeout, immediate=immediate, limit=limit, read=read)
+        changes = yield from self._poll(timeout, immediate=immediate, limit=limit, read=read, listen=listen)
         return changes.records
 
     def poll_changes(self, *, timeout: float) -> Generator[Wait, float, Changes]:
         return (yield from self._poll(timeout, immediate=False))
 
     def _poll(
-        self, timeout: float, *, immediate: bool, limit: int | None = None, read: Read | None = None
+        self,
+        timeout: float,
+        *,
+        immediate: bool,
+        limit: int | None = None,
+        read: Read | None = None,
+        listen: Callable[[], None] | None = None,
     ) -> Call[Changes]:
         self._before = None
         limit = self._config.poll_records if limit is None else limit
@@ -85,6 +97,8 @@ class SimulatedConsumer:
         records = ConsumerRecords(deliveries, self._application.standing())
         changes = Changes(records=records, to_be_revoked=requested, lost=lost)
         paused = self._application.paused()
+        if listen is not None:
+            listen()
         if deliveries or requested or lost:
             returned = tuple(
                 (each.partition, each.epoch, each.seek_number, *stretch)
@@ -126,6 +140,14 @@ class SimulatedConsumer:
 
     def assignment(self) -> frozenset[TopicPartition]:
         return self._application.assignment()
+
+    def look(self) -> None:
+        """At all that a deserializer or a listener of telemetry may look at."""
+        for partition in self._application.positions():
+            self._application.lag(partition)
+        self._application.subscription()
+        self._application.assignment()
+        self._application.failed()
 
     def owned(self) -> dict[TopicPartition, int | None]:
         """Where each partition is that a verb may name, revoked in a moment or not."""
