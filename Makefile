@@ -61,16 +61,16 @@ conformance: $(COMPILED)
 	@PYTHONPATH=tools $(BIN)/python -m conformance --results $(RESULTS)
 
 # Spark's loop, and the member of a query in group mode: what decides, which needs no broker and no Spark to be tested.
-LOOP := */spark/_run.py,*/spark/_planning.py,*/spark/_membership.py,*/spark/_committing.py,*/spark/_running_jobs.py,*/_data_source/group_*.py
+LOOP := */spark/_pipeline_loop.py,*/spark/_planning.py,*/spark/_membership.py,*/spark/_committing.py,*/spark/_running_jobs.py,*/_data_source/group_*.py
 LOOP_TESTS := $(addprefix tests/spark/test_,pipeline_loop.py pipeline_loop_faults.py planning.py group_member.py group_stream.py group_table.py)
 
 # Beyond the core, by fast tests without a broker: the ledger and a partition's records in it, the network side, a connection's
 # bytes and frames, the public classes. One file is left out: coverage does not see what Cython compiles. Of that pump the plain
 # form is measured, tests/net/test_pump.py holds both to the same, and test_openssl.py what it reads of TLS to Python's own reads.
 # In the place of Kerberos' library the tests have one of their own (tests/security/test_kerberos_authenticator.py).
-BEYOND := */instride/ledger.py,*/instride/_run.py,*/_net/*.py,*/_wire/connection.py,*/_wire/frames.py,*/instride/_verbs.py,*/instride/consumer.py,*/instride/aio.py
+BEYOND := */instride/ledger.py,*/instride/_partition_ledger.py,*/_net/*.py,*/_wire/connection.py,*/_wire/frames.py,*/instride/_consumer_base.py,*/instride/consumer.py,*/instride/aio.py
 COMPILED_ONLY := */_net/compiled_pump.py
-BEYOND_TESTS := $(addprefix tests/,test_ledger.py test_ledger_threads.py test_run.py test_arguments.py test_observers.py test_interceptors.py net aio security wire/test_wire_connection.py wire/test_wire_frames.py wire/test_segments.py wire/test_sasl_connection.py)
+BEYOND_TESTS := $(addprefix tests/,test_ledger.py test_ledger_threads.py test_partition_ledger.py test_arguments.py test_observers.py test_interceptors.py net aio security wire/test_wire_connection.py wire/test_wire_frames.py wire/test_segments.py wire/test_sasl_connection.py)
 
 coverage: $(COMPILED)
 	@$(BIN)/python -m coverage run -m pytest --quiet -m "not hypothesis and not part" tests/core

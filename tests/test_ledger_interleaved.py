@@ -14,7 +14,7 @@ from instride.records import ConsumerRecord, TopicPartition
 from interleaving import Interleaving
 
 PARTITIONS = (0, 1)
-HERE = ("/instride/ledger.py", "/instride/_run.py")
+HERE = ("/instride/ledger.py", "/instride/_partition_ledger.py")
 Call = Callable[["Scene"], object]
 
 

@@ -1,7 +1,7 @@
 """instride: a Kafka consumer that keeps its stride through rebalances (KIP-983)."""
 
 # What is inside:
-# consumer, aio, _verbs                   `Consumer`, `AsyncConsumer`; the verbs that both have
+# consumer, aio, _consumer_base           `Consumer`, `AsyncConsumer`; the methods that both have
 # config, _settings, errors, records,
 # commits, listeners, interceptors,
 # deserializers, assignors, metrics,

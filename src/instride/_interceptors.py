@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 
-from instride._unrun import is_asynchronous
+from instride._coroutines import is_asynchronous
 from instride.consumer_records import ConsumerRecords
 from instride.errors import ConfigError
 from instride.interceptors import ConsumerInterceptor

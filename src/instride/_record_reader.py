@@ -14,7 +14,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from instride._unrun import is_asynchronous
+from instride._coroutines import is_asynchronous
 from instride._wire.decoder import replaced
 from instride.config import Deserializer
 from instride.deserializers import Part, SerializationContext

@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
-from instride._unrun import is_asynchronous
+from instride._coroutines import is_asynchronous
 from instride.errors import ConfigError
 
 __all__ = ["POLL_RECORDS", "check_telemetry", "parse_bootstrap_servers", "parse_duration", "reset_duration"]

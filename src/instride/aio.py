@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Generic, Never, Self, Unpack
 
 from instride import _arguments as arguments
+from instride._consumer_base import ConsumerBase
 from instride._core.application.committing import Offsets
 from instride._core.application.partition import PollResult
 from instride._core.events import EARLIEST, LATEST
@@ -28,7 +29,6 @@ from instride._net.clock import now
 from instride._record_reader import RecordReader
 from instride._setting_names import config_from_settings
 from instride._types import K, V
-from instride._verbs import Verbs
 from instride._wire.decoder import ConsumerRecord
 from instride.commits import CommitResult
 from instride.config import ConsumerConfig, UntypedSettings
@@ -48,7 +48,7 @@ _logger = logging.getLogger("instride.consumer")
 _GRACE = 1.0
 
 
-class AsyncConsumer(Verbs, Generic[K, V]):
+class AsyncConsumer(ConsumerBase, Generic[K, V]):
     """`Consumer` for asyncio: the same verbs and settings. Those that may wait are awaited, the others are plain.
 
         async with AsyncConsumer(bootstrap_servers="localhost:9092", group_id="flights") as consumer:

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Generic, Never, Unpack
 
 from instride import _arguments as arguments
+from instride._consumer_base import BlockingConsumer
 from instride._core.application.partition import PollResult
+from instride._partition_ledger import PolledRanges
 from instride._record_reader import RecordReader
-from instride._run import PolledRanges
 from instride._types import K, V
-from instride._verbs import Member
 from instride.config import ConsumerSettings, UntypedSettings
 from instride.consumer_records import Changes, ConsumerRecords
 from instride.errors import ConfigError
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["Consumer", "RangeConsumer"]
 
 
-class Consumer(Member, Generic[K, V]):
+class Consumer(BlockingConsumer, Generic[K, V]):
     """A member of a consumer group, or a reader of assigned partitions.
 
         with Consumer(bootstrap_servers="localhost:9092", group_id="flights") as consumer:
@@ -126,7 +126,7 @@ class Consumer(Member, Generic[K, V]):
             yield from self.poll()
 
 
-class RangeConsumer(Member):
+class RangeConsumer(BlockingConsumer):
     """A member that is handed ranges of offsets instead of records: for work that reads the records elsewhere.
 
     `poll` and everything about rebalances and commits is as with `Consumer`. No record is fetched.

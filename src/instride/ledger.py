@@ -24,8 +24,8 @@ from operator import attrgetter
 from typing import Any, Final, Protocol, TypeVar
 
 from instride import _arguments as arguments
-from instride._run import CANCELLED, FAILED, FINISHED, UNDER_WAY, Block, Run, stretches_of
-from instride._unrun import refuse_unrun
+from instride._coroutines import refuse_coroutine
+from instride._partition_ledger import CANCELLED, FAILED, FINISHED, UNDER_WAY, Block, PartitionLedger, stretches_of
 from instride.commits import CommitEntry, CommitOutcome, CommitSnapshot
 from instride.consumer_records import Stretch
 from instride.errors import OffsetGapError
@@ -70,8 +70,8 @@ class OffsetLedger:
     def __init__(self) -> None:
         # Re-entrant, since the garbage collector may run a user's finalizer anywhere, and that may call us.
         self._lock = threading.RLock()
-        self._runs: dict[tuple[str, int], Run] = {}
-        self._ahead: dict[tuple[str, int], Run] = {}
+        self._runs: dict[tuple[str, int], PartitionLedger] = {}
+        self._ahead: dict[tuple[str, int], PartitionLedger] = {}
         self._gaps: dict[tuple[str, int], OffsetGapError] = {}
         self._unraised: dict[tuple[tuple[str, int], int], BaseException] = {}
         self._under_way = 0
@@ -95,11 +95,11 @@ class OffsetLedger:
                 self._add(run, block)
         return batch
 
-    def _plan(self, blocks: list[Block]) -> list[tuple[Run, Block]]:
+    def _plan(self, blocks: list[Block]) -> list[tuple[PartitionLedger, Block]]:
         """Which run takes which block. Changes nothing, so that a refused batch leaves no trace."""
-        current: dict[tuple[str, int], Run] = {}
-        last: dict[Run, int] = {}
-        planned: list[tuple[Run, Block]] = []
+        current: dict[tuple[str, int], PartitionLedger] = {}
+        last: dict[PartitionLedger, int] = {}
+        planned: list[tuple[PartitionLedger, Block]] = []
         for block in blocks:
             run = self._run_for(block, current)
             if run is None:
@@ -111,15 +111,15 @@ class OffsetLedger:
             planned.append((run, block))
         return planned
 
-    def _run_for(self, block: Block, current: dict[tuple[str, int], Run]) -> Run | None:
+    def _run_for(self, block: Block, current: dict[tuple[str, int], PartitionLedger]) -> PartitionLedger | None:
         first = block.records[0]
         key = TopicPartition(first.topic, first.partition)
         run = current.get(key) or self._runs.get(key)
         if run is None or (run.epoch, run.seek_number) < (first.epoch, first.seek_number):
-            run = current[key] = Run(key, first.epoch, first.seek_number)
+            run = current[key] = PartitionLedger(key, first.epoch, first.seek_number)
         return run if run.is_of(first.epoch, first.seek_number) else None
 
-    def _add(self, run: Run, block: Block) -> None:
+    def _add(self, run: PartitionLedger, block: Block) -> None:
         if self._runs.get(run.partition) is not run:
             self._drop(run.partition)
             self._runs[run.partition] = run
@@ -129,7 +129,7 @@ class OffsetLedger:
             self._gaps[run.partition] = run.gap
             self._unraised[run.partition, run.gap.start] = run.gap
 
-    def _drop(self, key: tuple[str, int]) -> Run | None:
+    def _drop(self, key: tuple[str, int]) -> PartitionLedger | None:
         run = self._runs.pop(key, None)
         if run is not None:
             self._under_way -= run.under_way
@@ -298,7 +298,7 @@ def _offset(record: Any) -> int:
 
 def _unrun(result: object) -> TypeError | None:
     try:
-        refuse_unrun(result)
+        refuse_coroutine(result)
     except TypeError as error:
         return error
     return None

@@ -10,9 +10,9 @@ from typing import Any, Final, TypeVar
 
 import pytest
 
+import instride._consumer_base
 import instride._net.async_driver
 import instride._net.loop_mailbox
-import instride._verbs
 import instride.aio
 from instride import AsyncConsumer, AsyncRebalanceListener, TopicPartition
 from instride._core.events import (
@@ -32,7 +32,7 @@ __all__ = ["CLOCKED", "Listener", "Network", "Scene", "VirtualLoop", "epochs", "
 
 T = TypeVar("T")
 RESPONSE: Final = 0.01
-CLOCKED: Final = (instride._verbs, instride.aio, instride._net.async_driver, instride._net.loop_mailbox)
+CLOCKED: Final = (instride._consumer_base, instride.aio, instride._net.async_driver, instride._net.loop_mailbox)
 """What reads the clock."""
 
 

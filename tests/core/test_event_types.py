@@ -48,7 +48,7 @@ BELOW = ("instride._core.network", "instride._net", "instride._wire.connection",
 # The facade knows what carries its events (the driver), and the clock that it passes on. `OAuthClientCredentials` is a
 # public class that lives beside the only sockets.
 CARRIERS = {
-    "_verbs.py": {"instride._net.driver", "instride._net.async_driver", "instride._net.clock"},
+    "_consumer_base.py": {"instride._net.driver", "instride._net.async_driver", "instride._net.clock"},
     "aio.py": {"instride._net.async_driver", "instride._net.clock"},
     "__init__.py": {"instride._net.oauth"},
 }
@@ -67,5 +67,5 @@ def test_the_api_knows_no_coordinator_fetcher_or_connection(source: Path) -> Non
 @pytest.mark.requirement("threading/5")
 def test_the_facades_verbs_are_among_the_sources() -> None:
     """The test above once read a file that the verbs had left."""
-    assert "def commit_async" in (PACKAGE / "_verbs.py").read_text(encoding="utf-8")
-    assert PACKAGE / "_verbs.py" in API
+    assert "def commit_async" in (PACKAGE / "_consumer_base.py").read_text(encoding="utf-8")
+    assert PACKAGE / "_consumer_base.py" in API

@@ -112,7 +112,7 @@ def test_what_is_inside_is_seen() -> None:
     [
         "script.machine._state.lists",
         "from instride._core.network.group import _private",
-        "from instride._verbs import Member",
+        "from instride._consumer_base import BlockingConsumer",
         "from unittest.mock import patch",
         "import unittest.mock",
         "def test_one(monkeypatch): ...",

@@ -125,7 +125,7 @@ def test_what_has_no_underscore_is_in_the_reference() -> None:
     ],
 )
 def test_a_new_name_without_underscore_is_noticed(tmp_path: Path, path: str) -> None:
-    hidden = ("_processing.py", "spark/_run.py", "spark/_tables/delta.py", "testing/_check/rules/order.py")
+    hidden = ("_processing.py", "spark/_pipeline_loop.py", "spark/_tables/delta.py", "testing/_check/rules/order.py")
     for each in (path, *hidden, "consumer.py", "spark/sink.py"):
         (tmp_path / "instride" / each).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "instride" / each).write_text('__all__ = ["Consumer"]\n')

@@ -23,11 +23,11 @@ from typing import Any, Final, cast
 
 import pytest
 
+import instride._consumer_base
 import instride._net.driver
 import instride._net.mailbox
 import instride._net.thread
 import instride._net.transport
-import instride._verbs
 from attack.broker import Request
 from attack.bytes_of import array, assignment, text
 from attack.virtual import SilentBroker
@@ -193,7 +193,7 @@ class World:
         patch.setattr(instride._net.driver, "random", SimpleNamespace(random=lambda: self.chance))
         for module in ("driver", "mailbox", "thread", "transport"):
             patch.setattr(getattr(instride._net, module), "now", self.clock)
-        patch.setattr(instride._verbs, "now", self.clock)
+        patch.setattr(instride._consumer_base, "now", self.clock)
         sockets: Any = {name: getattr(socket, name) for name in dir(socket)}
         patch.setattr(instride._net.transport, "socket", SimpleNamespace(**{**sockets, "socket": self._socket}))
         defaults: Any = {"bootstrap_servers": "127.0.0.1:9092", "group_id": "g", "auto_offset_reset": "earliest"}

@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+import instride._consumer_base
 import instride._net.mailbox
-import instride._verbs
 from instride import Changes, Consumer, OffsetRange, RangeConsumer, TopicPartition
 from instride._core.events import Assigned, BackgroundEvent, Close, Fetched, Positioned, RevocationRequested
 from instride._core.network.ranges import RangeChunk
@@ -59,7 +59,7 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.at = 1000.0
-        for module in (instride._verbs, instride._net.mailbox, instride._net.driver):
+        for module in (instride._consumer_base, instride._net.mailbox, instride._net.driver):
             monkeypatch.setattr(module, "now", lambda: self.at)
 
     def waits(self, network: Network, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from processing_help import P0, P1, commit, offsets, records, tp
 
 from instride import ConsumerRecord, ConsumerRecords, OffsetRange, PartitionExecutor, RangeConsumer
 from instride._core.lease import Lease, Standing
-from instride._run import PolledRanges
+from instride._partition_ledger import PolledRanges
 from instride.consumer_records import Stretch
 from instride.errors import IllegalStateError
 

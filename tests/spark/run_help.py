@@ -21,10 +21,10 @@ from instride.errors import KafkaTimeoutError, SinkWriteError
 from instride.observers import Observer
 from instride.records import OffsetRange, TopicPartition
 from instride.spark._events import PipelineEvent
+from instride.spark._pipeline_loop import LoopSettings, Message, PipelineLoop, inbox_dispatcher
 from instride.spark._planning import Limits
 from instride.spark._range_reader import ReaderSettings
 from instride.spark._report import JobEnded, RangePart, RangeProblem, RangeReport, Reported
-from instride.spark._run import Message, PipelineRun, RunSettings, inbox_dispatcher
 from instride.spark._task import RangeTask
 from instride.spark.sink import (
     CommitOutcome,
@@ -379,8 +379,8 @@ class Stage:
         inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self.runner = FakeRunner(self.consumer, inbox)
         limits = limits or Limits(range_records=1_000, jobs=8, linger=0.0, retries=retries, backoff=0.0)
-        self.loop = PipelineRun(
-            RunSettings(topics=[TOPIC], limits=limits, stop_timeout=stop_timeout),
+        self.loop = PipelineLoop(
+            LoopSettings(topics=[TOPIC], limits=limits, stop_timeout=stop_timeout),
             consumer=cast(Any, self.consumer),
             sink=self.sink,
             runner=cast(Any, self.runner),

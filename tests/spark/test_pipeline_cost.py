@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -189,6 +190,43 @@ class PlayedContext:
     def defaultParallelism(self) -> int:
         self.asked += 1
         return self.asked
+
+
+class ColdContext(PlayedContext):
+    """Each job takes as long as it is said here; the last one's time is that of all further ones."""
+
+    def __init__(self, *seconds: float) -> None:
+        self.now = 7.0
+        self.jobs = 0
+        self._seconds = seconds
+
+    def parallelize(self, tasks: object, slices: int) -> ColdContext:
+        return self
+
+    def mapPartitions(self, function: object) -> ColdContext:
+        return self
+
+    def collect(self) -> list[str]:
+        self.now += self._seconds[min(self.jobs, len(self._seconds) - 1)]
+        self.jobs += 1
+        return []
+
+
+@pytest.mark.parametrize(
+    ("seconds", "jobs"),
+    [
+        ((3.0, 0.2, 0.1, 0.08), 7),  # the first one starts the workers
+        ((0.1, 0.03, 0.04, 0.03), 5),  # a session that has run jobs already
+        ((3.0, 0.9, 0.7, 0.5, 0.3), 4),  # for two seconds
+    ],
+)
+def test_jobs_run_before_the_group_is_joined_until_they_get_no_quicker(
+    seconds: tuple[float, ...], jobs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = ColdContext(*seconds)
+    monkeypatch.setattr("instride.spark._jobs.time.monotonic", lambda: context.now)
+    JobRunner(cast(Any, context), lambda _: None).prepare(cast(Any, SimpleNamespace(prepare=None)))
+    assert context.jobs == jobs
 
 
 def test_the_jvm_is_asked_for_the_cores_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import pytest
 import run_help
 from run_help import FakeConsumer, Script, Stage, tp, until
 
-import instride.spark._run
+import instride.spark._pipeline_loop
 from instride.errors import (
     KafkaError,
     KafkaTimeoutError,
@@ -24,9 +24,9 @@ from instride.errors import (
 from instride.records import TopicPartition
 from instride.spark._events import JobFinished, PipelineEvent, RangeCommitted, RangeDropped, RangeFailed
 from instride.spark._membership import OwnershipObserver
+from instride.spark._pipeline_loop import Message, inbox_dispatcher
 from instride.spark._planning import Limits
 from instride.spark._report import JobEnded, RangeReport, Reported
-from instride.spark._run import Message, inbox_dispatcher
 from instride.spark._starting import Start, Started
 from instride.spark.sink import WrittenRange
 from instride.telemetry import OwnershipChange, OwnershipChanged, RebalanceStarted
@@ -230,7 +230,7 @@ class Clock:
 
 def test_a_stop_waits_for_its_time_and_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     stage, clock, seen = Stage(stop_timeout=7.0), Clock(), []
-    monkeypatch.setattr(instride.spark._run, "time", clock)
+    monkeypatch.setattr(instride.spark._pipeline_loop, "time", clock)
 
     def before() -> Script:
         stage.consumer.assign(0)
@@ -310,7 +310,7 @@ def test_a_lost_job_is_cancelled_again_after_a_while(
     monkeypatch: pytest.MonkeyPatch, pause: float, *, again: bool
 ) -> None:
     """Spark may not have known the job yet, the first time."""
-    monkeypatch.setattr(instride.spark._run, "_CANCEL_AGAIN_SECONDS", pause)
+    monkeypatch.setattr(instride.spark._pipeline_loop, "_CANCEL_AGAIN_SECONDS", pause)
     stage = Stage()
 
     def script() -> Script:

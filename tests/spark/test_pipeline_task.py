@@ -16,7 +16,7 @@ from pipeline_help import range_task
 
 from instride._processing.dead_letters import DeadLetter
 from instride._processing.origin import DeadLetterOrigin
-from instride.errors import CorruptRecordError, OffsetsGoneError, RecordTooLargeError, WrongTopicError
+from instride.errors import CorruptRecordError, OffsetsGoneError, RecordTooLargeError
 from instride.spark import ParquetSink, Pipeline
 from instride.spark import _dead_letters as dead_letters
 from instride.spark import _task as task
@@ -41,17 +41,8 @@ class Reader:
         self.forgotten = 0
         self.whole = False
         self.asked: list[tuple[OutputRange, OutputRange | None]] = []
-        self.confirmed: list[OutputRange] = []
-        self.not_confirmed: Exception | None = None
 
-    def confirm(self, wanted: OutputRange) -> None:
-        self.confirmed.append(wanted)
-        if self.not_confirmed is not None:
-            raise self.not_confirmed
-
-    def read(
-        self, wanted: OutputRange, following: OutputRange | None = None, *, is_confirmed_later: bool = False
-    ) -> Iterator[pa.RecordBatch]:
+    def read(self, wanted: OutputRange, following: OutputRange | None = None) -> Iterator[pa.RecordBatch]:
         self.asked.append((wanted, following))
         for start in range(wanted.start, wanted.end, 2):
             offsets = [start, start + 1]
@@ -241,8 +232,8 @@ def test_tasks_that_share_a_range_write_one_range(reader: Reader, tmp_path: Path
     assert (failed.written, failed.problem) == (None, broken.problem)
 
 
-def several(tmp_path: Path, count: int) -> list[RangeReport]:
-    """What a task reports of two topics, a range each in turn. The function fails at the second one."""
+def test_of_several_ranges_one_that_fails_fails_alone(reader: Reader, tmp_path: Path) -> None:
+    """Of two topics, a range each in turn. Each is reported as it ends."""
 
     def function(batch: pa.RecordBatch) -> pa.RecordBatch:
         if batch["value"].to_pylist()[0] == b"2":
@@ -251,33 +242,16 @@ def several(tmp_path: Path, count: int) -> list[RangeReport]:
 
     ranges = [
         OutputRange(topic="td"[number % 2], partition=number, start=2 * number, end=2 * number + 2, topic_id="x")
-        for number in range(count)
+        for number in range(40)
     ]
     run = range_task(ParquetSink(tmp_path / "out"), function, SETTINGS, Reports())
-    return [RangeReport.from_json(text) for text in run([[RangePart(range=each, offsets=each) for each in ranges]])]
-
-
-def test_a_topic_of_many_ranges_is_looked_up_once_when_the_last_one_was_read(reader: Reader, tmp_path: Path) -> None:
-    """Each lookup brings all partitions of the topic: a thousand small ranges of it took 11 of 16 ms each so."""
-    reports = several(tmp_path, 40)
+    told = run([[RangePart(range=each, offsets=each) for each in ranges]])
+    first = RangeReport.from_json(next(told))
+    assert (first.range, reader.asked) == (ranges[0], [(ranges[0], ranges[1])])
+    reports = [first, *map(RangeReport.from_json, told)]
     assert len(reader.asked) == 40
-    assert [each.topic for each in reader.confirmed] == ["t", "d"]
     assert [str(each.problem) for each in reports if each.problem] == ["ValueError: not this one"]
     assert sum(each.written is not None for each in reports) == 39
-
-
-def test_where_the_topic_is_another_one_by_then_none_of_its_ranges_counts(reader: Reader, tmp_path: Path) -> None:
-    reader.not_confirmed = WrongTopicError("the topic was made again")
-    reports = several(tmp_path, 4)
-    assert all(each.written is None for each in reports)
-    told = ["WrongTopicError: the topic was made again"] * 4
-    told[1] = "ValueError: not this one"
-    assert [str(each.problem) for each in reports] == told
-
-
-def test_the_only_range_of_a_task_is_looked_up_by_its_reader(reader: Reader, tmp_path: Path) -> None:
-    several(tmp_path, 1)
-    assert reader.confirmed == []
 
 
 class Letters:

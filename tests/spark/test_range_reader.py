@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from pipeline_help import fill, range_task
 
-from instride import PartitionInfo
+from instride import PartitionInfo, TopicPartition
 from instride.errors import KafkaTimeoutError, WrongTopicError
 from instride.spark import ParquetSink, _range_reader
 from instride.spark._range_reader import RangeReader, ReaderSettings, followed, forget, reader_for
@@ -209,7 +209,7 @@ def chain(kafka: LocalKafka, kafka_topic: Topic) -> Iterator[Chain]:
 def test_the_range_that_follows_is_fetched_while_this_one_is_worked_on(
     chain: Chain, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And what was found of the topic after one range counts for the next."""
+    """No topic is looked up: each record was fetched by the topic's id. A lookup brings all partitions of the topic."""
     reader, ranges = chain
     looked = Looked(reader, monkeypatch)
     for wanted, following in followed(ranges):
@@ -220,55 +220,60 @@ def test_the_range_that_follows_is_fetched_while_this_one_is_worked_on(
         assert reader._consumer.assignment() == {(following or wanted).topic_partition}
         assert not reader._consumer.paused()
         assert list(batches) == []
-    assert looked.times == len(ranges) + 1
+    assert looked.times == 0
     assert reader._consumer.paused() == {ranges[-1].topic_partition}
 
 
 @pytest.mark.spark
 @pytest.mark.kafka
-def test_a_topic_that_is_made_again_between_two_ranges_is_found_out(
-    chain: Chain, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_range_of_another_topic_of_that_name_is_refused_and_the_next_is_read(chain: Chain) -> None:
+    """Its first record is not given out. Whether its fetch was begun before makes no difference."""
     reader, (first, second, third) = chain
-    looked = Looked(reader, monkeypatch)
-    assert offsets(reader, first, second) == list(range(10, 30))
-    looked.other = True
+    other = replace(second, topic_id=str(UUID(int=7)))
+    assert offsets(reader, first, other) == list(range(10, 30))
     with pytest.raises(WrongTopicError, match="made again"):
-        offsets(reader, second, third)
-    looked.other = False
-    looked.times = 0
+        next(reader.read(other, third))
     assert offsets(reader, third) == list(range(10, 30))
-    assert looked.times == 2, "what was found before a failure does not count"
+    beside = replace(third, start=30, end=40, topic_id=str(UUID(int=7)))
+    with pytest.raises(WrongTopicError, match="made again"):
+        offsets(reader, beside)
 
 
 @pytest.mark.spark
 @pytest.mark.kafka
-def test_ranges_confirmed_together_are_looked_up_before_and_after_all(
+def test_where_a_broker_fetches_by_name_a_topic_is_looked_up_before_and_after(
     chain: Chain, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reader, ranges = chain
+    """Before Kafka 3.1. What was fetched before the lookup is fetched again."""
+    reader, (first, second, third) = chain
     looked = Looked(reader, monkeypatch)
-    for _ in range(5):
-        for wanted, following in followed(ranges):
-            read = [batch["offset"][0].as_py() for batch in reader.read(wanted, following, is_confirmed_later=True)]
-            assert read[0] == 10
-    assert looked.times == 1
-    reader.confirm(ranges[-1])
-    assert looked.times == 2
-    assert list(reader.read(ranges[0], is_confirmed_later=True))
-    assert looked.times == 3, "the first of the next ones"
+    monkeypatch.setattr(reader._consumer, "fetched_topic_id", lambda _: None)
+    sought: list[int] = []
+    seek = reader._consumer.seek
+
+    def sought_to(partition: TopicPartition, offset: int) -> None:
+        sought.append(offset)
+        seek(partition, offset)
+
+    monkeypatch.setattr(reader._consumer, "seek", sought_to)
+    assert offsets(reader, first, second) == list(range(10, 30))
+    assert (looked.times, sought) == (2, [10, 10])
+    assert offsets(reader, second, third) == list(range(10, 30))
+    assert (looked.times, sought) == (4, [10] * 4), "the first one did not begin it"
+    batches = reader.read(third)
+    assert next(batches)["offset"][0].as_py() == 10
     looked.other = True
     with pytest.raises(WrongTopicError, match="made again"):
-        reader.confirm(ranges[-1])
+        list(batches)
+    with pytest.raises(WrongTopicError, match="made again"):
+        next(reader.read(first))
 
 
 @pytest.mark.spark
 @pytest.mark.kafka
 @pytest.mark.parametrize("way", ["left", "passed over"])
-def test_a_range_that_was_begun_and_did_not_follow_is_looked_up(
-    chain: Chain, monkeypatch: pytest.MonkeyPatch, way: str
-) -> None:
-    """Its fetch is given up, so that it costs nothing; and one that begins there has its topic looked up."""
+def test_a_range_that_was_begun_and_did_not_follow_is_read_by_who_wants_it(chain: Chain, way: str) -> None:
+    """Its fetch is given up where the one before it was left."""
     reader, (first, second, third) = chain
     if way == "left":
         batches = reader.read(first, second)
@@ -277,9 +282,6 @@ def test_a_range_that_was_begun_and_did_not_follow_is_looked_up(
         assert reader._consumer.paused() == reader._consumer.assignment()
     else:
         offsets(reader, first, second)
-    looked = Looked(reader, monkeypatch)
     longer = replace(second, end=40)
     assert offsets(reader, longer, third) == list(range(10, 40))
-    assert looked.times == 2
-    assert offsets(reader, third) == list(range(10, 30))
-    assert looked.times == 3
+    assert offsets(reader, replace(third, start=12)) == list(range(12, 30))

@@ -242,8 +242,13 @@ def test_a_session_s_response_leaves_out_what_has_nothing_new() -> None:
 @pytest.mark.parametrize("version", [v for v in VERSIONS if v >= 7])
 def test_an_error_of_the_whole_response(version: int) -> None:
     assert _response(version, {}, error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND) == FetchResponse(
-        error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND, by_id=version >= 13
     )
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_from_version_13_on_a_response_names_topics_by_their_ids(version: int) -> None:
+    assert _response(version, {}).by_id == (version >= 13)
 
 
 def test_a_partition_that_is_listed_twice_is_a_protocol_error() -> None:

@@ -13,6 +13,8 @@ from wire_strategies import plain
 from instride._wire import api
 from instride._wire.codecs import codec_of
 from instride._wire.sasl.messages import SaslAuthenticate, SaslHandshake
+from instride.errors import ConfigError
+from step_counter import calls
 
 
 def seen_by_the_broker(request: api.Request, version: int) -> Any:
@@ -132,6 +134,45 @@ def check_list_offsets(seen: Any, version: int) -> None:
         assert partitions["a", 0]["current_leader_epoch"] == -1
     if version >= 10:
         assert seen["timeout"] > 0
+
+
+@pytest.mark.parametrize("version", range(2, 12))
+@pytest.mark.parametrize(("committed", "level"), [(False, 0), (True, 1)])
+def test_an_end_is_asked_for_by_its_isolation_level(version: int, *, committed: bool, level: int) -> None:
+    request = api.ListOffsets(timestamps={("a", 0): -1}, read_committed=committed)
+    assert seen_by_the_broker(request, version)["isolation_level"] == level
+
+
+@pytest.mark.parametrize("version", [1, 4, 11])
+@pytest.mark.parametrize("timestamps", [{("a", 0): 1 << 63}, {("a", 1 << 31): -1}])
+def test_what_does_not_fit_into_a_request_for_offsets_is_an_error_of_its_own(
+    version: int, timestamps: dict[api.Partition, int]
+) -> None:
+    with pytest.raises(ConfigError, match=f"does not fit into ListOffsets version {version}"):
+        codec_of(api.ListOffsets).encode(api.ListOffsets(timestamps=timestamps), version)
+
+
+@pytest.mark.parametrize("version", [1, 5, 11])
+def test_a_request_for_offsets_calls_no_schema_for_each_partition(version: int) -> None:
+    """A `RangeConsumer` sends it ten times a second, with all of its partitions."""
+    codec = codec_of(api.ListOffsets)
+    few, many = (api.ListOffsets(timestamps=dict.fromkeys(places(count), -1)) for count in (1, 1000))
+    made = calls(lambda: codec.encode(many, version)) - calls(lambda: codec.encode(few, version))
+    assert made <= 4 * 999 + 10, "C's for its epoch, to pack it, to find its topic, to append it"
+
+
+def places(count: int) -> list[api.Partition]:
+    return [("t", number) for number in range(count)]
+
+
+@pytest.mark.parametrize("version", [5, 6, 11])
+def test_many_partitions_of_topics_with_long_names_are_asked_about(version: int) -> None:
+    """Where a count or a length takes more than one byte, or more than two."""
+    names = {"x" * 249: 300, "y": 17_000}
+    timestamps = {(name, number): -2 for name, count in names.items() for number in range(count)}
+    seen = seen_by_the_broker(api.ListOffsets(timestamps=timestamps), version)
+    assert {topic["name"]: len(topic["partitions"]) for topic in seen["topics"]} == names
+    assert [each["partition_index"] for each in seen["topics"][1]["partitions"]] == list(range(17_000))
 
 
 def check_offset_for_leader_epoch(seen: Any, _version: int) -> None:

@@ -17,6 +17,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
+from uuid import UUID
 
 from instride._wire.chunk import RecordChunk
 from instride.commits import CommitEntry
@@ -451,6 +452,7 @@ class Fetched:
     leader_epoch: where there are none, of the last batch before next_offset, or -1 where that is unknown.
     start: the offset at which the fetch was made: the log has nothing to return between it and the first record.
     high_watermark: the end that the isolation level lets us read, -1 where unknown.
+    topic_id: by which it was fetched (KIP-516), so it is of no other topic of that name; None: by the topic's name.
     """
 
     partition: TopicPartition
@@ -461,6 +463,7 @@ class Fetched:
     next_offset: int
     leader_epoch: int = -1
     high_watermark: int = -1
+    topic_id: UUID | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,12 +15,12 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
+from instride._coroutines import refuse_coroutine
 from instride._processing.dead_letters import DeadLetter, NotTakenError, dead_letter, text_of
 from instride._processing.engine import Batch, Engine, Job, Task, Verdict
 from instride._processing.failures import Step
 from instride._processing.outputs import OutputRecord, outputs_of
 from instride._record_reader import RecordReader
-from instride._unrun import refuse_unrun
 from instride.errors import IllegalStateError
 from instride.errors._quoting import counted
 
@@ -158,7 +158,7 @@ class Desk:
         Raises TypeError for what is no output, and for a coroutine or a generator, whose code has not run.
         """
         if returned is not None:
-            refuse_unrun(returned)
+            refuse_coroutine(returned)
         # Given up, it is handled again by whoever comes next: these outputs would be there twice.
         return [] if self.output is None or job.over else outputs_of(returned, self.output)
 

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, Final, Literal, Required, TypedDict, get_args
 
 from instride import _arguments as arguments
+from instride._coroutines import is_asynchronous
 from instride._processing.arrow_batches import in_arrow
 from instride._processing.async_store import AsyncDatabaseStore
 from instride._processing.breaker import CircuitBreaker
@@ -21,7 +22,6 @@ from instride._processing.rounds import Pace
 from instride._processing.store import DatabaseStore
 from instride._record_reader import RecordReader
 from instride._texts import MOST_BYTES
-from instride._unrun import is_asynchronous
 from instride.errors import ConfigError
 
 __all__ = [

@@ -48,12 +48,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from uuid import UUID
 
 from instride import _arguments as arguments
+from instride._partition_ledger import FINISHED, Block, PartitionLedger
 from instride._processing.back_pressure import BelowShare, has_its_share, may_resume
 from instride._processing.breaker import Breaker, CircuitBreaker
 from instride._processing.crashes import Guard, Permit
 from instride._processing.failures import Failures, Step
 from instride._processing.remembered import NO_MARK, Mark, Remembered, decode, encode
-from instride._run import FINISHED, Block, Run
 from instride.commits import CommitEntry, CommitOutcome, CommitSnapshot
 from instride.consumer_records import Stretch
 from instride.errors import DeserializationError, HandlerDiedError
@@ -267,7 +267,7 @@ class Lane:
         self.epoch = epoch
         self.seek_number = seek_number
         self.base = base
-        self.run = Run(partition, epoch, seek_number)
+        self.run = PartitionLedger(partition, epoch, seek_number)
         self.fresh: deque[Task] = deque()
         self.again: list[tuple[int, Task]] = []
         self.behind: dict[Any, deque[Task] | None] = {}

@@ -21,11 +21,11 @@ from typing import Any, Final, Generic, Self, TypeVar
 
 from instride import _arguments as arguments
 from instride._core.lease import Standing
+from instride._coroutines import refuse_coroutine
 from instride._net.clock import now
+from instride._partition_ledger import standing_of, stretches_of
 from instride._processing.forks import end_child
 from instride._processing.partition_queues import PartitionQueues, Task
-from instride._run import standing_of, stretches_of
-from instride._unrun import refuse_unrun
 from instride.commits import CommitSnapshot
 from instride.errors import IllegalStateError
 from instride.ledger import TrackedRecord
@@ -336,7 +336,7 @@ class PartitionExecutor(Generic[R]):
             returned = self._handle(record)
             if os.getpid() != self._pid:
                 end_child()
-            refuse_unrun(returned)
+            refuse_coroutine(returned)
         except BaseException as error:  # noqa: BLE001 - `check` raises it where the loop is
             if os.getpid() != self._pid:
                 end_child(error)

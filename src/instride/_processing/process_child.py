@@ -22,12 +22,12 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any, Final
 
+from instride._coroutines import refuse_coroutine
 from instride._processing.attempts import enter_attempt
 from instride._processing.engine import Batch, Job, Task
 from instride._processing.lifespan import Lifespan, SyncLifespan
 from instride._processing.outputs import OutputRecord, outputs_of
 from instride._record_reader import RecordReader
-from instride._unrun import refuse_unrun
 from instride._wire.decoder import ConsumerRecord
 from instride.errors import DeserializationError
 
@@ -141,7 +141,7 @@ def _result(spec: Spec, attempts: int, is_batch: bool, plain: list[Any]) -> byte
         return _failed(error)
     try:
         returned = spec.handler(records if is_batch else records[0])
-        refuse_unrun(returned)
+        refuse_coroutine(returned)
         outputs = [] if spec.output is None else outputs_of(returned, spec.output)
         plain = [(each.value, each.key, tuple(each.headers), each.topic, each.partition) for each in outputs]
         # Within the try: a handler may have put into an output what marshal does not take.

@@ -27,8 +27,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar, cast, get_args
 from uuid import UUID
 
+from instride._coroutines import refuse_coroutine
 from instride._processing.attempts import current_job
-from instride._unrun import refuse_unrun
 from instride.errors import ConfigError, IllegalStateError, StorePositionError
 from instride.records import TopicPartition
 
@@ -384,7 +384,7 @@ def _handle(known: _Known, what: Any) -> Generator[Request, Any, Row | None]:
     if not new:
         return None
     returned = yield Request("handle", (new if isinstance(what, list) else new[0],))
-    refuse_unrun(returned)
+    refuse_coroutine(returned)
     named = "" if before is None else before.topic_id
     return Row(new[-1].offset + 1, named if topic_id is None else str(topic_id))
 

@@ -424,12 +424,16 @@ class FetchedPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchResponse:
-    """throttle_time: seconds for which the broker wants no fetch, since a quota is used up (KIP-219)."""
+    """throttle_time: seconds for which the broker wants no fetch, since a quota is used up (KIP-219).
+
+    by_id: whether it names topics by their ids, as the request did (KIP-516); else one may be another of its name.
+    """
 
     error: int = 0
     session_id: int = 0
     partitions: dict[Partition, FetchedPartition] = field(default_factory=dict)
     throttle_time: float = 0.0
+    by_id: bool = False
 
 
 Request = (

@@ -78,7 +78,7 @@ from instride._wire.api import (
     SyncGroupResponse,
 )
 from instride._wire.fetch_codec import FETCH_VERSIONS, decode_fetch, encode_fetch
-from instride._wire.reader import Reader
+from instride._wire.reader import Reader, written_uvarint
 from instride._wire.sasl.messages import (
     SaslAuthenticate,
     SaslAuthenticateResponse,
@@ -124,6 +124,7 @@ reader's memory by whoever keeps them.
 """
 
 _MAX_INT32: Final = 2**31 - 1
+_NO_TAGS: Final = b"\0"
 
 # What Python needs for what is made of an element, for a dict of one, and for each of its fields: rather too much.
 _MADE_BYTES: Final = 256
@@ -356,6 +357,8 @@ def _runs(plan: tuple[tuple[str, Read], ...]) -> Iterator[_Run]:
 
 def _legacy_entity_reader(plan: tuple[tuple[str, Read], ...]) -> Read:
     runs = tuple(_runs(plan))
+    if len(runs) == 1 and runs[0].layout is not None:
+        return _row_reader(runs[0], runs[0].layout)
 
     def read_entity(reader: Reader) -> Fields:
         fields: Fields = {}
@@ -365,6 +368,20 @@ def _legacy_entity_reader(plan: tuple[tuple[str, Read], ...]) -> Read:
                 fields.update(zip(run.names, reader.row(run.layout), strict=True))
             else:
                 _read_one_by_one(run, reader, fields)
+        return fields
+
+    return read_entity
+
+
+def _row_reader(run: _Run, layout: struct.Struct) -> Read:
+    """Of an entity that has nothing but numbers: there may be thousands of them."""
+    names, size = run.names, layout.size
+
+    def read_entity(reader: Reader) -> Fields:
+        if size <= reader.remaining:
+            return dict(zip(names, reader.row(layout), strict=True))
+        fields: Fields = {}
+        _read_one_by_one(run, reader, fields)
         return fields
 
     return read_entity
@@ -385,6 +402,8 @@ def _entity_reader(plan: tuple[tuple[str, Read], ...], tagged: dict[int, Read], 
 
     def read_entity(reader: Reader) -> Fields:
         fields: Fields = read_plain(reader)
+        if reader.next_is(_NO_TAGS):  # as nearly always
+            return fields
         for tag, value in reader.tagged_fields(tagged).items():
             fields[names[tag]] = value
         return fields
@@ -622,8 +641,9 @@ def message_codec(
     api_key: int,
     versions: tuple[int, int],
     flexible_from: int,
-    fields: Callable[[R, int], Fields],
     response: Callable[[Fields, R], A],
+    fields: Callable[[R, int], Fields] | None = None,
+    encode: Callable[[R, int], bytes] | None = None,
     needs: Callable[[R], Needs] = _any_version,
     most_bytes: Callable[[R], int] = _few_bytes,
     made: Callable[[R], Made] = _as_they_are,
@@ -631,11 +651,13 @@ def message_codec(
 ) -> Codec[R, A]:
     """The codec of an API whose messages are read and written by their schema.
 
-    fields: the request's fields of all versions. response: from the fields that a response has.
+    fields: the request's fields of all versions; encode: in their place, what writes its body out by hand.
+    response: from the fields that a response has.
     made: of each element of its arrays. most_elements: of all its arrays together.
     """
 
-    def encode(request: R, version: int) -> bytes:
+    def by_schema(request: R, version: int) -> bytes:
+        assert fields is not None, f"{name} has neither fields nor encode"
         return write_request(api_key, version, fields(request, version))
 
     def decode(body: memoryview, version: int, request: R) -> A:
@@ -648,7 +670,7 @@ def message_codec(
         lowest=versions[0],
         highest=versions[1],
         flexible_from=flexible_from,
-        encode=encode,
+        encode=by_schema if encode is None else encode,
         decode=decode,
         needs=needs,
         most_bytes=most_bytes,
@@ -1227,7 +1249,12 @@ OFFSET_FETCH = message_codec(
 # -- ListOffsets (key 2): the offset at a time, or at either end of a partition.
 
 
-_LIST_OFFSETS_CONSUMER: Final = -1
+_LIST_OFFSETS: Final = 2
+_LIST_OFFSETS_CONSUMER: Final = b"\xff\xff\xff\xff"  # where followers write their replica id
+_LIST_OFFSETS_ISOLATION_FROM: Final = 2
+_LIST_OFFSETS_EPOCH_FROM: Final = 4
+_LIST_OFFSETS_COMPACT_FROM: Final = 6
+_LIST_OFFSETS_TIMEOUT_FROM: Final = 10
 # How long a broker may look in remote storage (version 10 and later): as long as a request of ours lives.
 _LIST_OFFSETS_REMOTE_TIMEOUT_MS: Final = 30_000
 # "Timestamps" that came later: of the greatest time, first local, last tiered, first not tiered yet.
@@ -1243,24 +1270,52 @@ def _list_offsets_needs(request: ListOffsets) -> Needs:
     return Needs(lowest=1)
 
 
-def _list_offsets_fields(request: ListOffsets, _version: int) -> Fields:
-    return {
-        "replica_id": _LIST_OFFSETS_CONSUMER,
-        "isolation_level": int(request.read_committed),
-        "timeout": _LIST_OFFSETS_REMOTE_TIMEOUT_MS,
-        "topics": [
-            {"name": topic, "partitions": [_list_offsets_partition(request, topic, number) for number in partitions]}
-            for topic, partitions in by_topic(request.timestamps).items()
-        ],
-    }
+_LIST_OFFSETS_ROW_1: Final = struct.Struct(">iq")
+_LIST_OFFSETS_ROW_4: Final = struct.Struct(">iiq")
 
 
-def _list_offsets_partition(request: ListOffsets, topic: str, number: int) -> Fields:
-    return {
-        "partition_index": number,
-        "current_leader_epoch": request.leader_epochs.get((topic, number), -1),
-        "timestamp": request.timestamps[topic, number],
-    }
+def _list_offsets_encode(request: ListOffsets, version: int) -> bytes:
+    """Written out by hand: a `RangeConsumer` of a thousand partitions sends a thousand of them ten times a second.
+
+    Raises ConfigError where a value does not fit its field, TransportError where files or memory are used up.
+    """
+    _schemas(_LIST_OFFSETS, version)  # so that nothing is imported when the response comes
+    try:
+        return _list_offsets_written(request, version)
+    except (struct.error, ValueError, OverflowError) as error:
+        raise ConfigError(f"a value does not fit into ListOffsets version {version}: {error}") from error
+
+
+def _list_offsets_written(request: ListOffsets, version: int) -> bytes:
+    compact, epochs, timestamps = version >= _LIST_OFFSETS_COMPACT_FROM, request.leader_epochs, request.timestamps
+    tags = _NO_TAGS if compact else b""
+    topics: dict[str, list[bytes]] = {}
+    for place, timestamp in timestamps.items():
+        topic, number = place
+        if version >= _LIST_OFFSETS_EPOCH_FROM:
+            row = _LIST_OFFSETS_ROW_4.pack(number, epochs.get(place, -1), timestamp)
+        else:
+            row = _LIST_OFFSETS_ROW_1.pack(number, timestamp)
+        topics.setdefault(topic, []).append(row + tags)
+    out = bytearray(_LIST_OFFSETS_CONSUMER)
+    if version >= _LIST_OFFSETS_ISOLATION_FROM:
+        out += b"\1" if request.read_committed else b"\0"
+    out += _written_count(len(topics), compact=compact)
+    for topic, rows in topics.items():
+        out += _written_text(topic, compact=compact) + _written_count(len(rows), compact=compact)
+        out += b"".join(rows) + tags
+    if version >= _LIST_OFFSETS_TIMEOUT_FROM:
+        out += _LIST_OFFSETS_REMOTE_TIMEOUT_MS.to_bytes(4, "big")
+    return bytes(out + tags)
+
+
+def _written_count(count: int, *, compact: bool) -> bytes:
+    return written_uvarint(count + 1) if compact else count.to_bytes(4, "big", signed=True)
+
+
+def _written_text(text: str, *, compact: bool) -> bytes:
+    data = text.encode()
+    return (written_uvarint(len(data) + 1) if compact else len(data).to_bytes(2, "big", signed=True)) + data
 
 
 def _list_offsets_response(fields: Fields, request: ListOffsets) -> ListOffsetsResponse:
@@ -1284,11 +1339,11 @@ def _list_offsets_listed(fields: Fields, _: Reader) -> tuple[int, ListedOffset]:
 LIST_OFFSETS = message_codec(
     most_bytes=many_bytes,
     name="ListOffsets",
-    api_key=2,
+    api_key=_LIST_OFFSETS,
     # Version 0 responds with a list of the log's segments, in place of one offset.
     versions=(1, 11),
-    flexible_from=6,
-    fields=_list_offsets_fields,
+    flexible_from=_LIST_OFFSETS_COMPACT_FROM,
+    encode=_list_offsets_encode,
     response=_list_offsets_response,
     needs=_list_offsets_needs,
     made=lambda _: {"partitions": _list_offsets_listed},

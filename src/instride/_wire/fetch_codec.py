@@ -23,7 +23,7 @@ from typing import Final
 from uuid import UUID
 
 from instride._wire.api import NO_TOPIC_ID, Fetch, FetchedPartition, FetchPartition, FetchResponse, Partition
-from instride._wire.reader import Reader
+from instride._wire.reader import Reader, written_uvarint
 from instride._wire.record_set import RecordSet
 from instride.errors import ProtocolError
 
@@ -125,19 +125,10 @@ class _Writer:
 
     def _string(self, text: str) -> bytes:
         data = text.encode()
-        return (_uvarint(len(data) + 1) if self._compact else _INT16.pack(len(data))) + data
+        return (written_uvarint(len(data) + 1) if self._compact else _INT16.pack(len(data))) + data
 
     def _count(self, count: int) -> bytes:
-        return _uvarint(count + 1) if self._compact else _INT32.pack(count)
-
-
-def _uvarint(value: int) -> bytes:
-    out = bytearray()
-    while value > 127:
-        out.append(value & 127 | 128)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
+        return written_uvarint(count + 1) if self._compact else _INT32.pack(count)
 
 
 def decode_fetch(body: memoryview, version: int, request: Fetch) -> FetchResponse:
@@ -215,7 +206,13 @@ class _Reading:
         if error == 0 and self._request.session_epoch <= 0 and not throttled:
             for key in self._requested.keys() - partitions.keys():
                 partitions[key] = FetchedPartition(error=_UNKNOWN_SERVER_ERROR)
-        return FetchResponse(error=error, session_id=session_id, partitions=partitions, throttle_time=throttle_time)
+        return FetchResponse(
+            error=error,
+            session_id=session_id,
+            partitions=partitions,
+            throttle_time=throttle_time,
+            by_id=self._version >= _TOPIC_ID_FROM,
+        )
 
     def _topic(self, partitions: dict[Partition, FetchedPartition]) -> None:
         topic = self._topic_name()

@@ -19,7 +19,7 @@ from uuid import UUID
 from instride.errors import ProtocolError
 from instride.errors._quoting import counted
 
-__all__ = ["Reader"]
+__all__ = ["Reader", "written_uvarint"]
 
 T = TypeVar("T")
 
@@ -306,3 +306,13 @@ class Reader:
 
     def _short(self, wanted: int) -> ProtocolError:
         return ProtocolError(f"{counted(wanted, 'byte')} wanted at byte {self._position} of {self._end}: too few")
+
+
+def written_uvarint(value: int) -> bytes:
+    """As `Reader.uvarint` reads it."""
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
+    return bytes(out)

@@ -26,10 +26,10 @@ from instride.spark._events import PipelineEvent
 from instride.spark._frames import Frames, no_function
 from instride.spark._functions import pickle_function
 from instride.spark._handle import PipelineQuery
+from instride.spark._pipeline_loop import LoopSettings, Message, PipelineLoop, inbox_dispatcher
 from instride.spark._planning import Limits
 from instride.spark._progress_line import ProgressLine
 from instride.spark._range_reader import ReaderSettings, end_offsets
-from instride.spark._run import Message, PipelineRun, RunSettings, inbox_dispatcher
 from instride.spark._starting import TopicIds
 from instride.spark._task import BatchFormat, CalledPer, RangeTask
 from instride.spark.sink import Sink
@@ -165,7 +165,7 @@ class Pipeline:
         self._batch_format: BatchFormat = batch_format
         self._called_per: CalledPer = called_per
         self._schema = schema
-        self._settings = RunSettings(
+        self._settings = LoopSettings(
             topics=self._topics,
             stop_timeout=stop_timeout,
             limits=Limits(
@@ -263,7 +263,7 @@ class Pipeline:
             line.hear(event)
             on_event(event)
 
-        run = PipelineRun(
+        run = PipelineLoop(
             self._settings,
             consumer=self._consumer,
             sink=self._sink,
@@ -348,7 +348,7 @@ def _checked_letters(
     *,
     group: str,
     most: int,
-    run: RunSettings,
+    run: LoopSettings,
     reader: ReaderSettings,
 ) -> DeadLetters | None:
     if topic is None:

@@ -55,8 +55,8 @@ _UNPACKED: Final = 32
 """So many ranges, at least, have a task each."""
 
 _SHARED_PER_CORE: Final = 4
-"""So many tasks of a job, at least, where ranges share them: as few as leave no core idle. Each has the topic looked up
-twice, which brings all of its partitions: of a thousand some 20 ms of CPU.
+"""So many tasks of a job, at least, where ranges share them: as few as leave no core idle, since a task has a cost
+of its own.
 """
 
 _RECORDS: Final = 100_000

@@ -9,13 +9,13 @@ Laws
 4. Memory is bounded by what a consumer buffers, whatever the range's size: one batch is given out at a time. A long
    range has another reader than a short one, with larger fetches, which take half of the CPU. Beyond the end of a range
    its reader fetches no more than its buffer holds: 2 MiB, or 32 MiB for a range that is expected to have as much.
-5. Every record of a range is of the topic whose id the driver knew: an id is never used twice, so it is looked up
-   before the first record and, since a topic may be made again between that and the fetch, after the last one. What
-   was found after one range counts before the range that follows it. Who reads several ranges may have the topic looked
-   up before the first and after the last of them alone (`confirm`): each lookup brings all partitions of the topic.
+5. Every record of a range is of the topic whose id the driver knew, since it was fetched by that id. A broker before
+   Kafka 3.1 is asked by the topic's name. An id is never used twice, so it is looked up then: before the first record
+   is fetched and, since a topic may be made again between that and the fetch, after the last one. A reader or a broker
+   may know an older topic of that name for a while: as long as nothing was given out, the reader tries again.
 6. Offsets that the log does not hold any more are an error that says so, unless told to pass over them.
 7. The fetch of the range that follows begins as soon as this one's last record is there: while that is worked on, and
-   its topic is looked up. It is given up where this range is not read to its end.
+   written. It is given up where this range is not read to its end, and not begun where topics are fetched by name.
 8. It reads with an ordinary `Consumer`, which follows a partition whose leader moves (`_core/network/fetcher.py`).
 """
 
@@ -32,6 +32,7 @@ from uuid import UUID
 
 from instride.config import IsolationLevel
 from instride.consumer import Consumer
+from instride.consumer_records import ConsumerRecords
 from instride.errors import (
     KafkaTimeoutError,
     OffsetOutOfRangeError,
@@ -47,7 +48,7 @@ from instride.telemetry import PartitionFlows, PartitionStalled, TelemetryEvent
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["RangeReader", "ReaderSettings", "end_offsets", "followed", "reader_for", "topic_of"]
+__all__ = ["RangeReader", "ReaderSettings", "end_offsets", "followed", "reader_for"]
 
 _log = logging.getLogger(__name__)
 
@@ -109,8 +110,10 @@ class RangeReader:
         self._fetches = fetches
         self._closed = False
         self._stall: PartitionStalled | None = None
+        self._reading: object = None  # what `read` made last
         self._ahead: OutputRange | None = None
-        self._seen: tuple[str, str] | None = None
+        self._topic_id = ""  # of the range that was begun last
+        self._by_name = False  # law 5: some topic was fetched by its name
         self._consumer = Consumer(
             isolation_level=settings.isolation_level,
             auto_offset_reset="none",
@@ -126,45 +129,29 @@ class RangeReader:
             **settings.consumer_settings,  # security was checked by the pipeline
         )
 
-    def read(
-        self, wanted: OutputRange, following: OutputRange | None = None, *, is_confirmed_later: bool = False
-    ) -> Iterator[pa.RecordBatch]:
+    def read(self, wanted: OutputRange, following: OutputRange | None = None) -> Iterator[pa.RecordBatch]:
         """The range's records, in order, columns as `ConsumerRecords.to_arrow` has them; no batch is empty.
 
-        following: the range that is to be read next, if it is known (law 7). is_confirmed_later: the caller calls
-        `confirm` before any of the records count (law 5).
+        following: the range that is to be read next, if it is known (law 7).
         Raises WrongTopicError (law 5), OffsetsGoneError (law 6), KafkaTimeoutError when nothing comes for too long,
         CorruptRecordError, and other errors of the partition.
         """
-        ahead, seen = self._ahead, self._seen
-        self._ahead = self._seen = None
-        was_begun = ahead == wanted
-        if ahead is not None and not was_begun:
-            self._consumer.assign([])  # its topic was never looked up
-        anew = self._go_to(wanted) or was_begun
-        was_seen = seen == topic_of(wanted)
-        if anew and not (was_seen and (was_begun or is_confirmed_later)):
-            self._check_topic(wanted)
-        whole = False
+        self._ahead = None
+        self._go_to(wanted)
+        whole, self._reading = False, (this := object())
         try:
+            if self._by_name:
+                self._look_first(wanted, wanted.start)
             yield from self._read(wanted, following)
-            if anew and not is_confirmed_later:
+            if self._by_name:
                 self._check_topic(wanted)
-            if anew or was_seen:
-                self._seen = topic_of(wanted)
             whole = True
         finally:
-            # Law 3: whoever gave this reader up has closed it, and this generator may end long after.
-            if not self._closed and (not whole or self._ahead is None):
+            # Law 3: whoever gave this reader up has closed it, or reads another range, and this generator may end long
+            # after.
+            is_current = self._reading is this and not self._closed
+            if is_current and (not whole or self._ahead is None):
                 self._consumer.pause(*self._consumer.assignment())
-
-    def confirm(self, wanted: OutputRange) -> None:
-        """Law 5, after the last of several ranges of a topic; the next one is looked up anew.
-
-        Raises WrongTopicError, UnknownTopicOrPartitionError.
-        """
-        self._seen = None
-        self._check_topic(wanted)
 
     def close(self) -> None:
         self._closed = True
@@ -182,8 +169,25 @@ class RangeReader:
             return ""
         return f": {self._stall.cause.value}" + (f", {self._stall.error}" if self._stall.error else "")
 
+    def _look_first(self, wanted: OutputRange, position: int) -> None:
+        """Law 5. What was fetched before is fetched again."""
+        self._check_topic(wanted)
+        self._consumer.seek(wanted.topic_partition, position)
+
+    def _is_proven(self, wanted: OutputRange, position: int) -> bool:
+        """Law 5. Whether what comes next is of the range's topic; else it is fetched again."""
+        if self._by_name or not wanted.topic_id:
+            return True
+        found = self._consumer.fetched_topic_id(wanted.topic_partition)
+        if str(found) == wanted.topic_id:
+            return True
+        if found is not None and position != wanted.start:
+            raise _other_topic(wanted, found)
+        self._by_name = found is None
+        self._look_first(wanted, position)
+        return False
+
     def _check_topic(self, wanted: OutputRange) -> None:
-        """Law 5. From then on, for as long as the partition stays assigned, the consumer itself sees a change."""
         if not wanted.topic_id:
             return
         found = self._consumer.partitions_for(wanted.topic, timeout=self._settings.timeout)
@@ -192,20 +196,21 @@ class RangeReader:
         if str(found[0].topic_id) != wanted.topic_id:
             raise _other_topic(wanted, found[0].topic_id)
 
-    def _go_to(self, wanted: OutputRange) -> bool:
-        """What was fetched beyond the last range's end is used where this range begins there. True: it is not so."""
-        consumer, partition = self._consumer, wanted.topic_partition
-        if partition in consumer.assignment() and consumer.position(partition, timeout=0) == wanted.start:
+    def _go_to(self, wanted: OutputRange) -> None:
+        """What was fetched beyond the last range's end is used where this range begins there, of the same topic."""
+        consumer, partition, before = self._consumer, wanted.topic_partition, self._topic_id
+        self._topic_id = wanted.topic_id
+        is_assigned = before == wanted.topic_id and partition in consumer.assignment()
+        if is_assigned and consumer.position(partition, timeout=0) == wanted.start:
             consumer.resume(partition)
-            return False
+            return
         consumer.assign([])
         consumer.assign([partition])
         consumer.seek(partition, wanted.start)
-        return True
 
     def _go_ahead(self, wanted: OutputRange, following: OutputRange | None) -> None:
         """Law 7. Of the same partition the consumer fetches ahead by itself. Another reader begins its own ranges."""
-        if following is None or following.topic_partition == wanted.topic_partition:
+        if self._by_name or following is None or following.topic_partition == wanted.topic_partition:
             return
         if fetches_for(following) == self._fetches:
             self._go_to(following)
@@ -218,21 +223,24 @@ class RangeReader:
             try:
                 records = self._consumer.poll(timeout=_POLL_SECONDS, max_records=wanted.end - position)
             except TopicRecreatedError as error:
-                raise _other_topic(wanted, error.topic_id) from error
+                if str(error.topic_id) != wanted.topic_id or position != wanted.start:
+                    raise _other_topic(wanted, error.topic_id) from error
+                self._consumer.seek(partition, position)
+                continue
             except OffsetOutOfRangeError as error:
                 # First: the offsets of a topic that was made again mean other records, and none may be passed over.
                 self._check_topic(wanted)
                 position = self._after_loss(wanted, position, error)
+                self._check_topic(wanted)
                 continue
             reached = self._consumer.position(partition, timeout=self._settings.timeout)
+            if reached > position and not self._is_proven(wanted, position):
+                reached = position
             # Before the batches are given out: the next range is fetched while these are worked on.
             if reached >= wanted.end:
                 self._go_ahead(wanted, following)
-            for batch in records.to_arrow(_with_offset(self._settings.columns)):
-                kept = _before(batch, wanted.end)
-                if kept.num_rows:
-                    _record_bytes[wanted.topic] = kept.nbytes / kept.num_rows
-                    yield kept if self._settings.columns is None else kept.select(list(self._settings.columns))
+            if reached > position:
+                yield from self._given(wanted, records)
             # After the yields: the time that the user's function took is no waiting for Kafka.
             now = time.monotonic()
             if reached > position:
@@ -242,6 +250,13 @@ class RangeReader:
                 raise KafkaTimeoutError(
                     f"reading {wanted}: nothing came after offset {position} for {seconds}{self._why()}"
                 )
+
+    def _given(self, wanted: OutputRange, records: ConsumerRecords) -> Iterator[pa.RecordBatch]:
+        for batch in records.to_arrow(_with_offset(self._settings.columns)):
+            kept = _before(batch, wanted.end)
+            if kept.num_rows:
+                _record_bytes[wanted.topic] = kept.nbytes / kept.num_rows
+                yield kept if self._settings.columns is None else kept.select(list(self._settings.columns))
 
     def _after_loss(self, wanted: OutputRange, position: int, error: OffsetOutOfRangeError) -> int:
         """Law 6: where to go on."""
@@ -277,11 +292,6 @@ def _before(batch: pa.RecordBatch, end: int) -> pa.RecordBatch:
     """The records below an offset: a poll returns at most as many as are wanted, but offsets have gaps."""
     offsets = batch.column("offset").to_numpy()
     return batch if offsets[-1] < end else batch.slice(0, int(offsets.searchsorted(end)))
-
-
-def topic_of(wanted: OutputRange) -> tuple[str, str]:
-    """Its name and its id: a topic that was made again is another one."""
-    return wanted.topic, wanted.topic_id
 
 
 def followed(ranges: Sequence[OutputRange]) -> Iterator[tuple[OutputRange, OutputRange | None]]:

@@ -6,8 +6,6 @@ Laws
 2. A range that fails is a value, not an exception: the others of the task and job succeed, and may be committed.
 3. Where several tasks share a range, each reads its own offsets, and writes them as output of the whole range.
 4. The user's function is unpickled once for each worker process: what it keeps in globals stays.
-5. Of several ranges that share a task the topic is looked up before the first and after the last one. None is reported
-   before that; if it is another topic by then, all of them have failed.
 """
 
 from __future__ import annotations
@@ -22,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from instride.spark._dead_letters import DeadLetters, Sieve
 from instride.spark._functions import batches_of, cast_to, unpickled
-from instride.spark._range_reader import ReaderSettings, followed, forget, reader_for, topic_of
-from instride.spark._report import RangePart, RangeProblem, RangeReport, problem_of
+from instride.spark._range_reader import ReaderSettings, followed, forget, reader_for
+from instride.spark._report import RangePart, RangeReport, problem_of
 from instride.spark._worker import spare_collections
 from instride.spark.sink import OutputRange, RangeWriter, WrittenRange
 
@@ -66,29 +64,12 @@ class RangeTask:
                     self.reports.add([report])
                 yield report
 
-    def _reports(self, chunk: list[RangePart]) -> list[RangeReport]:
-        reports, several = list[RangeReport](), len(chunk) > 1
+    def _reports(self, chunk: list[RangePart]) -> Iterator[RangeReport]:
         follow = followed([part.offsets for part in chunk])
         for part, (_, following) in zip(chunk, follow, strict=True):
             began = time.monotonic()
-            report = self._work(part, following, is_confirmed_later=several)
-            reports.append(replace(report, part=part.number, seconds=time.monotonic() - began))
-        return list(self._confirmed(reports)) if several else reports
-
-    def _confirmed(self, reports: list[RangeReport]) -> Iterator[RangeReport]:
-        """Law 5."""
-        wrong: dict[tuple[str, str], RangeProblem] = {}
-        good = {topic_of(report.range): report.range for report in reports if report.problem is None}
-        for topic, last in good.items():
-            try:
-                reader_for(self.reader).confirm(last)
-            except Exception as error:  # noqa: BLE001 - told to the driver, as any other
-                forget(self.reader)
-                wrong[topic] = problem_of(error, str(error))
-        for report in reports:
-            problem = report.problem or wrong.get(topic_of(report.range))
-            # Without `written` the driver commits nothing of it.
-            yield report if problem is None else replace(report, written=None, problem=problem)
+            report = self._work(part, following)
+            yield replace(report, part=part.number, seconds=time.monotonic() - began)
 
     def prepare(self, _: Iterable[int]) -> Iterator[str]:
         """Make this worker process ready, or tell what it lacks: packages, compiled modules, the user's own code."""
@@ -102,13 +83,13 @@ class RangeTask:
         except Exception:  # noqa: BLE001 - told to the driver
             yield traceback.format_exc()
 
-    def _work(self, part: RangePart, following: OutputRange | None, *, is_confirmed_later: bool) -> RangeReport:
+    def _work(self, part: RangePart, following: OutputRange | None) -> RangeReport:
         count, wanted = _Count(), part.range
         sieve = Sieve(self.dead_letters, wanted) if self.dead_letters is not None and self.last_try else None
         # A dead letter has all that its record had.
         settings = self.reader if sieve is None else replace(self.reader, columns=None)
         try:
-            written = self._write(part, following, count, settings, sieve, is_confirmed_later=is_confirmed_later)
+            written = self._write(part, following, count, settings, sieve)
         except Exception as error:  # noqa: BLE001 - the user's function may raise anything; the driver decides
             forget(settings)
             return RangeReport(job=self.job, range=wanted, problem=problem_of(error, str(error)))
@@ -131,8 +112,6 @@ class RangeTask:
         count: _Count,
         settings: ReaderSettings,
         sieve: Sieve | None,
-        *,
-        is_confirmed_later: bool,
     ) -> WrittenRange:
         from pyspark import TaskContext  # noqa: PLC0415 - only where tasks run
 
@@ -142,7 +121,7 @@ class RangeTask:
         # In a worker process alone: in a driver it would spare the user's garbage, too.
         if context is not None:
             spare_collections()
-        read = count.of(reader.read(part.offsets, following, is_confirmed_later=is_confirmed_later))
+        read = count.of(reader.read(part.offsets, following))
         batches = self._results(function, read) if sieve is None else self._sifted(function, read, sieve)
         return self.writer.write(part.range, job=self.job, attempt=attempt, batches=batches)
 

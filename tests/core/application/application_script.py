@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
+from uuid import UUID
 
 from instride._core.application.calls import Call, Wait
 from instride._core.application.machine import ApplicationMachine
@@ -101,6 +102,7 @@ class Script:
         fetch_number: int = 0,
         start: int | None = None,
         leader_epoch: int = -1,
+        topic_id: UUID | None = None,
     ) -> None:
         """start: where the fetch was made, if not at its first record."""
         chunk = RangeChunk(
@@ -114,6 +116,7 @@ class Script:
                 start=first if start is None else start,
                 chunk=chunk,  # type: ignore[arg-type]  # a chunk without record objects will do
                 next_offset=end,
+                topic_id=topic_id,
             )
         )
 

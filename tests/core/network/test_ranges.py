@@ -85,6 +85,19 @@ def test_idle_partitions_cost_nothing_in_a_turn_between_two_looks(
     assert many <= few + 20, f"{few} steps with 100 partitions, {many} with 10,000"
 
 
+def test_ends_that_have_not_moved_are_looked_at_once() -> None:
+    """A look at a thousand quiet partitions: their leaders, one request, one comparison for each."""
+    script = idle(1000)
+
+    def look() -> None:
+        script.pass_time(1.0)
+        script.ends(**{f"p{each}": 0 for each in range(1000)})
+
+    look()
+    taken = steps(look)
+    assert taken < 200 * 1000, f"{taken} steps; it was 426 for each partition"
+
+
 @pytest.fixture
 def script() -> Ranging:
     made = Ranging(range_poll_interval=1.0)

@@ -29,6 +29,7 @@ class Fetching(NetworkScript):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self.topic_ids = {"t": A}
+        self.by_id = True
         self.member_of(1, 0, 1)
 
     def reply(self, *, session_id: int = 7, error: int = 0, throttle_time: float = 0.0, **records: int) -> None:
@@ -39,7 +40,9 @@ class Fetching(NetworkScript):
             tp(int(name[1:])): self.chunk(int(name[1:]), known[int(name[1:])].offset, count)
             for name, count in records.items()
         }
-        response = api.FetchResponse(error=error, session_id=session_id, partitions=found, throttle_time=throttle_time)
+        response = api.FetchResponse(
+            error=error, session_id=session_id, partitions=found, throttle_time=throttle_time, by_id=self.by_id
+        )
         self.response(api.Fetch, response)
 
     def chunk(self, partition: int, start: int, count: int) -> api.FetchedPartition:
@@ -165,6 +168,16 @@ def test_closing_tells_the_broker_to_forget_and_fetches_no_more() -> None:
     assert (fetches[-1].session_id, fetches[-1].session_epoch, fetches[-1].partitions) == (7, -1, ())
     script.reply(p0=1)
     assert len([each for each in script.waiting if isinstance(each.request, api.Fetch)]) == 1
+
+
+def test_what_was_fetched_says_by_which_topic_id() -> None:
+    """By name: Kafka 2.8 and 3.0 know ids, and fetch by names all the same."""
+    script = Fetching()
+    script.reply(p0=3, p1=0)
+    assert [each.topic_id for each in script.take(Fetched)] == [A]
+    script.by_id = False
+    script.reply(p0=2)
+    assert [each.topic_id for each in script.take(Fetched)] == [None]
 
 
 def test_closing_without_a_session_says_nothing() -> None:

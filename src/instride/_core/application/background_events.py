@@ -164,7 +164,8 @@ def _fetched(state: ApplicationState, owned: OwnedPartition, event: Fetched) -> 
     if event.start != owned.fetch_end():
         return [*_dropping(state, event), *fetch_again(state, owned)]
     arriving = owned.arriving(event.chunk, event.next_offset, event.leader_epoch)
-    return [state.lists.filled.marking(owned), *state.marking_moved(owned), arriving]
+    marks = (state.lists.filled.marking(owned), *state.marking_moved(owned))
+    return [*marks, owned.fetched_of(event.topic_id), arriving]
 
 
 def _dropping(state: ApplicationState, event: Fetched) -> list[Write]:

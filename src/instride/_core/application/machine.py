@@ -13,6 +13,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count
+from uuid import UUID
 
 from instride._core.application import closing, committing, lookup_calls, seeking, subscribing
 from instride._core.application.background_events import drain
@@ -272,6 +273,10 @@ class ApplicationMachine:
         """Records between the position and the last known high watermark; None while either is unknown."""
         drain(self._state)
         return self._state.owned(partition).lag
+
+    def fetched_topic_id(self, partition: TopicPartition) -> UUID | None:
+        """By which all of it was fetched since its assignment or the last seek; None where that is not known."""
+        return self._state.owned(partition).topic_id
 
     def position(self, now: float, partition: TopicPartition, timeout: float) -> Call[int]:
         deadline = now + timeout

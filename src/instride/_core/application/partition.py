@@ -23,6 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import NamedTuple
+from uuid import UUID
 
 from instride._core.application.calls import Write, at_once
 from instride._core.events import COMMITTED, PartitionFailed, PartitionRecovered
@@ -136,6 +137,7 @@ class OwnedPartition:
 
     __slots__ = (
         "_buffer",
+        "_fetched_of",
         "_metered",
         "_place",
         "_polls",
@@ -181,6 +183,8 @@ class OwnedPartition:
         self.unreadable: Unreadable | None = None
         self._polls = polls or Polls()
         self._buffer: list[_Arrival] = []
+        # By which topic id, or (None,) where by its name, or by several; () where nothing was fetched since a seek.
+        self._fetched_of: tuple[UUID | None, ...] = ()
         self._place = _NOWHERE
         self._taken: tuple[PollResult, _Place] | None = None
         # Another object whenever place or buffer changed but for an arrival (law 6).
@@ -305,6 +309,16 @@ class OwnedPartition:
             return (setattr, self, "_place", moved)
         (before,) = self._buffer[-1:] or (place,)
         return (self._buffer.append, _after(before, chunk, next_offset, leader_epoch))
+
+    def fetched_of(self, topic_id: UUID | None) -> Write:
+        """For `topic_id`."""
+        of_one = not self._fetched_of or self._fetched_of == (topic_id,)
+        return (setattr, self, "_fetched_of", (topic_id if of_one else None,))
+
+    @property
+    def topic_id(self) -> UUID | None:
+        """By which all was fetched since the last seek; None where some was fetched by the topic's name, or nothing."""
+        return self._fetched_of[0] if self._fetched_of else None
 
     def failed(self, event: PartitionFailed) -> None:
         unchanged = self.unchanged()
@@ -539,6 +553,7 @@ class OwnedPartition:
             *writes,
             (setattr, self, "_place", after),
             (setattr, self, "seek_number", self.seek_number + 1),
+            (setattr, self, "_fetched_of", ()),
             (setattr, self, "began", None),
             (setattr, self, "origin", offset),
         ]

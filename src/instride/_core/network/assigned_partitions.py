@@ -80,10 +80,14 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Undecoded:
-    """One response's part of a partition. end: the offset after it, by its headers. leads_on: the fetcher's law A4."""
+    """One response's part of a partition. end: the offset after it, by its headers. leads_on: the fetcher's law A4.
+
+    topic_id: by which it was fetched; None: by the topic's name.
+    """
 
     records: UndecodedRecords
     arrival: Arrival
+    topic_id: UUID | None
     start: int
     end: int
     leads_on: bool
@@ -364,10 +368,17 @@ class AssignedPartition:
         assert self.pieces is not None
         self.pieces.append(BufferedPiece(records=records, nbytes=memory))
 
-    def arrived(self, records: UndecodedRecords, arrival: Arrival) -> Undecoded:
+    def arrived(self, records: UndecodedRecords, arrival: Arrival, topic_id: UUID | None) -> Undecoded:
         """What a fetch from `fetch_offset` on brought."""
         start, end = self.fetch_offset, records.next_offset
-        part = Undecoded(records=records, arrival=arrival, start=start, end=max(start, end), leads_on=end > start)
+        part = Undecoded(
+            records=records,
+            arrival=arrival,
+            topic_id=topic_id,
+            start=start,
+            end=max(start, end),
+            leads_on=end > start,
+        )
         self.undecoded = (*self.undecoded, part)
         return part
 

@@ -1023,7 +1023,8 @@ class Fetcher:
                 continue
             table.changed[assigned] = None
             if offsets[tp].offset == assigned.fetch_offset:  # A2
-                self._take(node_id, assigned, fetched, arrival, now)
+                topic_id = offsets[tp].topic_id if result.by_id else None
+                self._take(node_id, assigned, fetched, arrival, topic_id, now)
                 if assigned.undecoded:
                     came.append(assigned)
         self._decode_or_defer(came, arrival, now)
@@ -1083,7 +1084,13 @@ class Fetcher:
     # -- one partition's response
 
     def _take(
-        self, node_id: int, assigned: AssignedPartition, fetched: api.FetchedPartition, arrival: Arrival, now: float
+        self,
+        node_id: int,
+        assigned: AssignedPartition,
+        fetched: api.FetchedPartition,
+        arrival: Arrival,
+        topic_id: UUID | None,
+        now: float,
     ) -> None:
         follower = assigned.replica is not None and assigned.replica[0] == node_id
         self._context.connections.meter.read_from(assigned.partition, node_id if follower else None)
@@ -1106,13 +1113,13 @@ class Fetcher:
         stable = self._context.config.isolation_level == "read_committed"
         assigned.known_end = fetched.last_stable_offset if stable else fetched.high_watermark
         if not assigned.undecoded:
-            self._deliver(assigned, fetched.chunk, fetched.next_offset, fetched.leader_epoch)
+            self._deliver(assigned, fetched.chunk, fetched.next_offset, fetched.leader_epoch, topic_id)
         if fetched.corrupt is not None:
             self._corrupt(assigned, fetched.corrupt, now)
         elif fetched.undecoded is not None:
             arrival.partitions += 1
             arrival.came += fetched.undecoded.length
-            self._arrived.append(assigned.arrived(fetched.undecoded, arrival))
+            self._arrived.append(assigned.arrived(fetched.undecoded, arrival, topic_id))
 
     def _use_replica(self, assigned: AssignedPartition, node_id: int, now: float) -> None:
         """Law 7. One that the metadata does not know is looked for: the leader gives nothing out meanwhile."""
@@ -1135,9 +1142,12 @@ class Fetcher:
         chunk: RecordChunk | None,
         next_offset: int,
         leader_epoch: int,
+        topic_id: UUID | None,
         memory: int = 0,
     ) -> None:
-        """leader_epoch: see `Piece`. memory: what the chunk keeps, where that is more than it counts for."""
+        """leader_epoch: see `Piece`. topic_id: see `Fetched`. memory: what the chunk keeps, where that is more than it
+        counts for.
+        """
         if next_offset <= assigned.offset:
             return
         start, assigned.offset = assigned.offset, next_offset
@@ -1157,6 +1167,7 @@ class Fetcher:
                 next_offset=next_offset,
                 leader_epoch=leader_epoch,
                 high_watermark=assigned.known_end,
+                topic_id=topic_id,
             )
         )
 
@@ -1227,7 +1238,7 @@ class Fetcher:
             capacity.took(piece.nbytes)
             undecoded.arrival.records += len(piece.chunk)
             undecoded.arrival.nbytes += piece.chunk.nbytes
-        self._deliver(assigned, piece.chunk, piece.next_offset, piece.leader_epoch, piece.nbytes)
+        self._deliver(assigned, piece.chunk, piece.next_offset, piece.leader_epoch, undecoded.topic_id, piece.nbytes)
         if undecoded.records.done:
             assigned.decoded()
         if piece.corrupt is not None:

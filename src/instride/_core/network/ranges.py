@@ -4,8 +4,8 @@ Laws
 1. No record is fetched. A range begins where the last one ended, and ends at the high watermark (or, with
    isolation_level "read_committed", at the last stable offset).
 2. What comes back under an older epoch or fetch number, or of a topic that was made anew since, is dropped.
-3. A turn looks at what has changed. It looks at all partitions only when the next request is due, after a response,
-   when one more may be listed, and when the metadata have changed.
+3. A turn looks at what has changed. It looks at all partitions only when the next request is due, after one that failed
+   or named a partition that has, when one more may be listed, and when the metadata have changed.
 4. A log that ends before the position: at once refresh the metadata, since the topic may be another one; if the next
    response says the same, it is as if a fetch had been out of range.
 """
@@ -146,20 +146,25 @@ class LogEnds:
         self._requests.send(node_id, request, partial(self._on_response, node_id, fences), now)
 
     def _on_response(self, node_id: int, fences: Fences, result: api.Response | Exception, now: float) -> None:
-        self._look = True
         if not isinstance(result, api.ListOffsetsResponse):
+            self._look = True
             self._context.log(logging.INFO, f"asking node {node_id} for the ends of its partitions failed: {result}")
             self._requests.failed(node_id, now)
             note_fetch(self._assigned(), fences, str(result))
             return
         # ListOffsets waits for nothing at the broker, as a fetch does: so the pace is kept here.
-        self._requests.succeeded(node_id, next_at=now + self._context.config.range_poll_interval)
+        next_at = now + self._context.config.range_poll_interval
+        self._requests.succeeded(node_id, next_at=next_at)
+        self._look_at = min(self._look_at, next_at)
         table = self._assigned()
         for tp, listed in result.offsets.items():
             assigned = table.get(TopicPartition(*tp))
             if assigned is None or fences.get(assigned.partition) != assigned.fence or not assigned.awaits_records:
                 continue
+            if _is_known(assigned, listed):
+                continue
             assigned.fetch_error = name_of_code(listed.error) if listed.error else ""
+            self._look = self._look or listed.offset < assigned.offset
             if listed.error:
                 self._cluster.refused(assigned.partition, listed.error)
                 self._cluster.refresh()
@@ -204,3 +209,9 @@ class LogEnds:
                 high_watermark=listed.offset,
             )
         )
+
+
+def _is_known(assigned: AssignedPartition, listed: api.ListedOffset) -> bool:
+    """Most ends have not moved. To note them again would have all partitions looked at in the next turn."""
+    failed = listed.error or assigned.fetch_error or assigned.corrupt_at >= 0 or assigned.trouble is not None
+    return listed.offset == assigned.offset and not failed

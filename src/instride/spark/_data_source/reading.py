@@ -23,7 +23,7 @@ from instride.spark._data_source.columns import in_spark_schema, made_of
 from instride.spark._data_source.fused import Transform
 from instride.spark._data_source.options import Options
 from instride.spark._data_source.splitting import tasks_of
-from instride.spark._range_reader import ReaderSettings, followed, forget, reader_for, topic_of
+from instride.spark._range_reader import ReaderSettings, followed, forget, reader_for
 from instride.spark._worker import spare_collections
 from instride.spark.sink import OutputRange
 
@@ -67,22 +67,14 @@ class TaskReader:
         return cls(settings=settings, columns=options.columns, transform=transform)
 
     def read(self, partition: RangesPartition) -> Iterator[pa.RecordBatch]:
-        several = len(partition.ranges) > 1
         for wanted, following in followed(partition.ranges):
             with self._passing_over():
-                yield from self._read(wanted, following, is_confirmed_later=several)
-        if several:
-            # The task fails as a whole: what it gave out before counts only where it ends well.
-            for last in {topic_of(each): each for each in partition.ranges}.values():
-                with self._passing_over():
-                    reader_for(self.settings).confirm(last)
+                yield from self._read(wanted, following)
 
-    def _read(
-        self, wanted: OutputRange, following: OutputRange | None, *, is_confirmed_later: bool
-    ) -> Iterator[pa.RecordBatch]:
+    def _read(self, wanted: OutputRange, following: OutputRange | None) -> Iterator[pa.RecordBatch]:
         reader = reader_for(self.settings, wanted)
         spare_collections()
-        for batch in reader.read(wanted, following, is_confirmed_later=is_confirmed_later):
+        for batch in reader.read(wanted, following):
             made = in_spark_schema(batch, self.columns)
             yield from (made,) if self.transform is None else self.transform.results(made)
 

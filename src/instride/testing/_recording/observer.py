@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from instride._consumer_base import ConsumerBase
 from instride._core.events import ApplicationEvent, Assign
-from instride._verbs import Verbs
 from instride.commits import CommitSnapshot
 from instride.config import ConsumerConfig
 from instride.observers import Polled, Positions
@@ -30,7 +30,7 @@ class Recording(Tap):
     def __init__(self, say: Callable[..., None], *, holes: bool) -> None:
         super().__init__(say, session_timeout=0.0)
         self._holes = holes
-        self.consumer: Verbs | None = None
+        self.consumer: ConsumerBase | None = None
         self._by_hand: dict[TopicPartition, int] = {}
         self._beats_told = 0
         self._next: dict[tuple[TopicPartition, int, int], int] = {}
@@ -40,7 +40,7 @@ class Recording(Tap):
         """Of the assignment that returned something of it last."""
         return self._epochs.get(partition)
 
-    def on_observed(self, consumer: Verbs, config: ConsumerConfig) -> None:
+    def on_observed(self, consumer: ConsumerBase, config: ConsumerConfig) -> None:
         self.consumer = consumer
         self.session_timeout = config.session_timeout
 

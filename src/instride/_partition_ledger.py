@@ -35,7 +35,7 @@ __all__ = [
     "UNDER_WAY",
     "Block",
     "PolledRanges",
-    "Run",
+    "PartitionLedger",
     "standing_of",
     "stretches_of",
 ]
@@ -137,7 +137,7 @@ def _joined(left: Offsets, right: Offsets) -> Offsets:
     return joined
 
 
-class Run:
+class PartitionLedger:
     """See the laws above."""
 
     __slots__ = (

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from instride.spark._connect_jobs import ConnectJobRunner
     from instride.spark._jobs import JobRunner
 
-__all__ = ["PipelineRun", "RunSettings"]
+__all__ = ["PipelineLoop", "LoopSettings"]
 
 _log = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ Message = JobMessage | Committed | Failed | Started
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunSettings:
+class LoopSettings:
     """stop_timeout: seconds that work under way has to end in once the run stops."""
 
     topics: Sequence[str]
@@ -64,14 +64,14 @@ class RunSettings:
     stop_timeout: float
 
 
-class PipelineRun:
+class PipelineLoop:
     """task: a template, to be given each job's name. inbox: what the runner tells comes through it. topic_id: gives
     Kafka's id of a topic; it is called on other threads. targets: see law 4; None: it goes on until it is stopped.
     """
 
     def __init__(
         self,
-        settings: RunSettings,
+        settings: LoopSettings,
         *,
         consumer: RangeConsumer,
         sink: Sink,

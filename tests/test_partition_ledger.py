@@ -1,4 +1,4 @@
-"""A partition's records in one epoch (`_run`): what is finished beyond the first that is not."""
+"""A partition's records in one epoch (`_partition_ledger`): what is finished beyond the first that is not."""
 
 from __future__ import annotations
 
@@ -7,7 +7,17 @@ import random
 import pytest
 
 from instride._core.lease import Lease, Standing
-from instride._run import CANCELLED, FAILED, FINISHED, UNDER_WAY, Block, PolledRanges, Run, standing_of, stretches_of
+from instride._partition_ledger import (
+    CANCELLED,
+    FAILED,
+    FINISHED,
+    UNDER_WAY,
+    Block,
+    PartitionLedger,
+    PolledRanges,
+    standing_of,
+    stretches_of,
+)
 from instride.consumer_records import ConsumerRecords
 from instride.records import ConsumerRecord, OffsetRange, TopicPartition
 
@@ -20,8 +30,8 @@ def block(*offsets: int, start: int = -1, until: int = -1, leader_epoch: int = 5
     return made
 
 
-def run(*blocks: Block, finished: tuple[int, ...] = ()) -> Run:
-    made = Run(TP, 1, 0)
+def run(*blocks: Block, finished: tuple[int, ...] = ()) -> PartitionLedger:
+    made = PartitionLedger(TP, 1, 0)
     for each in blocks:
         made.add(each)
     for offset in finished:
@@ -64,7 +74,7 @@ def test_ranges_are_counted_as_they_are_told() -> None:
     """Over several blocks, whatever state a record is in."""
     chance = random.Random(3)
     for _ in range(200):
-        made, records = Run(TP, 1, 0), list(range(chance.randrange(1, 24)))
+        made, records = PartitionLedger(TP, 1, 0), list(range(chance.randrange(1, 24)))
         rest = list(records)
         while rest:
             count = chance.randrange(1, 9)

@@ -1,5 +1,5 @@
-"""The verbs. `Verbs`, which every consumer has: those that never wait, and the calls of those that do. `Member`: the
-same for a blocking consumer, of records or of ranges, whose driver runs these calls: every verb but poll.
+"""What every consumer has. `ConsumerBase`: the methods that never wait, and the calls of those that do.
+`BlockingConsumer`: the same for a consumer of records or of ranges whose driver runs these calls, all but poll.
 
 Laws: those of `consumer`. No decision is made here.
 """
@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Never, Self, TypeVar, Unpack
+from uuid import UUID
 
 from instride import _arguments as arguments
 from instride._core.application.calls import Call
@@ -37,7 +38,7 @@ from instride.observers import ObservedListener, Observer, Observers, Polled
 from instride.records import GroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, PartitionInfo, TopicPartition
 from instride.telemetry import Hold
 
-__all__ = ["Member", "Verbs"]
+__all__ = ["BlockingConsumer", "ConsumerBase"]
 
 _logger = logging.getLogger("instride.consumer")
 
@@ -45,7 +46,7 @@ K = TypeVar("K")
 T = TypeVar("T")
 
 
-class Verbs:
+class ConsumerBase:
     """Not for users: `Consumer`, `RangeConsumer` and `AsyncConsumer` are made of it."""
 
     _limit_name = "max_records"
@@ -180,6 +181,17 @@ class Verbs:
         with self._driver.use():
             to = arguments.seek_offset(offset)
             self._seek(arguments.partition("seek", partition), to.offset, to.leader_epoch)
+
+    def fetched_topic_id(self, partition: TopicPartition) -> UUID | None:
+        """Kafka's id of the topic of which all of this partition was fetched since it was assigned, sought or reset.
+
+        A topic that is deleted and made again has another id, and its offsets mean other records: who keeps offsets
+        elsewhere compares the ids (KIP-516). None where nothing was fetched yet, or where some of it was fetched by the
+        topic's name, as from brokers before Kafka 3.1; `partitions_for` asks for the id then. Local.
+        Raises ValueError for a partition that is not ours.
+        """
+        with self._driver.use():
+            return self._application.fetched_topic_id(arguments.partition("fetched_topic_id", partition))
 
     def seek_to_beginning(self, *partitions: TopicPartition | Iterable[TopicPartition]) -> None:
         """Go on from the first offset of these, or of all that are owned. It is looked up when it is needed."""
@@ -345,7 +357,7 @@ class Verbs:
         return arguments.seconds(verb, timeout, default=self._config.default_api_timeout)
 
 
-class Member(Verbs):
+class BlockingConsumer(ConsumerBase):
     """Not for users: `Consumer` and `RangeConsumer` are made of it."""
 
     _ranges = False

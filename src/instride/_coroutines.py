@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any
 
-__all__ = ["is_asynchronous", "refuse_unrun"]
+__all__ = ["is_asynchronous", "refuse_coroutine"]
 
 
 def is_asynchronous(called: Callable[..., Any]) -> bool:
@@ -17,7 +17,7 @@ def is_asynchronous(called: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(called) or inspect.iscoroutinefunction(of_objects)
 
 
-def refuse_unrun(returned: Any) -> None:
+def refuse_coroutine(returned: Any) -> None:
     """Raises TypeError for a coroutine or a generator that a handler returned: nothing of its code has run."""
     if isinstance(returned, CoroutineType | GeneratorType):
         returned.close()
