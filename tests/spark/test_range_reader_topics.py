@@ -181,7 +181,7 @@ def test_a_range_that_was_read_is_of_the_topic_that_it_names(play: Any, *, by_id
     assert min(whole, refused) > 200
 
 
-def test_by_name_a_topic_is_looked_up_before_the_first_record_and_after_the_last_one(play: Any) -> None:
+def test_by_name_a_topic_is_looked_up_before_and_after_its_records(play: Any) -> None:
     brokers = play(983, by_id=False, again=0.0)
     reader = RangeReader(ReaderSettings(bootstrap_servers="nowhere:1"))
     for count, (wanted, following) in enumerate(ranges(brokers), 1):

@@ -1,7 +1,8 @@
 """instride on Spark: `Pipeline`, its events, and the sinks it writes to."""
 
 # What is inside:
-# _pipeline, _run, _handle, _conf        `Pipeline`; one run of it; a run in the background; Spark's settings
+# _pipeline, _pipeline_loop,
+# _handle, _conf                         `Pipeline`; one run of it; a run in the background; Spark's settings
 # _membership, _starting, _planning      what the group assigned; where a partition begins; which offsets make a job
 # _jobs, _running_jobs, _connect_jobs    running jobs, also over Spark Connect; what is under way
 # _task, _range_reader, _functions,
@@ -11,7 +12,7 @@
 # _events, _listener, _progress_line     what a user hears
 # _data_source                           `format("instride")`
 
-# In the driver: _pipeline, its loop _run, and what the loop asks (_membership, _planning, _jobs, _committing).
+# In the driver: _pipeline, _pipeline_loop, and what the loop asks (_membership, _planning, _jobs, _committing).
 # On the executors: _task, _range_reader, and the writer of a sink.
 
 from instride.spark._conf import recommended_conf
