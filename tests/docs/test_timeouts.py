@@ -91,6 +91,7 @@ TABLE: dict[str, Row] = {
     "resume": Row(bound=LOCAL, call=lambda c: c.resume(TP)),
     "paused": Row(bound=LOCAL, call=lambda c: c.paused()),
     "lag": Row(bound=LOCAL, call=lambda c: c.lag(TP)),
+    "fetched_topic_id": Row(bound=LOCAL, call=lambda c: c.fetched_topic_id(TP)),
     "to_be_revoked_partitions": Row(bound=LOCAL, call=lambda c: c.to_be_revoked_partitions()),
     "lost_partitions": Row(bound=LOCAL, call=lambda c: c.lost_partitions()),
     "delay_revoke": Row(bound=LOCAL, call=lambda c: c.delay_revoke([])),
