@@ -112,7 +112,6 @@ class RangeReader:
         self._stall: PartitionStalled | None = None
         self._reading: object = None  # what `read` made last
         self._ahead: OutputRange | None = None
-        self._topic_id = ""  # of the range that was begun last
         self._by_name = False  # law 5: some topic was fetched by its name
         self._consumer = Consumer(
             isolation_level=settings.isolation_level,
@@ -197,11 +196,9 @@ class RangeReader:
             raise _other_topic(wanted, found[0].topic_id)
 
     def _go_to(self, wanted: OutputRange) -> None:
-        """What was fetched beyond the last range's end is used where this range begins there, of the same topic."""
-        consumer, partition, before = self._consumer, wanted.topic_partition, self._topic_id
-        self._topic_id = wanted.topic_id
-        is_assigned = before == wanted.topic_id and partition in consumer.assignment()
-        if is_assigned and consumer.position(partition, timeout=0) == wanted.start:
+        """What was fetched beyond the last range's end is used where this range begins there."""
+        consumer, partition = self._consumer, wanted.topic_partition
+        if partition in consumer.assignment() and consumer.position(partition, timeout=0) == wanted.start:
             consumer.resume(partition)
             return
         consumer.assign([])
