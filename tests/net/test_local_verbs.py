@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
+from uuid import UUID
 
 import pytest
 
 from instride import Consumer, GroupMetadata, TopicPartition
-from instride._core.events import Assigned, BackgroundEvent, Lost, PartitionFailed
+from instride._core.events import Assigned, BackgroundEvent, Fetched, Lost, PartitionFailed, Positioned
 from instride.errors import TopicAuthorizationFailedError
 
 TP, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -48,6 +49,18 @@ def test_a_partition_that_does_not_go_on_is_named_with_its_error(consumer: Consu
     up(consumer, Lost(partitions={TP: 1}))
     consumer.poll(timeout=0)
     assert consumer.failed_partitions() == {}
+
+
+def test_which_topic_was_fetched_is_known_by_its_id(consumer: Consumer) -> None:
+    up(consumer, Assigned(generation=1, partitions={TP: 1}), Positioned(partition=TP, epoch=1, seek_number=0, offset=0))
+    consumer.poll(timeout=0)
+    assert consumer.fetched_topic_id(TP) is None
+    moved = Fetched(partition=TP, epoch=1, fetch_number=0, start=0, chunk=None, next_offset=3, topic_id=UUID(int=7))
+    up(consumer, moved)
+    consumer.poll(timeout=0)
+    assert consumer.fetched_topic_id(TP) == UUID(int=7), "also where no record was among it"
+    with pytest.raises(ValueError, match="t-1 is not assigned"):
+        consumer.fetched_topic_id(OTHER)
 
 
 def test_a_consumer_is_shown_with_its_names_and_how_much_it_has(consumer: Consumer) -> None:
