@@ -157,6 +157,7 @@ def test_a_request_for_offsets_calls_no_schema_for_each_partition(version: int) 
     """A `RangeConsumer` sends it ten times a second, with all of its partitions."""
     codec = codec_of(api.ListOffsets)
     few, many = (api.ListOffsets(timestamps=dict.fromkeys(places(count), -1)) for count in (1, 1000))
+    codec.encode(few, version)  # the first of a version imports what its messages are made of
     made = calls(lambda: codec.encode(many, version)) - calls(lambda: codec.encode(few, version))
     assert made <= 4 * 999 + 10, "C's for its epoch, to pack it, to find its topic, to append it"
 
