@@ -138,7 +138,7 @@ def check_list_offsets(seen: Any, version: int) -> None:
 
 @pytest.mark.parametrize("version", range(2, 12))
 @pytest.mark.parametrize(("committed", "level"), [(False, 0), (True, 1)])
-def test_an_end_is_asked_for_by_its_isolation_level(version: int, *, committed: bool, level: int) -> None:
+def test_an_end_is_requested_by_its_isolation_level(version: int, *, committed: bool, level: int) -> None:
     request = api.ListOffsets(timestamps={("a", 0): -1}, read_committed=committed)
     assert seen_by_the_broker(request, version)["isolation_level"] == level
 
@@ -167,7 +167,7 @@ def places(count: int) -> list[api.Partition]:
 
 
 @pytest.mark.parametrize("version", [5, 6, 11])
-def test_many_partitions_of_topics_with_long_names_are_asked_about(version: int) -> None:
+def test_many_partitions_of_topics_with_long_names_are_requested(version: int) -> None:
     """Where a count or a length takes more than one byte, or more than two."""
     names = {"x" * 249: 300, "y": 17_000}
     timestamps = {(name, number): -2 for name, count in names.items() for number in range(count)}

@@ -33,6 +33,8 @@ from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
+from instride._wire.reader import written_uvarint
+
 __all__ = ["NO_MARK", "PREFIX", "Mark", "Remembered", "decode", "encode"]
 
 PREFIX: Final = "instride:1:"
@@ -83,7 +85,7 @@ def encode(offset: int, what: Remembered, *, topic_id: UUID | None = None, limit
         return ""
     # 20: the topic's id and the checksum. base64 makes four characters of three bytes.
     space = (limit - len(PREFIX)) * 3 // 4 - 20
-    head, fixed, mark = (topic_id or _NO_ID).bytes, _varint(offset), _mark(offset, what.mark)
+    head, fixed, mark = (topic_id or _NO_ID).bytes, written_uvarint(offset), _mark(offset, what.mark)
     # 2: the counts of ranges and attempts take a byte each at least.
     if space < len(fixed) + len(mark) + 2:
         mark = b""
@@ -103,27 +105,27 @@ def _mark(offset: int, mark: Mark) -> bytes:
     if not mark:
         return b""
     places = (each - offset + 1 if each >= offset else 0 for each in (mark.reach, mark.named))
-    return b"".join(map(_varint, (*places, 2 * mark.deaths + mark.is_at_work)))
+    return b"".join(map(written_uvarint, (*places, 2 * mark.deaths + mark.is_at_work)))
 
 
 def _ranges(offset: int, ranges: Sequence[Range], space: int) -> bytes:
     body, count, before = b"", 0, offset
     for start, end in ranges:
-        more = _varint(start - before) + _varint(end - start)
+        more = written_uvarint(start - before) + written_uvarint(end - start)
         if len(body) + len(more) > space:
             break
         body, count, before = body + more, count + 1, end
-    return _varint(count) + body
+    return written_uvarint(count) + body
 
 
 def _attempts(offset: int, attempts: Mapping[int, int], space: int) -> bytes:
     body, count, before = b"", 0, offset
     for at in sorted(attempts):
-        more = _varint(at - before) + _varint(attempts[at])
+        more = written_uvarint(at - before) + written_uvarint(attempts[at])
         if len(body) + len(more) > space:
             break
         body, count, before = body + more, count + 1, at
-    return _varint(count) + body
+    return written_uvarint(count) + body
 
 
 def decode(text: str, offset: int, topic_id: UUID | None = None) -> Remembered | None:
@@ -171,15 +173,6 @@ def _mark_from(numbers: Iterator[int], offset: int) -> Mark:
     deaths = next(numbers)
     reach, named = (offset + place - 1 if place else -1 for place in places)
     return Mark(reach=reach, named=named, deaths=deaths // 2, is_at_work=bool(deaths % 2))
-
-
-def _varint(number: int) -> bytes:
-    out = bytearray()
-    while number > 127:
-        out.append(number & 127 | 128)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
 
 
 def _numbers(data: bytes) -> Iterator[int]:

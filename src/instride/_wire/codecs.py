@@ -78,7 +78,7 @@ from instride._wire.api import (
     SyncGroupResponse,
 )
 from instride._wire.fetch_codec import FETCH_VERSIONS, decode_fetch, encode_fetch
-from instride._wire.reader import Reader, written_uvarint
+from instride._wire.reader import Reader, written_count, written_text
 from instride._wire.sasl.messages import (
     SaslAuthenticate,
     SaslAuthenticateResponse,
@@ -1282,7 +1282,7 @@ def _list_offsets_encode(request: ListOffsets, version: int) -> bytes:
     _schemas(_LIST_OFFSETS, version)  # so that nothing is imported when the response comes
     try:
         return _list_offsets_written(request, version)
-    except (struct.error, ValueError, OverflowError) as error:
+    except (struct.error, ValueError) as error:
         raise ConfigError(f"a value does not fit into ListOffsets version {version}: {error}") from error
 
 
@@ -1300,22 +1300,13 @@ def _list_offsets_written(request: ListOffsets, version: int) -> bytes:
     out = bytearray(_LIST_OFFSETS_CONSUMER)
     if version >= _LIST_OFFSETS_ISOLATION_FROM:
         out += b"\1" if request.read_committed else b"\0"
-    out += _written_count(len(topics), compact=compact)
+    out += written_count(len(topics), compact=compact)
     for topic, rows in topics.items():
-        out += _written_text(topic, compact=compact) + _written_count(len(rows), compact=compact)
+        out += written_text(topic, compact=compact) + written_count(len(rows), compact=compact)
         out += b"".join(rows) + tags
     if version >= _LIST_OFFSETS_TIMEOUT_FROM:
         out += _LIST_OFFSETS_REMOTE_TIMEOUT_MS.to_bytes(4, "big")
     return bytes(out + tags)
-
-
-def _written_count(count: int, *, compact: bool) -> bytes:
-    return written_uvarint(count + 1) if compact else count.to_bytes(4, "big", signed=True)
-
-
-def _written_text(text: str, *, compact: bool) -> bytes:
-    data = text.encode()
-    return (written_uvarint(len(data) + 1) if compact else len(data).to_bytes(2, "big", signed=True)) + data
 
 
 def _list_offsets_response(fields: Fields, request: ListOffsets) -> ListOffsetsResponse:

@@ -23,7 +23,7 @@ from typing import Final
 from uuid import UUID
 
 from instride._wire.api import NO_TOPIC_ID, Fetch, FetchedPartition, FetchPartition, FetchResponse, Partition
-from instride._wire.reader import Reader, written_uvarint
+from instride._wire.reader import Reader, written_count, written_text
 from instride._wire.record_set import RecordSet
 from instride.errors import ProtocolError
 
@@ -43,7 +43,6 @@ _NO_REPLICA_ID_FROM: Final = 15
 _UNKNOWN_SERVER_ERROR: Final = -1
 _CONSUMER: Final = -1  # where followers write their replica id
 
-_INT16: Final = Struct(">h")
 _INT32: Final = Struct(">i")
 _SIZES: Final = Struct(">iiib")  # max wait, min bytes, max bytes, isolation level
 _SESSION: Final = Struct(">ii")
@@ -124,11 +123,10 @@ class _Writer:
         return topic_id.bytes
 
     def _string(self, text: str) -> bytes:
-        data = text.encode()
-        return (written_uvarint(len(data) + 1) if self._compact else _INT16.pack(len(data))) + data
+        return written_text(text, compact=self._compact)
 
     def _count(self, count: int) -> bytes:
-        return written_uvarint(count + 1) if self._compact else _INT32.pack(count)
+        return written_count(count, compact=self._compact)
 
 
 def decode_fetch(body: memoryview, version: int, request: Fetch) -> FetchResponse:

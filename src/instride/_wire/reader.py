@@ -1,4 +1,4 @@
-"""Kafka's primitive types, read from bytes that nobody vouches for.
+"""Kafka's primitive types, read from bytes that nobody vouches for; and those that are written by hand.
 
 Laws
 1. Every read is checked against the bytes that are left, before anything is allocated for it.
@@ -19,7 +19,7 @@ from uuid import UUID
 from instride.errors import ProtocolError
 from instride.errors._quoting import counted
 
-__all__ = ["Reader", "written_uvarint"]
+__all__ = ["Reader", "written_count", "written_text", "written_uvarint"]
 
 T = TypeVar("T")
 
@@ -306,6 +306,17 @@ class Reader:
 
     def _short(self, wanted: int) -> ProtocolError:
         return ProtocolError(f"{counted(wanted, 'byte')} wanted at byte {self._position} of {self._end}: too few")
+
+
+def written_count(count: int, *, compact: bool) -> bytes:
+    """Of an array, as `Reader.array_count` or `Reader.compact_array_count` reads it. struct.error: it does not fit."""
+    return written_uvarint(count + 1) if compact else _INT32.pack(count)
+
+
+def written_text(text: str, *, compact: bool) -> bytes:
+    """As `Reader.string` or `Reader.compact_string` reads it. struct.error, UnicodeEncodeError: it does not fit."""
+    data = text.encode()
+    return (written_uvarint(len(data) + 1) if compact else _INT16.pack(len(data))) + data
 
 
 def written_uvarint(value: int) -> bytes:
