@@ -44,7 +44,7 @@ TOKENS: dict[str, Any] = {
 class Machine:
     """In the network machine's place. told: what it hears of connections and requests."""
 
-    waits_for_capacity = False
+    waits_for_capacity, awaits_poll_at = False, float("-inf")
 
     def __init__(self) -> None:
         self.told: list[tuple[Any, ...]] = []
@@ -393,3 +393,22 @@ def test_while_others_hold_the_gil_it_is_not_given_up_to_decode(
         pump.crowded = crowded
         thread._turn()
         assert told == so_far
+
+
+# --- what a turn costs -------------------------------------------------------------------------------------
+
+
+def test_a_turn_offers_no_buffer_for_a_connection_on_which_nothing_happened(
+    make: Callable[..., Thread], ends: Ends, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    thread, offered = make(), list[ConnectionKey]()
+    has(thread, ends)
+    monkeypatch.setattr(type(ends.transport), "offer", lambda self: offered.append(KEY))
+    thread._after(KEY)
+    for _ in range(3):
+        thread._turn()
+    assert offered == [KEY]
+    thread._act([Transmit(key=KEY, request_id=1, request=ApiVersions())])
+    for _ in range(3):
+        thread._turn()
+    assert offered == [KEY, KEY], "it has sent something: a response may come now"

@@ -103,6 +103,7 @@ class Machine:
         self.at = float("inf")
         self.actions: list[Any] = []
         self.waits_for_capacity = False
+        self.awaits_poll_at = float("-inf")
 
     def handle(self, event: object, now: float) -> None:
         self.handled.append((event, now))
@@ -214,6 +215,24 @@ def test_what_was_consumed_wakes_a_loop_only_where_something_waits_for_the_room(
     turns.thread._turn()
     assert woken == [waits_for_capacity, True]
     assert [type(event) for event, _ in turns.machine.handled] == [Consumed, Polled]
+
+
+@pytest.mark.parametrize(("at", "wakes"), [(4.9, False), (5.0, True)])
+def test_a_poll_wakes_a_loop_only_where_something_awaits_one(turns: Turns, at: float, wakes: bool) -> None:
+    """Else each poll costs a turn, also one that returns what was fetched long before."""
+    woken: list[bool] = []
+
+    def post() -> None:
+        turns.selector.meanwhile = None
+        turns.thread.events.append(Polled(at=at))
+        turns.thread.wake()
+        woken.append(bool(select.select([turns.woken], [], [], 0)[0]))
+
+    turns.machine.awaits_poll_at, turns.selector.meanwhile = 5.0, post
+    turns.thread._turn()
+    turns.thread._turn()
+    assert woken == [wakes]
+    assert [type(event) for event, _ in turns.machine.handled] == [Polled], "it is heard of in the next turn anyway"
 
 
 def test_what_is_queued_during_the_wait_ends_it(turns: Turns, clock: Clock) -> None:

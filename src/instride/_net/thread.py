@@ -4,8 +4,8 @@ Laws
 1. One loop: take application events, tick, do the actions, wait for sockets or the deadline.
 2. The application's events are a deque; a byte on a socket pair wakes the loop. The byte is sent after the append, and
    read before the deque is emptied, so that no event waits for the next time-out. None is sent to a loop that is awake,
-   nor for what was consumed where nothing waits for its capacity: the loop hears of it in its next turn, before all
-   else.
+   nor for what was consumed where nothing waits for its capacity, nor for a poll where nothing waits for one: the loop
+   hears of it in its next turn, before all else.
 3. If the thread dies, the mailbox is told first of all, so that every waiting and later call raises what killed it.
 4. A mechanism is prepared before a connection that needs one is opened, and again before its session ends.
 5. It is a daemon: a program that forgets to close ends all the same (and the group waits for its session to end).
@@ -26,7 +26,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from instride._core.events import ApplicationEvent, BackgroundEvent, CallCompleted, CallsCompleted, Consumed
+from instride._core.events import ApplicationEvent, BackgroundEvent, CallCompleted, CallsCompleted, Consumed, Polled
 from instride._core.network.actions import (
     Action,
     CloseConnection,
@@ -142,6 +142,10 @@ class NetworkThread:
         self._opening = 0
         self._announced: set[ConnectionKey] = set()
         self._registered: dict[ConnectionKey, tuple[int, int, Line | None]] = {}
+        # Those of which the pump may not know yet what they wait for, and where their next bytes go.
+        self._moved: dict[ConnectionKey, Transport] = {}
+        # When the first of the connections stalls or must authenticate anew, as of the last look at them.
+        self._transports_due = float("-inf")
         self._pump: Pump[ConnectionKey | None] = Pump(eager=sys.platform == "linux")
         self._keeps_gil = False
         # None until the thread is started: to build a consumer opens nothing.
@@ -191,9 +195,16 @@ class NetworkThread:
             self._fail_futures(self._died)
 
     def _is_urgent(self) -> bool:
-        """What was consumed can wait for the next turn, unless something waits for its capacity (law 2)."""
-        # Copied in one step of C: the network thread takes from the deque while a generator runs over it.
-        return self._machine.waits_for_capacity or not all(isinstance(each, Consumed) for each in tuple(self.events))
+        """Law 2."""
+        machine = self._machine
+        # Copied in one step of C: the network thread takes from the deque meanwhile.
+        for event in tuple(self.events):
+            if isinstance(event, Consumed):
+                if machine.waits_for_capacity:
+                    return True
+            elif not (isinstance(event, Polled) and event.at < machine.awaits_poll_at):
+                return True
+        return False
 
     def future(self, call: int) -> Future[CommitResult]:
         """Resolved, on this thread, when the response to the commit came. To be taken before it is posted."""
@@ -251,7 +262,8 @@ class NetworkThread:
         while self._assigned:
             self._machine.assignment_performed(*self._assigned.popleft(), now())
         self._authenticate_due()
-        self._end_stalled()
+        if now() >= self._transports_due:
+            self._end_stalled()
         self._act(self._machine.tick(now()))
         if self._stopping:
             return
@@ -271,10 +283,13 @@ class NetworkThread:
                 self._ready(key, mask)
 
     def _deadline(self) -> float:
-        times = [min(each.authenticate_at, each.stalls_at) for each in self._transports.values()]
+        due = float("inf")
+        for each in self._transports.values():
+            due = min(due, each.authenticate_at, each.stalls_at)
+        self._transports_due = due
         if self._authenticator is not None:
-            times.append(self._authenticator.deadline)
-        return min(self._machine.deadline(), *times, float("inf"))
+            due = min(due, self._authenticator.deadline)
+        return min(due, self._machine.deadline())
 
     def _drain_wakes(self) -> None:
         assert self._wake_pair is not None
@@ -462,6 +477,7 @@ class NetworkThread:
         self._where.pop(key, None)
         self._mechanisms.pop(key, None)
         self._unregister(key)
+        self._moved.pop(key, None)
         transport = self._transports.pop(key, None)
         if transport is not None:
             transport.close(abort=abort)
@@ -481,7 +497,7 @@ class NetworkThread:
 
     def _after(self, key: ConnectionKey) -> None:
         """Tell the machine what became of a connection."""
-        transport = self._transports[key]
+        transport = self._moved[key] = self._transports[key]
         if transport.failure is not None:
             failure = transport.failure
             # Before `_close`, which forgets the mechanism.
@@ -508,13 +524,14 @@ class NetworkThread:
 
     def _offer(self) -> None:
         """Sockets change while addresses are tried, and interests while bytes wait."""
-        for key, transport in self._transports.items():
+        for key, transport in self._moved.items():
             assert transport.socket is not None, "without one it has failed, and was closed"
             transport.offer()
             wanted = (transport.socket.fileno(), transport.interest, transport.line)
             if self._registered.get(key) != wanted:
                 self._pump.register(key, *wanted)
                 self._registered[key] = wanted
+        self._moved.clear()
 
     def _unregister(self, key: ConnectionKey) -> None:
         if self._registered.pop(key, None) is not None:

@@ -375,8 +375,8 @@ class Fetch:
     """max_wait: seconds. session_id 0 with session_epoch -1 is a fetch without a session (KIP-227).
 
     known: all that the session has, of which `partitions` is the part that is new or has moved; may be empty for a
-    fetch that names everything. topics: the names of what is known, by id. forgotten: what the session is to lose.
-    named: name topics by name even where ids are known.
+    fetch that names everything. topics: the names of what is known, by the bytes of their ids. forgotten: what the
+    session is to lose. named: name topics by name even where ids are known.
     max_decompressed_bytes: bound of a record batch in the response; the broker is not told.
     most_bytes: a longer response is not received, for want of memory; its connection fails. 0: what is bounded anyway.
     """
@@ -390,7 +390,7 @@ class Fetch:
     session_epoch: int = -1
     forgotten: tuple[FetchPartition, ...] = ()
     known: Mapping[Partition, FetchPartition] = field(default_factory=dict)
-    topics: Mapping[UUID, str] = field(default_factory=dict)
+    topics: Mapping[bytes, str] = field(default_factory=dict)
     named: bool = False
     rack: str = ""
     max_decompressed_bytes: int = 64 << 20

@@ -1407,7 +1407,7 @@ _FETCH_LAST_WITH_NAMES: Final = 12
 def _fetch_needs(request: Fetch) -> Needs:
     wanted = (*request.partitions, *request.forgotten)
     # A request has one version: a single topic without an id makes all go by name.
-    if request.named or any(each.topic_id == NO_TOPIC_ID for each in wanted):
+    if request.named or any(each.topic_id.int == NO_TOPIC_ID.int for each in wanted):
         return Needs(highest=_FETCH_LAST_WITH_NAMES, because="some topic ids are unknown")
     return ANY_VERSION
 

@@ -20,7 +20,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from struct import Struct
 from typing import Final
-from uuid import UUID
 
 from instride._wire.api import NO_TOPIC_ID, Fetch, FetchedPartition, FetchPartition, FetchResponse, Partition
 from instride._wire.reader import Reader, written_count, written_text
@@ -90,16 +89,17 @@ class _Writer:
         return bytes(out + self._tags)
 
     def _by_topic(self, written: Iterable[tuple[FetchPartition, bytes]]) -> bytes:
-        topics: dict[tuple[str, UUID], list[bytes]] = {}
-        name, topic_id, rows = "", NO_TOPIC_ID, list[bytes]()
+        # By the number of the id: to hash an id, or to compare two, is a function in Python.
+        topics: dict[tuple[str, int], list[bytes]] = {}
+        name, number, rows = "", 0, list[bytes]()
         for each, data in written:
-            if each.topic_id is not topic_id or each.topic is not name:  # hashing an id costs more than all else here
-                name, topic_id = each.topic, each.topic_id
-                rows = topics.setdefault((name, topic_id), [])
+            if each.topic_id.int != number or each.topic is not name:
+                name, number = each.topic, each.topic_id.int
+                rows = topics.setdefault((name, number), [])
             rows.append(data)
         out = bytearray(self._count(len(topics)))
-        for (topic, topic_id), partitions in topics.items():
-            out += self._topic(topic, topic_id)
+        for (topic, topic_number), partitions in topics.items():
+            out += self._topic(topic, topic_number)
             out += self._count(len(partitions)) + b"".join(partitions) + self._tags
         return bytes(out)
 
@@ -115,12 +115,12 @@ class _Writer:
             row = _FETCH_4.pack(each.partition, each.offset, each.max_bytes)
         return row + self._tags
 
-    def _topic(self, topic: str, topic_id: UUID) -> bytes:
+    def _topic(self, topic: str, topic_number: int) -> bytes:
         if self._version < _TOPIC_ID_FROM:
             return self._string(topic)
-        if topic_id == NO_TOPIC_ID:
+        if topic_number == NO_TOPIC_ID.int:
             raise ValueError(f"Fetch version {self._version} names topics by id; that of {topic!r} is not given")
-        return topic_id.bytes
+        return topic_number.to_bytes(16)
 
     def _string(self, text: str) -> bytes:
         return written_text(text, compact=self._compact)
@@ -186,7 +186,7 @@ class _Reading:
         self._requested: Mapping[Partition, FetchPartition] = request.known or {
             (each.topic, each.partition): each for each in request.partitions
         }
-        self._names = request.topics or {each.topic_id: each.topic for each in self._requested.values()}
+        self._names = request.topics or {each.topic_id.bytes: each.topic for each in self._requested.values()}
         self._reader = Reader(body, elements=_FEW + 2 * len(self._requested))
 
     def response(self) -> FetchResponse:
@@ -230,7 +230,7 @@ class _Reading:
     def _topic_name(self) -> str | None:
         """None for an id that was not requested."""
         if self._version >= _TOPIC_ID_FROM:
-            return self._names.get(self._reader.uuid())
+            return self._names.get(bytes(self._reader.take(16)))
         return self._reader.compact_string() if self._compact else self._reader.string()
 
     def _head(self) -> _Head:

@@ -141,6 +141,12 @@ class Reader:
 
     def uvarint(self) -> int:
         """An unsigned number of at most 32 bits, in at most five bytes."""
+        position = self._position
+        if position < self._end:
+            byte = self._view[position]
+            if byte < 0x80:  # as nearly always
+                self._position = position + 1
+                return byte
         return self._base128(bits=32)
 
     def varint(self) -> int:
@@ -211,8 +217,11 @@ class Reader:
 
     def tagged_fields(self, known: dict[int, Callable[[Reader], Any]] | None = None) -> dict[int, Any]:
         """The values of the `known` tags that are there; all others are skipped."""
+        count = self.uvarint()
+        if not count:  # as nearly always
+            return {}
         values: dict[int, Any] = {}
-        for _ in range(self.claim(self._count(self.uvarint(), 2) or 0)):
+        for _ in range(self.claim(self._count(count, 2) or 0)):
             tag = self.uvarint()
             size = len(self.take(self.uvarint()))
             if known and tag in known:

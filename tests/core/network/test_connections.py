@@ -17,6 +17,7 @@ from instride.errors import (
     TransportError,
     UnsupportedVersionError,
 )
+from step_counter import steps
 
 pytestmark = pytest.mark.part
 
@@ -101,7 +102,8 @@ def test_a_request_without_response_closes_its_connection_and_ends_those_behind_
     box.connections.opened(KEY, 0.0)
     assert box.connections.deadline() == 10.0, "the other connection is still opening"
     box.connections.opened(OTHER, 0.0)
-    assert box.connections.deadline() == 30.0
+    box.connections.expire(10.0)
+    assert box.connections.deadline() == 30.0, "what was to be done at 10 is looked at once, and was done before"
     box.connections.expire(29.9)
     assert box.ended == []
     box.connections.expire(30.0)
@@ -273,3 +275,23 @@ def test_a_broker_that_is_said_not_to_know_what_all_know_is_asked_anew(box: Outb
     assert box.transmitted() == ["a"]
     box.connections.expire(3.0)
     assert box.opens() == 2
+
+
+def test_idle_connections_cost_a_turn_nothing() -> None:
+    def turn(idle: int) -> int:
+        box = Outbox()
+        for number in range(idle):
+            key = ConnectionKey(Role.DATA, 100 + number)
+            box.send(f"{number}", key=key)
+            box.connections.opened(key, 0.0)
+            box.connections.response_received(box.request_id(f"{number}"), api.FindCoordinatorResponse(node_id=3), 1.0)
+        box.connections.expire(10.0)
+        box.send("a", 11.0)
+
+        def look() -> None:
+            box.connections.expire(12.0)
+            assert box.connections.deadline() == 21.0
+
+        return steps(look)
+
+    assert turn(3) == turn(300)

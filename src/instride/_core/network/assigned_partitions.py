@@ -523,17 +523,20 @@ class AssignedPartitions(dict[TopicPartition, AssignedPartition]):
         return self._topics
 
     def in_phase(self, phase: Phase) -> list[AssignedPartition]:
-        self._take_note()
+        if self.changed:
+            self._take_note()
         return list(self._of_phase[phase])
 
     def pending(self) -> list[AssignedPartition]:
         """Those that are not simply owned: their revocation was requested, or completes."""
-        self._take_note()
+        if self.changed:
+            self._take_note()
         return list(self._pending)
 
     def take_pending_changed(self) -> bool:
         """Whether a pending partition has changed since the last call, or one has become so, or is so no longer."""
-        self._take_note()
+        if self.changed:
+            self._take_note()
         changed, self._pending_changed = self._pending_changed, False
         return changed
 
@@ -546,55 +549,61 @@ class AssignedPartitions(dict[TopicPartition, AssignedPartition]):
     @property
     def all_fetching(self) -> bool:
         """Whether every next offset is known, and was compared with metadata."""
-        self._take_note()
+        if self.changed:
+            self._take_note()
         return not self.unchecked and len(self._of_phase[Phase.FETCHING]) == len(self)
 
     def undecoded(self) -> list[AssignedPartition]:
         """Of which something came that is not decoded."""
-        self._take_note()
+        if self.changed:
+            self._take_note()
         return list(self._undecoded)
 
     def changed_for_fetches(self) -> Iterator[AssignedPartition]:
         """What has changed since this was asked last, those that are owned no more included."""
-        self._take_note()
+        if self.changed:
+            self._take_note()
         changed, self._changed_for_fetches = self._changed_for_fetches, {}
         return iter(changed)
 
     @property
     def sharers(self) -> int:
         """How many partitions share the buffer (T2); one at least."""
-        self._take_note()
+        if self.changed:
+            self._take_note()
         return max(1, self._demand, min(self._owned, _SHARERS))
 
     @property
     def memory_bytes(self) -> int:
         """Memory that decoded records keep."""
-        self._take_note()
+        if self.changed:
+            self._take_note()
         return self._memory
 
     @property
     def flowing_memory_bytes(self) -> int:
         """The same, of records that a poll may take."""
-        self._take_note()
+        if self.changed:
+            self._take_note()
         return self._flowing_memory
 
     def standing_still(self) -> list[AssignedPartition]:
         """Of which decoded records keep memory, and no poll may take them."""
-        self._take_note()
+        if self.changed:
+            self._take_note()
         return list(self._standing_still)
 
     @property
     def flowing_records(self) -> int:
         """How many records are buffered that a poll may take."""
-        self._take_note()
+        if self.changed:
+            self._take_note()
         return self._flowing_records
 
     # -- inside
 
     def _take_note(self) -> None:
-        """T1."""
-        if not self.changed:
-            return
+        """T1. Something has changed."""
         changed, counted = list(self.changed), self._counted
         self._changed_for_fetches.update(self.changed)
         self.changed.clear()

@@ -217,6 +217,8 @@ class Connections:
         self._told_at: float | None = None
         self.meter = NetworkMeter()
         self.round_trip = 0.0
+        # Nothing is late, and no back-off over, before that. It may be too early: what has its response leaves it so.
+        self._next_due = float("inf")
 
     # -- the core's side
 
@@ -247,6 +249,7 @@ class Connections:
         link.address = address
         self._where[pending.request_id] = key
         link.waiting.append(pending)
+        self._next_due = min(self._next_due, pending.deadline)
         self._advance(key, link, now)
 
     def is_ready(self, key: ConnectionKey) -> bool:
@@ -293,10 +296,16 @@ class Connections:
         """The application polls: it has heard, or will at once hear, what it was told."""
         self._told_at = None
 
+    @property
+    def awaits_poll(self) -> bool:
+        """Whether a poll changes what is told next."""
+        return self._told_at is not None
+
     def close_all(self, now: float) -> None:
         self.closing = True
         for key in list(self._links):
             self.close(key, TransportError("the consumer is closing"), now)
+        self._next_due = self._earliest()
 
     # -- the shell's side
 
@@ -366,9 +375,15 @@ class Connections:
     # -- time
 
     def expire(self, now: float) -> None:
+        """Goes over the connections only where something may be due: a turn costs nothing by those that are idle."""
+        if now < self._next_due:
+            return
+        self._expire_links(now)
+        self._next_due = self._earliest()
+
+    def _expire_links(self, now: float) -> None:
         for key, link in list(self._links.items()):
-            if now < self._link_deadline(link):  # as in nearly every turn: nothing is late
-                self._advance(key, link, now)
+            if now < self._link_deadline(link):
                 continue
             late = [each for each in (*link.in_flight.values(), *link.waiting) if now >= each.deadline]
             if link.state is _State.OPENING and now >= link.opening_deadline:
@@ -383,7 +398,10 @@ class Connections:
                 self._advance(key, link, now)
 
     def deadline(self) -> float:
-        return min((self._link_deadline(link) for link in self._links.values()), default=float("inf"))
+        return self._next_due
+
+    def _earliest(self) -> float:
+        return min(map(self._link_deadline, self._links.values()), default=float("inf"))
 
     def _link_deadline(self, link: _Link) -> float:
         times = [each.deadline for each in (*link.in_flight.values(), *link.waiting)]
@@ -415,9 +433,13 @@ class Connections:
                 else:
                     self._where.pop(pending.request_id, None)
                     pending.on_done(NotSentError("nobody wants it any more"), now)
-        elif link.state is _State.CLOSED and link.waiting and link.backoff.ready(now):
+        elif link.state is _State.CLOSED and link.waiting:
+            if not link.backoff.ready(now):
+                self._next_due = min(self._next_due, link.backoff.ready_at)
+                return
             link.state, link.standing = _State.OPENING, ""
             link.opening_deadline = now + self._config.connection_setup_timeout
+            self._next_due = min(self._next_due, link.opening_deadline)
             self._out.append(OpenConnection(key=key, host=link.address[0], port=link.address[1]))
 
     def _was_refused(self, error: AuthenticationError, now: float) -> TransportError:

@@ -120,6 +120,11 @@ class Standing:
         for key in [key for key in self._causes if key.startswith(f"{kind} ") and key[len(kind) + 1 :] not in names]:
             del self._causes[key]
 
+    @property
+    def awaits_poll(self) -> bool:
+        """Whether a poll changes what is raised next."""
+        return bool(self._causes)
+
     def polled(self) -> None:
         for cause in self._causes.values():
             cause.polled = True

@@ -288,7 +288,10 @@ SESSION_ERRORS = of_category(ErrorCategory.SESSION)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchSessionState:
-    """What the next fetch of a session says. known: all that is in the session; topics: their names by id."""
+    """What the next fetch of a session says.
+
+    known: all that is in the session; topics: their names, by the bytes of their ids.
+    """
 
     session_id: int
     session_epoch: int
@@ -296,7 +299,7 @@ class FetchSessionState:
     partitions: tuple[api.FetchPartition, ...]
     forgotten: tuple[api.FetchPartition, ...] = ()
     known: Mapping[api.Partition, api.FetchPartition] = field(default_factory=dict)
-    topics: Mapping[UUID, str] = field(default_factory=dict)
+    topics: Mapping[bytes, str] = field(default_factory=dict)
 
     @property
     def names_everything(self) -> bool:
@@ -315,8 +318,8 @@ def next_epoch(epoch: int) -> int:
 
 
 def _has_no_id(wanted: api.FetchPartition) -> bool:
-    """Most have the very object: comparing two ids costs more than all else of a session."""
-    return wanted.topic_id is api.NO_TOPIC_ID or wanted.topic_id == api.NO_TOPIC_ID
+    """As `NO_TOPIC_ID`: to compare two ids is a function in Python."""
+    return wanted.topic_id.int == 0
 
 
 class FetchSession:
@@ -333,7 +336,7 @@ class FetchSession:
         self._named = False
         self._table: dict[api.Partition, api.FetchPartition] = {}
         self._topic_id: UUID | None = None  # of what was put last
-        self._topics: dict[UUID, str] = {}
+        self._topics: dict[bytes, str] = {}
         self._without_id = 0
         # What the broker knows of all that was put or dropped since the last fetch.
         self._before: dict[api.Partition, api.FetchPartition | None] = {}
@@ -353,7 +356,7 @@ class FetchSession:
         self._without_id += _has_no_id(wanted)
         if wanted.topic_id is not self._topic_id:  # a dict calls Python for the hash of an id
             self._topic_id = wanted.topic_id
-            self._topics[wanted.topic_id] = wanted.topic
+            self._topics[wanted.topic_id.bytes] = wanted.topic
 
     def put_last(self, key: api.Partition) -> None:
         """In the order of fetches that name everything."""
@@ -380,7 +383,7 @@ class FetchSession:
         if renew or self._epoch == _FULL or named != self._named or self._of_another_topic(before):
             self._epoch, self._named = _FULL, named
             everything = tuple(self._table.values())
-            self._topics, self._topic_id = {each.topic_id: each.topic for each in everything}, None
+            self._topics, self._topic_id = {each.topic_id.bytes: each.topic for each in everything}, None
             # A broker fills a response from the first partition on: always the same order would starve the last ones.
             start = turn % max(1, len(everything))
             return self._state(everything[start:] + everything[:start], ())
@@ -405,7 +408,7 @@ class FetchSession:
 
     def _of_another_topic(self, before: Mapping[api.Partition, api.FetchPartition | None]) -> bool:
         pairs = ((each, self._table.get(key)) for key, each in before.items())
-        return any(old is not None and new is not None and old.topic_id != new.topic_id for old, new in pairs)
+        return any(old is not None and new is not None and old.topic_id.int != new.topic_id.int for old, new in pairs)
 
     def response_received(self, response: api.FetchResponse) -> None:
         """The fetch succeeded."""
@@ -632,9 +635,8 @@ class Fetcher:
 
     def _send_all(self, now: float) -> float:
         """Returns when the next one may be sent."""
-        wake, waits = float("inf"), False
-        brokers = len({node_id for (node_id, _), each in self._lanes.items() if not each.idle})
-        for lane in (*self._short, *(each for each in self._lanes.values() if each not in self._short)):
+        wake, waits, brokers = float("inf"), False, 0
+        for lane in [*self._short, *(each for each in self._lanes.values() if each not in self._short)]:
             # KIP-227 numbers a session's fetches: a second one in flight could overtake the first.
             if lane.in_flight is not None or not lane.has_something_to_fetch:
                 self._short.pop(lane, None)
@@ -645,6 +647,7 @@ class Fetcher:
             if now < ready_at:
                 wake = min(wake, ready_at)
                 continue
+            brokers = brokers or len({node_id for (node_id, _), each in self._lanes.items() if not each.idle})
             waits = waits or not self._reserve(lane, brokers)
             if waits:
                 self._short[lane] = None

@@ -123,6 +123,8 @@ def next_group_state(state: GroupState, event: GroupInput) -> GroupState:
 
 
 _REFUSED = "group"
+# This part of max_poll_interval after a poll the next one is told at once.
+_POLL_MAY_WAIT: Final = 0.05
 _FIRST_TRY: Final = 1.0
 _LONGEST: Final = 60.0
 # Our own settings, or another member of our name: what the broker says will not change.
@@ -422,6 +424,16 @@ class Group:
         if self._waits_for_poll:
             self._waits_for_poll = False
             self._context.touch()
+
+    @property
+    def awaits_poll_at(self) -> float:
+        """From when on a poll is to be told at once. An earlier one may wait for the next turn, which a member has at
+        each heartbeat: the lease ends long after that."""
+        if not self.subscribed:
+            return float("inf")
+        if self._waits_for_poll:
+            return float("-inf")
+        return self._membership.last_polled + self._config.max_poll_interval * _POLL_MAY_WAIT
 
     def assignment_performed(
         self, action: PerformAssignment, result: Mapping[str, bytes] | Exception, now: float

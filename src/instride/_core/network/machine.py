@@ -133,9 +133,10 @@ class NetworkMachine:
         self._monitor = Monitor(self._context, self._group, self._cluster, assigned)
         self._coordinator.move(CoordinatorInput.STARTED)
         self._deadline = 0.0
-        # As of the last tick: whether what was consumed is to be told at once. Else it may wait for the next tick. Any
-        # thread may read it.
+        # As of the last tick: whether what was consumed is to be told at once, and from when on a poll is. Else it may
+        # wait for the next tick. Any thread may read them.
         self.waits_for_capacity = True
+        self.awaits_poll_at = float("-inf")
         # As the application said last.
         self._unreadable_partitions: Epochs = {}
 
@@ -230,6 +231,7 @@ class NetworkMachine:
                 rounds += 1
         self._monitor.poll(now)
         self.waits_for_capacity = self._reader.waits_for_capacity
+        self.awaits_poll_at = self._awaits_poll_at()
         return self._context.take_actions()
 
     def deadline(self) -> float:
@@ -237,6 +239,12 @@ class NetworkMachine:
         return 0.0 if self._context.touched else self._deadline
 
     # -- inside
+
+    def _awaits_poll_at(self) -> float:
+        context = self._context
+        if context.standing.awaits_poll or context.connections.awaits_poll:
+            return float("-inf")
+        return self._group.awaits_poll_at
 
     def _poll_parts(self, now: float) -> float:
         self._context.connections.expire(now)
