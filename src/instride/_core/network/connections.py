@@ -198,6 +198,10 @@ class _Link:
         """Whether nothing is lost where it is made anew."""
         return self.state is _State.CLOSED and not self.waiting and self.backoff.is_over(now)
 
+    @property
+    def has_nothing_due(self) -> bool:
+        return not (self.in_flight or self.waiting or self.state is _State.OPENING)
+
 
 class Connections:
     """All connections of one consumer. Not thread-safe: the network machine owns it."""
@@ -217,8 +221,11 @@ class Connections:
         self._told_at: float | None = None
         self.meter = NetworkMeter()
         self.round_trip = 0.0
-        # Nothing is late, and no back-off over, before that. It may be too early: what has its response leaves it so.
+        # Those with a request, or that are being opened; idle ones may be among them until the next look.
+        self._busy: dict[ConnectionKey, _Link] = {}
+        # Nothing is late, and no back-off over, before that. It may be too early where what it stood for has ended.
         self._next_due = float("inf")
+        self._due_is_exact = True
 
     # -- the core's side
 
@@ -249,6 +256,7 @@ class Connections:
         link.address = address
         self._where[pending.request_id] = key
         link.waiting.append(pending)
+        self._busy[key] = link
         self._next_due = min(self._next_due, pending.deadline)
         self._advance(key, link, now)
 
@@ -278,6 +286,7 @@ class Connections:
             self._out.append(CloseConnection(key=key))
             self.meter.connection_closed(now, None, ready=link.state is _State.READY)
         link.state = _State.CLOSED
+        self._due_is_exact = False
         self._fail_all(link, error, now)
 
     def keep(self, brokers: Mapping[int, Address], now: float) -> None:
@@ -305,7 +314,6 @@ class Connections:
         self.closing = True
         for key in list(self._links):
             self.close(key, TransportError("the consumer is closing"), now)
-        self._next_due = self._earliest()
 
     # -- the shell's side
 
@@ -319,6 +327,7 @@ class Connections:
         if link is None or link.state is not _State.OPENING:
             return
         link.state = _State.READY
+        self._due_is_exact = False
         link.failure = None
         self.meter.connection_opened(now)
         link.backoff.succeeded()
@@ -330,6 +339,7 @@ class Connections:
         if link is None or link.state is _State.CLOSED:
             return
         was_ready = link.state is _State.READY
+        self._due_is_exact = False
         self.meter.connection_closed(now, error, ready=was_ready)
         blamed, broken = None, error
         if link.state is _State.READY and isinstance(error, ProtocolError):
@@ -362,6 +372,8 @@ class Connections:
         key = self._where.pop(request_id, None)
         pending = self._links[key].in_flight.pop(request_id, None) if key is not None else None
         if pending is not None and key is not None:
+            if pending.deadline <= self._next_due:
+                self._due_is_exact = False
             self.ever_connected |= not isinstance(result, Exception)
             if key.role is Role.COORDINATOR and not isinstance(result, Exception):
                 took = now - pending.sent_at
@@ -375,14 +387,9 @@ class Connections:
     # -- time
 
     def expire(self, now: float) -> None:
-        """Goes over the connections only where something may be due: a turn costs nothing by those that are idle."""
         if now < self._next_due:
             return
-        self._expire_links(now)
-        self._next_due = self._earliest()
-
-    def _expire_links(self, now: float) -> None:
-        for key, link in list(self._links.items()):
+        for key, link in list(self._busy.items()):
             if now < self._link_deadline(link):
                 continue
             late = [each for each in (*link.in_flight.values(), *link.waiting) if now >= each.deadline]
@@ -396,12 +403,16 @@ class Connections:
             else:
                 self._expire_waiting(link, late, now)
                 self._advance(key, link, now)
+        self._due_is_exact = False
 
     def deadline(self) -> float:
+        """A turn costs by what is under way, not by the connections that are idle."""
+        if not self._due_is_exact:
+            for key in [key for key, link in self._busy.items() if link.has_nothing_due]:
+                del self._busy[key]
+            self._next_due = min(map(self._link_deadline, self._busy.values()), default=float("inf"))
+            self._due_is_exact = True
         return self._next_due
-
-    def _earliest(self) -> float:
-        return min(map(self._link_deadline, self._links.values()), default=float("inf"))
 
     def _link_deadline(self, link: _Link) -> float:
         times = [each.deadline for each in (*link.in_flight.values(), *link.waiting)]
