@@ -235,6 +235,25 @@ def test_a_poll_wakes_a_loop_only_where_something_awaits_one(turns: Turns, at: f
     assert [type(event) for event, _ in turns.machine.handled] == [Polled], "it is heard of in the next turn anyway"
 
 
+def test_words_that_may_wait_do_not_pile_up(turns: Turns) -> None:
+    """A consumer all of whose partitions are paused has a turn a minute, and may be polled without end."""
+    turns.machine.awaits_poll_at = float("inf")
+    sent: list[int] = []
+
+    def post() -> None:
+        turns.selector.meanwhile = None
+        for number in range(1000):
+            turns.thread.events.append(Polled(at=0.0))
+            turns.thread.wake()
+            if select.select([turns.woken], [], [], 0)[0]:
+                sent.append(number)
+                return
+
+    turns.selector.meanwhile = post
+    turns.thread._turn()
+    assert sent == [100]
+
+
 def test_what_is_queued_during_the_wait_ends_it(turns: Turns, clock: Clock) -> None:
     def post() -> None:
         turns.selector.meanwhile = None

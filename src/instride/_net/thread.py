@@ -67,6 +67,8 @@ _LONGEST_WAIT = 60.0
 # Memory of responses that is kept to be used again takes this part of fetch_buffer_bytes at most, and what is idle of
 # responses whose parts stay as much again.
 _SEGMENTS = 4
+# So many words of the application wait for the next turn at most.
+_MOST_WAIT = 100
 # Places that were tried and not reached are counted, up to so many: a broker may make up others for ever.
 _MOST_PLACES = 1000
 
@@ -198,7 +200,10 @@ class NetworkThread:
         """Law 2."""
         machine = self._machine
         # Copied in one step of C: the network thread takes from the deque meanwhile.
-        for event in tuple(self.events):
+        events = tuple(self.events)
+        if len(events) > _MOST_WAIT:
+            return True
+        for event in events:
             if isinstance(event, Consumed):
                 if machine.waits_for_capacity:
                     return True

@@ -90,8 +90,8 @@ class RangeChunk:
 class LogEnds:
     """Follows the ends of the logs. Not thread-safe: the network machine owns it."""
 
-    waits_for_capacity = True
-    """What it tells next begins where the last ranges were consumed."""
+    waits_for_capacity = False
+    """What was consumed may be heard of in the next turn: it makes no room for anything."""
 
     def __init__(
         self,
