@@ -70,7 +70,7 @@ LOOP_TESTS := $(addprefix tests/spark/test_,pipeline_loop.py pipeline_loop_fault
 # In the place of Kerberos' library the tests have one of their own (tests/security/test_kerberos_authenticator.py).
 BEYOND := */instride/ledger.py,*/instride/_partition_ledger.py,*/_net/*.py,*/_wire/connection.py,*/_wire/frames.py,*/instride/_consumer_base.py,*/instride/consumer.py,*/instride/aio.py
 COMPILED_ONLY := */_net/compiled_pump.py
-BEYOND_TESTS := $(addprefix tests/,test_ledger.py test_ledger_threads.py test_partition_ledger.py test_arguments.py test_observers.py test_interceptors.py net aio security wire/test_wire_connection.py wire/test_wire_frames.py wire/test_segments.py wire/test_sasl_connection.py)
+BEYOND_TESTS := $(addprefix tests/,test_ledger.py test_ledger_threads.py test_partition_ledger.py test_arguments.py test_observers.py test_interceptors.py net aio security wire/test_wire_connection.py wire/test_wire_frames.py wire/test_memory_pool.py wire/test_sasl_connection.py)
 
 coverage: $(COMPILED)
 	@$(BIN)/python -m coverage run -m pytest --quiet -m "not hypothesis and not part" tests/core

@@ -19,8 +19,8 @@ import cramjam
 from crc32c import crc32c
 
 from benchmarks.batches import CODECS, Log, batch
-from instride._wire.chunk import RecordChunk
 from instride._wire.decoder import COMPILED
+from instride._wire.record_chunk import RecordChunk
 from instride._wire.record_set import decode_record_set
 
 POLL = 500

@@ -24,11 +24,12 @@ from typing import Any
 
 from instride import ConsumerRecord, OffsetAndMetadata, Processor, TopicPartition
 from instride._processing.attempts import Desk
+from instride._processing.coroutine_workers import LoopWorkers
 from instride._processing.engine import Engine, EnginePlan, Order
 from instride._processing.event_loop import be_punctual, new_event_loop
 from instride._processing.lifespan import AsyncLifespan, SyncLifespan
-from instride._processing.workers import LoopWorkers, ThreadWorkers
-from instride._record_reader import RecordReader
+from instride._processing.thread_workers import ThreadWorkers
+from instride._record_deserializer import RecordDeserializer
 
 PARTITIONS, KEYS, HANDLER = 12, 10_000, 0.005
 
@@ -213,7 +214,7 @@ def own_cost(form: str, order: Order, count: int) -> float:
     desk = Desk(
         engine=engine,
         lock=lock,
-        reader=RecordReader(None, None),
+        reader=RecordDeserializer(None, None),
         clock=time.monotonic,
         chance=random.random,
         attention=lambda: None,

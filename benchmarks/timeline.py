@@ -180,7 +180,7 @@ def _take_away(remedies: tuple[str, ...]) -> None:
     """All that are not named."""
     from instride._core.network import fetcher
     from instride._net import plain_pump, thread, transport
-    from instride._wire.segments import Segments
+    from instride._wire.memory_pool import Segments
 
     if "reading ahead" not in remedies:
         capacity = fetcher.capacity

@@ -97,7 +97,7 @@ class Waiting:
 def test_a_token_is_used_for_its_life_by_the_clock_that_is_never_set(monkeypatch: pytest.MonkeyPatch) -> None:
     """An identity provider says how long a token is good, not until when."""
     at = 1000.0
-    monkeypatch.setattr("instride._net.credentials.now", lambda: at)
+    monkeypatch.setattr("instride._net.oauth.now", lambda: at)
     requested: list[float] = []
 
     def token() -> OAuthToken:

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from instride import _setting_names
+from instride import _unknown_settings
 from instride import config as config_module
-from instride._setting_names import changed_while_running, config_from_settings
-from instride._setting_values import parse_bootstrap_servers, reset_duration
-from instride.config import ConsumerConfig, ConsumerSettings, RunningSettings
+from instride._setting_parsing import parse_bootstrap_servers, reset_duration
+from instride._unknown_settings import config_from_settings
+from instride.config import ConsumerConfig, ConsumerSettings, RunningSettings, changed_while_running
 from instride.errors import ConfigError
 
 BOUNDS = config_module._BOUNDS
@@ -304,6 +304,6 @@ def test_another_clients_name_leads_to_ours(name: str, instead: str) -> None:
 
 def test_the_names_elsewhere_lead_to_settings_that_there_are() -> None:
     known = {field.name for field in fields(ConsumerConfig)}
-    for theirs, ours in _setting_names._ELSEWHERE.items():
+    for theirs, ours in _unknown_settings._ELSEWHERE.items():
         assert theirs not in known
         assert known & set(re.findall(r"\w+", ours)) or ours == "Consumer.metrics()", theirs

@@ -19,7 +19,7 @@ from confluent_kafka.serialization import (
 )
 
 from instride import Consumer, ConsumerRecord, RangeConsumer, TopicPartition
-from instride._record_reader import RecordReader
+from instride._record_deserializer import RecordDeserializer
 from instride.errors import ConfigError, DeserializationError
 
 AVRO = '{"type": "record", "name": "Flight", "fields": [{"name": "delay", "type": "int"}]}'
@@ -30,7 +30,7 @@ def record(key: bytes | None = b"k", value: bytes | None = b"v", **more: Any) ->
 
 
 def value_of(deserializer: Any, value: bytes | None) -> Any:
-    return RecordReader(None, deserializer).read(record(value=value)).value
+    return RecordDeserializer(None, deserializer).read(record(value=value)).value
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_a_callable_is_given_the_bytes(deserializer: Any, expected: object) -> N
 )
 @pytest.mark.parametrize("part", ["key", "value"])
 def test_one_that_takes_a_context_is_told_where_the_bytes_come_from(deserializer: Any, part: str) -> None:
-    reader = RecordReader(**{"key": None, "value": None, part: deserializer})
+    reader = RecordDeserializer(**{"key": None, "value": None, part: deserializer})
     found = reader.read(record(headers=(("a", b"1"),)))
     context = found.key if part == "key" else found.value
     assert (context.topic, context.field, context.headers) == ("flights", part, [("a", b"1")])
@@ -64,14 +64,14 @@ def test_one_that_takes_a_context_is_told_where_the_bytes_come_from(deserializer
 
 
 def test_null_stays_none_and_is_not_deserialized() -> None:
-    reader = RecordReader(json.loads, json.loads)
+    reader = RecordDeserializer(json.loads, json.loads)
     found = reader.read(record(key=None, value=None))
     assert (found.key, found.value) == (None, None)
 
 
 def test_all_else_of_a_record_stays() -> None:
     raw = record(timestamp=5, timestamp_type=1, headers=(("a", None),), leader_epoch=9)
-    found = RecordReader(bytes.decode, bytes.decode).read(raw)
+    found = RecordDeserializer(bytes.decode, bytes.decode).read(raw)
     assert (found.key, found.value) == ("k", "v")
     names = ["topic", "partition", "offset", "timestamp", "timestamp_type", "headers", "leader_epoch"]
     names += ["epoch", "seek_number", "topic_partition"]
@@ -86,7 +86,7 @@ def test_all_else_of_a_record_stays() -> None:
 def test_an_error_names_the_record_and_the_part_and_shows_no_content(part: str, broken: bytes) -> None:
     raw = record(**{"key": b"1", "value": b"2", part: broken})
     with pytest.raises(DeserializationError, match=rf"{part} of flights-3 at offset 77.*JSONDecodeError") as failed:
-        RecordReader(json.loads, json.loads).read(raw)
+        RecordDeserializer(json.loads, json.loads).read(raw)
     error = failed.value
     assert (error.topic, error.partition, error.offset, error.part) == ("flights", 3, 77, part)
     assert error.topic_partition == TopicPartition("flights", 3)

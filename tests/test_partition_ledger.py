@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from instride._core.lease import Lease, Standing
+from instride._core.session_lease import Lease, Standing
 from instride._partition_ledger import (
     CANCELLED,
     FAILED,

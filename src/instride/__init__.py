@@ -17,13 +17,13 @@ from instride._processing.attempts import Attempt, current_attempt
 from instride._processing.breaker import CircuitBreaker
 from instride._processing.dead_letters import DeadLetter
 from instride._processing.engine import Tally
-from instride._processing.failures import DeadLetterRecord, Retry, RetryRecord, SkipRecord
 from instride._processing.health import Health, StuckRecord, UnwrittenLetter
-from instride._processing.kit import ProcessorKit
 from instride._processing.outputs import OutputRecord
 from instride._processing.partition_executor import PartitionExecutor
 from instride._processing.processor import Processor
-from instride._processing.running import RunningProcessor
+from instride._processing.processor_kit import ProcessorKit
+from instride._processing.retries import DeadLetterRecord, Retry, RetryRecord, SkipRecord
+from instride._processing.running_processor import RunningProcessor
 from instride._processing.store import DatabaseStore
 from instride._wire.sasl.oauthbearer import OAuthToken
 from instride.aio import AsyncConsumer

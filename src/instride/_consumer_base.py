@@ -27,9 +27,9 @@ from instride._interceptors import Interceptors
 from instride._net.async_driver import AsyncDriver
 from instride._net.clock import now
 from instride._net.driver import Driver
-from instride._setting_names import changed_while_running, config_from_settings
+from instride._unknown_settings import config_from_settings
 from instride.commits import CommitResult
-from instride.config import ConsumerConfig, ConsumerSettings, RunningSettings
+from instride.config import ConsumerConfig, ConsumerSettings, RunningSettings, changed_while_running
 from instride.errors import IllegalStateError, KafkaError, NetworkThreadDiedError, WakeupError
 from instride.errors._quoting import counted
 from instride.listeners import AsyncRebalanceListener, RebalanceListener

@@ -22,7 +22,7 @@ from itertools import islice, takewhile
 from operator import attrgetter, lt
 from typing import Any, Final
 
-from instride._core.lease import Standing
+from instride._core.session_lease import Standing
 from instride.commits import CommitEntry
 from instride.consumer_records import ConsumerRecords, Stretch
 from instride.errors import OffsetGapError

@@ -26,9 +26,9 @@ from instride._core.events import EARLIEST, LATEST
 from instride._interceptors import Interceptors
 from instride._net.async_driver import AsyncDriver, in_loop
 from instride._net.clock import now
-from instride._record_reader import RecordReader
-from instride._setting_names import config_from_settings
+from instride._record_deserializer import RecordDeserializer
 from instride._types import K, V
+from instride._unknown_settings import config_from_settings
 from instride._wire.decoder import ConsumerRecord
 from instride.commits import CommitResult
 from instride.config import ConsumerConfig, UntypedSettings
@@ -79,7 +79,7 @@ class AsyncConsumer(ConsumerBase, Generic[K, V]):
             {**settings, "key_deserializer": key_deserializer, "value_deserializer": value_deserializer}
         )
         self._interceptors = Interceptors(self._config.interceptors)
-        self._reader = RecordReader(self._config.key_deserializer, self._config.value_deserializer)
+        self._reader = RecordDeserializer(self._config.key_deserializer, self._config.value_deserializer)
         on_commit = self._interceptors.on_commit if self._interceptors else None
         self._driver: AsyncDriver = AsyncDriver(self._config, on_commit=on_commit)
         self._application = self._driver.application

@@ -12,13 +12,13 @@ Laws
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal, Required, TypeAlias, TypedDict, get_args
 
 from instride._core.assignors.assignor import Assignor
-from instride._setting_values import POLL_RECORDS, check_telemetry, parse_bootstrap_servers, reset_duration
+from instride._setting_parsing import POLL_RECORDS, check_telemetry, parse_bootstrap_servers, reset_duration
 from instride._texts import not_sendable
 from instride._wire.sasl.oauthbearer import OAuthToken
 from instride.errors import ConfigError
@@ -476,3 +476,12 @@ def _check_without_tls(config: ConsumerConfig) -> None:
 def _refuse(given: list[str], why: str) -> None:
     if given:
         raise ConfigError(f"{given[0]} {why}")
+
+
+def changed_while_running(config: ConsumerConfig, settings: Mapping[str, Any]) -> ConsumerConfig:
+    """The config with these settings instead. ConfigError for one that cannot be changed, or a wrong value."""
+    for name in settings:
+        if name not in RunningSettings.__annotations__:
+            known = ", ".join(sorted(RunningSettings.__annotations__))
+            raise ConfigError(f"{name!r} cannot be changed while the consumer runs; what can: {known}")
+    return replace(config, **settings)

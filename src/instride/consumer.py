@@ -16,7 +16,7 @@ from instride import _arguments as arguments
 from instride._consumer_base import BlockingConsumer
 from instride._core.application.partition import PollResult
 from instride._partition_ledger import PolledRanges
-from instride._record_reader import RecordReader
+from instride._record_deserializer import RecordDeserializer
 from instride._types import K, V
 from instride.config import ConsumerSettings, UntypedSettings
 from instride.consumer_records import Changes, ConsumerRecords
@@ -51,7 +51,7 @@ class Consumer(BlockingConsumer, Generic[K, V]):
         super().__init__(
             *misplaced, key_deserializer=key_deserializer, value_deserializer=value_deserializer, **settings
         )
-        self._reader = RecordReader(self._config.key_deserializer, self._config.value_deserializer)
+        self._reader = RecordDeserializer(self._config.key_deserializer, self._config.value_deserializer)
 
     def poll(
         self,

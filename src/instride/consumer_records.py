@@ -5,6 +5,8 @@ Laws
    for all of them.
 2. Order: partition by partition as the poll took them, offsets rising within each.
 3. Within a stretch no offset is missing that the log has and a poll may return.
+
+The Arrow form, also of a poll without records: `_wire/arrow.py`.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from typing import TYPE_CHECKING, Generic, NamedTuple
 
 from instride import _arguments as arguments
 from instride._core.application.partition import Delivery
-from instride._core.lease import Standing
+from instride._core.session_lease import Standing
 from instride._types import K_co, V_co
 from instride.records import TopicPartition
 

@@ -1,6 +1,6 @@
 """What a user may be told of rebalances (KIP-429's callbacks).
 
-When they run, and what becomes of what they raise: `_core/application/polling.py`, law 4; in a close or unsubscribe:
+When they run, and what becomes of what they raise: `_core/application/listener_calls.py`; in a close or unsubscribe:
 `_core/application/closing.py`, law 3.
 """
 

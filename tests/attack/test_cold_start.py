@@ -31,8 +31,8 @@ consumer.close(timeout=60)
 SPEAKS_THE_NEWEST_VERSIONS = """
 import sys
 from instride import Consumer
-from instride._wire.codecs import CODECS
-from instride._wire.codecs import _kio
+from instride._wire.message_codecs import CODECS
+from instride._wire.message_codecs import _kio
 consumer = Consumer(bootstrap_servers=sys.argv[1])
 before = set(sys.modules)
 for each in CODECS.values():

@@ -44,7 +44,7 @@ def test_no_event_goes_both_ways() -> None:
 
 # What the API consists of: the application machine, and every module of the package's root.
 API = sorted([*(PACKAGE / "_core" / "application").glob("*.py"), *PACKAGE.glob("*.py")])
-BELOW = ("instride._core.network", "instride._net", "instride._wire.connection", "instride._wire.codecs")
+BELOW = ("instride._core.network", "instride._net", "instride._wire.connection", "instride._wire.message_codecs")
 # The facade knows what carries its events (the driver), and the clock that it passes on. `OAuthClientCredentials` is a
 # public class that lives beside the only sockets.
 CARRIERS = {

@@ -29,7 +29,7 @@ SURFACE = {
     "instride._core.application.partition.Delivery",
     "instride._core.assignors",
     "instride._core.events",
-    "instride._core.lease",
+    "instride._core.session_lease",
     "instride._core.metrics",
     "instride._core.network.actions",
     "instride._core.network.coordinator.CoordinatorInput",

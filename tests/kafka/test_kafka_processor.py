@@ -29,7 +29,7 @@ from instride import (
     SkipRecord,
     TopicPartition,
 )
-from instride._processing.remembered import Remembered, decode
+from instride._processing.commit_metadata import Remembered, decode
 from instride.testing import LocalKafka
 
 PARTITIONS = 4

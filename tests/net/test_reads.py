@@ -13,9 +13,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from instride._core.lease import Lease
 from instride._core.network.actions import ConnectionKey, Role
 from instride._core.network.machine import NetworkMachine
+from instride._core.session_lease import Lease
 from instride._net.mailbox import Mailbox
 from instride._net.pump import Pump
 from instride._net.thread import NetworkThread
@@ -23,7 +23,7 @@ from instride._net.transport import Transport
 from instride._wire.api import ApiVersions
 from instride._wire.connection import Connection, Received
 from instride._wire.frames import FrameBuffer
-from instride._wire.segments import Segments
+from instride._wire.memory_pool import Segments
 from instride.config import ConsumerConfig
 
 LONG = 300_000

@@ -12,7 +12,8 @@ import pytest
 from attack.broker import Broker, Request
 from attack.bytes_of import array, text
 from instride import Consumer, OAuthToken
-from instride._net.credentials import Authenticator, authenticator
+from instride._net.credentials import authenticator
+from instride._net.oauth import TokenAuthenticator
 from instride._wire.sasl.exchange import Mechanism
 from instride._wire.sasl.oauthbearer import OAuthBearer
 from instride.config import ConsumerConfig
@@ -45,7 +46,7 @@ class Asks:
         made = authenticator(
             ConsumerConfig(bootstrap_servers="b:1", sasl_oauth_token=provider, **SETTINGS), self.woken.set
         )
-        assert isinstance(made, Authenticator)
+        assert isinstance(made, TokenAuthenticator)
         self.authenticator = made
 
     def mechanism(self) -> Mechanism:
@@ -62,7 +63,7 @@ class Asks:
 @pytest.fixture
 def provider(monkeypatch: pytest.MonkeyPatch) -> Provider:
     made = Provider()
-    monkeypatch.setattr("instride._net.credentials.now", lambda: made.at)
+    monkeypatch.setattr("instride._net.oauth.now", lambda: made.at)
     return made
 
 

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from instride import OAuthToken
-from instride._net import credentials
-from instride._net.credentials import Authenticator, authenticator
+from instride._net import oauth
+from instride._net.credentials import authenticator
+from instride._net.oauth import TokenAuthenticator
 from instride._wire.sasl.oauthbearer import OAuthBearer
 from instride.config import ConsumerConfig
 from instride.errors import AuthenticationError, TransportError
@@ -26,7 +27,7 @@ class Asks:
         self.found: list[Any] = []
         self.woken = threading.Event()
         self._function = function
-        monkeypatch.setattr(credentials, "now", lambda: self.at)
+        monkeypatch.setattr(oauth, "now", lambda: self.at)
         made = authenticator(
             ConsumerConfig(
                 bootstrap_servers="b:1",
@@ -37,7 +38,7 @@ class Asks:
             ),
             self.woken.set,
         )
-        assert isinstance(made, Authenticator)
+        assert isinstance(made, TokenAuthenticator)
         self.authenticator = made
 
     def _counted(self) -> object:

@@ -11,10 +11,10 @@ from processing_help import commit
 
 from instride import ConsumerRecord, OffsetAndMetadata, TopicPartition
 from instride._processing.attempts import Desk
+from instride._processing.commit_metadata import decode
 from instride._processing.engine import Batch, Engine, EnginePlan, Job, Task, Verdict
-from instride._processing.failures import Failures, Retry
-from instride._processing.remembered import decode
-from instride._record_reader import RecordReader
+from instride._processing.retries import Failures, Retry
+from instride._record_deserializer import RecordDeserializer
 from instride.consumer_records import Stretch
 
 __all__ = ["TOPIC_ID", "Bench", "desk_of", "keyed"]
@@ -36,7 +36,7 @@ def desk_of(
     return Desk(
         engine=engine,
         lock=lock or threading.RLock(),
-        reader=RecordReader(None, None),
+        reader=RecordDeserializer(None, None),
         clock=clock,
         chance=lambda: 0.5,
         attention=lambda: None,

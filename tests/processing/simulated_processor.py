@@ -21,8 +21,8 @@ from instride._processing.async_store import AsyncTransactions
 from instride._processing.attempts import enter_attempt
 from instride._processing.breaker import CircuitBreaker
 from instride._processing.engine import Batch, Engine, EnginePlan, Job, Lane, Order, Task
-from instride._processing.failures import Failures, Retry
-from instride._processing.rounds import Pace, Rounds, Verb
+from instride._processing.poll_loop import Pace, Rounds, Verb
+from instride._processing.retries import Failures, Retry
 from instride._processing.store import Transactions
 from instride._wire.decoder import replaced
 from instride.commits import CommitEntry, CommitOutcome, CommitSnapshot

@@ -10,7 +10,7 @@ from engine_help import Bench, keyed
 from processing_help import P0, P1, tp
 
 from instride import CircuitBreaker, ConsumerRecord, Processor, Retry
-from instride._processing.failures import DeadLetterRecord, Step
+from instride._processing.retries import DeadLetterRecord, Step
 
 AWAY, BAD = ConnectionError("away"), ValueError("bad")
 QUICK = CircuitBreaker(on=OSError, rate=0.5, attempts=4, pause=5.0, pause_max=15.0)

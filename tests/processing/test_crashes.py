@@ -14,9 +14,9 @@ from engine_help import TOPIC_ID, Bench, keyed
 from processing_help import P0, commit, tp
 
 from instride import OffsetAndMetadata, TopicPartition
+from instride._processing.commit_metadata import Mark, decode
 from instride._processing.engine import Batch, Engine, EnginePlan, Job, Task
-from instride._processing.failures import Failures, Retry
-from instride._processing.remembered import Mark, decode
+from instride._processing.retries import Failures, Retry
 from instride.errors import HandlerDiedError
 
 Place = tuple[TopicPartition, int]

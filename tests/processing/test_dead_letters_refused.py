@@ -13,14 +13,14 @@ from engine_help import Bench, desk_of, keyed
 from processing_help import P0
 
 from instride import ConsumerRecord, UnwrittenLetter
-from instride._processing import workers
-from instride._processing.dead_letters import ConfluentProduce, DeadLetter, _refused
+from instride._processing import dead_letters
+from instride._processing.coroutine_workers import LoopWorkers
+from instride._processing.dead_letters import ConfluentProduce, DeadLetter, _refused, write_letter
 from instride._processing.health import metrics, unwritten_letters
 from instride._processing.lifespan import AsyncLifespan
 from instride._processing.origin import DeadLetterOrigin, replay_of
 from instride._processing.outputs import OutputRecord
-from instride._processing.rounds import Drains
-from instride._processing.workers import LoopWorkers, write_letter
+from instride._processing.poll_loop import Drains
 from instride.errors import RecordTooLargeError
 
 _LOCK = threading.RLock()
@@ -125,7 +125,7 @@ def test_what_has_no_smaller_form_is_tried_again_and_told(form: str) -> None:
 def test_a_letter_that_is_not_acknowledged_in_time_says_so(
     form: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(workers, "_ACKNOWLEDGED", 0.0)
+    monkeypatch.setattr(dead_letters, "_ACKNOWLEDGED", 0.0)
     bench = failed(form, Silent())
     (found,) = unwritten_letters(bench.engine)
     assert isinstance(found.error, TimeoutError)

@@ -12,7 +12,7 @@ from processing_help import P0, P1, commit, tp
 
 from instride import ConsumerRecord, DeadLetterRecord, OffsetAndMetadata, Retry, RetryRecord, SkipRecord, TopicPartition
 from instride._processing.engine import Task
-from instride._processing.failures import Step
+from instride._processing.retries import Step
 from instride.commits import CommitSnapshot
 from instride.consumer_records import Stretch
 from instride.errors import DeserializationError

@@ -11,7 +11,7 @@ from processing_help import P0, P1, commit
 
 from instride import Retry
 from instride._processing.engine import Batch
-from instride._processing.failures import Step
+from instride._processing.retries import Step
 from instride.errors import DeserializationError
 
 

@@ -15,7 +15,7 @@ from processing_help import P0, commit, tp
 from instride import CircuitBreaker, ConsumerRecord, Retry, TopicPartition
 from instride._processing.engine import Job, Task
 from instride._processing.health import metrics
-from instride._processing.rounds import Pace, Rounds, Verb
+from instride._processing.poll_loop import Pace, Rounds, Verb
 from instride.commits import CommitResult
 from instride.consumer_records import ConsumerRecords, Stretch
 from step_counter import steps

@@ -15,7 +15,7 @@ from processing_help import P0
 
 from instride import PartitionExecutor
 from instride._processing.lifespan import SyncLifespan
-from instride._processing.workers import ThreadWorkers
+from instride._processing.thread_workers import ThreadWorkers
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork"),

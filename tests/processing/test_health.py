@@ -10,7 +10,7 @@ from processing_help import P0, P1, tp
 
 from instride import Processor
 from instride._processing.health import holdings, metrics
-from instride._processing.rounds import Drains
+from instride._processing.poll_loop import Drains
 from instride.errors import ConfigError
 from instride.telemetry import (
     Blocker,

@@ -13,7 +13,7 @@ import pytest
 from processing_help import P0, P1, commit, offsets, records, tp
 
 from instride import ConsumerRecord, ConsumerRecords, OffsetRange, PartitionExecutor, RangeConsumer
-from instride._core.lease import Lease, Standing
+from instride._core.session_lease import Lease, Standing
 from instride._partition_ledger import PolledRanges
 from instride.consumer_records import Stretch
 from instride.errors import IllegalStateError

@@ -19,10 +19,10 @@ from processing_help import P0
 from instride import ConsumerRecord, OffsetAndMetadata, OutputRecord, Processor, Retry
 from instride._processing import process_workers
 from instride._processing.engine import Engine, EnginePlan, Job, Verdict
-from instride._processing.failures import Failures
 from instride._processing.process_child import _FAILED, Spec, error_of, packed
 from instride._processing.process_workers import ProcessWorkers, pickled
-from instride._record_reader import RecordReader
+from instride._processing.retries import Failures
+from instride._record_deserializer import RecordDeserializer
 from instride.errors import ConfigError, DeserializationError, HandlerDiedError
 
 PATIENCE = 120.0
@@ -52,7 +52,7 @@ class Bench:
         self.errors: dict[int, list[BaseException]] = {}
         self.outputs: list[str] = []
         desk = desk_of(self.engine, self.lock, output="o")
-        reader = RecordReader(None, bytes.decode)
+        reader = RecordDeserializer(None, bytes.decode)
         spec = pickled(Spec(handler=handler, reader=reader, around=around, output="o"))
         self.workers = ProcessWorkers(desk, spec, self._produce, processes, 8, timeout)
         self._ended = threading.Condition(self.lock)

@@ -17,7 +17,7 @@ from processing_help import P0
 from instride import CircuitBreaker, ConsumerRecord
 from instride._processing.attempts import Desk
 from instride._processing.lifespan import SyncLifespan
-from instride._processing.workers import ThreadWorkers
+from instride._processing.thread_workers import ThreadWorkers
 from step_counter import calls, steps
 
 COUNT, MOST_CALLS = 200, 45

@@ -23,11 +23,11 @@ from processing_help import P0, tp
 
 from instride import ConsumerRecord, OffsetAndMetadata, OutputRecord, Processor, Retry, current_attempt
 from instride._processing.engine import Engine, EnginePlan
-from instride._processing.failures import Failures
 from instride._processing.health import Health
 from instride._processing.lifespan import SyncLifespan
-from instride._processing.running import run_with_signals
-from instride._processing.workers import ThreadWorkers
+from instride._processing.retries import Failures
+from instride._processing.running_processor import run_with_signals
+from instride._processing.thread_workers import ThreadWorkers
 from instride.errors import ConfigError, ConsumerClosedError, DrainTimeoutError, IllegalStateError
 
 PATIENCE = 60.0

@@ -16,10 +16,10 @@ from processing_help import P0
 from instride import ConsumerRecord
 from instride._processing.engine import Job
 from instride._processing.lifespan import SyncLifespan
-from instride._processing.workers import ThreadWorkers, _Gate
+from instride._processing.thread_workers import ThreadWorkers, _Gate
 from interleaving import Interleaving
 
-HERE = ("/_processing/workers.py",)
+HERE = ("/_processing/thread_workers.py",)
 
 
 def records(start: int, many: int) -> list[ConsumerRecord]:

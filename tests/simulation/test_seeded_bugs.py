@@ -13,7 +13,6 @@ from instride._core.application.calls import Write
 from instride._core.application.partition import OwnedPartition
 from instride._core.application.polling import Poller
 from instride._core.application.revoke_lists import RevokeLists
-from instride._core.lease import Lease
 from instride._core.network import commits as commits_module
 from instride._core.network.assigned_partitions import AssignedPartition
 from instride._core.network.assignment import MemberAssignment
@@ -21,6 +20,7 @@ from instride._core.network.commits import Commits
 from instride._core.network.fetcher import Fetcher
 from instride._core.network.group import Heartbeats
 from instride._core.ownership import Ownership
+from instride._core.session_lease import Lease
 from instride.commits import CommitSnapshot
 from instride.errors import ErrorCode
 from instride.ledger import OffsetLedger

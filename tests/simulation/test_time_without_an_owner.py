@@ -10,10 +10,10 @@ from random import Random
 import pytest
 
 from instride._core.events import Subscribe
-from instride._core.lease import Lease
 from instride._core.network import assignment, group
 from instride._core.network.actions import Deliver, OpenConnection, Transmit
 from instride._core.network.machine import NetworkMachine
+from instride._core.session_lease import Lease
 from instride._wire import api
 from instride._wire.consumer_protocol import Assignment, write_assignment
 from instride._wire.group_notice import GroupNotice, write_notice

@@ -13,8 +13,8 @@ from parquet_help import PARTITION, Crash, DeadFrom, SystemCalls, commit, rows, 
 
 from instride.errors import CorruptManifestError, MissingDataError, SinkWriteError
 from instride.spark.parquet import LocalManifestStore, ParquetSink, compact, read_files, read_table, vacuum
-from instride.spark.parquet._chain import Chain
 from instride.spark.parquet._checkpoint import checkpoint_key
+from instride.spark.parquet._manifest_chain import Chain
 from instride.spark.sink import CommitStatus, JobResult
 
 

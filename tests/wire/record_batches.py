@@ -10,7 +10,7 @@ from typing import Any, Final
 import cramjam
 from crc32c import crc32c
 
-from instride._wire.chunk import RecordChunk
+from instride._wire.record_chunk import RecordChunk
 from instride._wire.record_set import decode_record_set
 from instride.errors import CorruptRecordError
 from instride.records import ConsumerRecord

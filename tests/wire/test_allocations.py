@@ -13,7 +13,7 @@ from instride._wire.api import Fetch, FetchPartition
 from instride._wire.decoder import COMPILED
 from instride._wire.fetch_codec import decode_fetch
 from instride._wire.frames import FrameBuffer
-from instride._wire.segments import Segments
+from instride._wire.memory_pool import Segments
 
 pytestmark = pytest.mark.skipif(not COMPILED, reason="the debugging form makes objects for what it reads")
 

@@ -106,7 +106,7 @@ def test_views_keep_the_memory_that_they_point_to() -> None:
     views = chunk.to_arrow(binary_view=True).column("value").slice(7, 1)
     del chunk
     with pytest.raises(BufferError):
-        data.append(0)  # as who wants to use it again tries (law 1 of `segments`)
+        data.append(0)  # as who wants to use it again tries (law 1 of `memory_pool`)
     assert views.to_pylist() == [b"value" * 9]
     del views
     data.append(0)

@@ -9,8 +9,8 @@ from typing import Any
 
 from record_batches import Rec, batch, decode, records_of
 
+from instride._wire.memory_pool import Segments
 from instride._wire.record_set import RecordSet
-from instride._wire.segments import Segments
 
 BYTES = 1000
 ROWS = 500

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple, get_args, get_origin
 import pytest
 from kio.index import load_response_schema
 
-from instride._wire import api, codecs
-from instride._wire.codecs import LARGE_BYTES, SMALL_BYTES, codec_of
+from instride._wire import api, message_codecs
+from instride._wire.message_codecs import LARGE_BYTES, SMALL_BYTES, codec_of
 from instride._wire.sasl.messages import SaslAuthenticate, SaslHandshake
 from instride.errors import ProtocolError
 
@@ -177,8 +177,8 @@ def test_what_is_made_of_a_response_takes_twice_its_longest_form_at_most(
     kind: type[api.Request], longest: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where responses are shorter than they may be, as many elements as fit are within their own bound too."""
-    monkeypatch.setattr(codecs, "LARGE_BYTES", longest)
-    monkeypatch.setattr(codecs, "SMALL_BYTES", min(longest, SMALL_BYTES))
+    monkeypatch.setattr(message_codecs, "LARGE_BYTES", longest)
+    monkeypatch.setattr(message_codecs, "SMALL_BYTES", min(longest, SMALL_BYTES))
     codec = codec_of(kind)
     most = codec.most_bytes(REQUESTS[kind])
     for version in {codec.highest, codec.highest if longest == LARGE_BYTES else codec.lowest}:

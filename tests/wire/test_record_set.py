@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from record_batches import CODECS, Rec, batch, corrupt, decode, marker, plain, read, record, records_of
 
-from instride._wire.batch_walk import BatchWalk
+from instride._wire.batch_filter import BatchWalk
 from instride._wire.frames import FrameBuffer
+from instride._wire.memory_pool import Segment, Segments
 from instride._wire.record_set import RecordSet, decode_record_set
-from instride._wire.segments import Segment, Segments
 from step_counter import calls
 
 FULL = [

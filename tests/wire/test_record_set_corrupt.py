@@ -28,7 +28,7 @@ from record_batches import (
 from record_batches import BatchHeader as Header
 
 from instride._wire import compression, record_set
-from instride._wire.chunk import Piece
+from instride._wire.record_chunk import Piece
 from instride._wire.record_set import RecordSet
 from instride.errors import TransportError
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from wire_broker import framed, greeting
 
-from instride._wire import api, codecs
+from instride._wire import api, message_codecs
 from instride._wire.connection import Connection
 from instride._wire.sasl.exchange import Mechanism
 from instride._wire.sasl.gssapi import Gssapi
@@ -266,10 +266,10 @@ def test_a_handshake_message_that_cannot_be_imported_is_an_error_that_may_pass(
         raise OSError(errno.EMFILE, "Too many open files")
 
     script = Script()
-    kio = codecs._kio()
+    kio = message_codecs._kio()
     with monkeypatch.context() as patch:
-        codecs._schemas.cache_clear()
-        patch.setattr(codecs, "_kio", lambda: kio._replace(request_schema=no_files))
+        message_codecs._schemas.cache_clear()
+        patch.setattr(message_codecs, "_kio", lambda: kio._replace(request_schema=no_files))
         assert script.connection.handshake() == b""
     assert isinstance(script.failure, TransportError)
     assert "Too many open files" in str(script.failure)

@@ -15,9 +15,9 @@ from kio.index import load_request_schema
 from kio.serial import entity_reader
 from wire_broker import framed, greeting
 
-from instride._wire import api, codecs
-from instride._wire.codecs import software_version
+from instride._wire import api, message_codecs
 from instride._wire.connection import Connection, Received
+from instride._wire.message_codecs import software_version
 from instride.errors import (
     ClusterAuthorizationFailedError,
     ConfigError,
@@ -322,14 +322,14 @@ def test_a_message_that_cannot_be_imported_without_files_is_an_error_that_may_pa
 ) -> None:
     """Messages of an older broker are imported when they are first needed, on the network thread."""
     connection = connected({12: (0, 0)})
-    kio = codecs._kio()
+    kio = message_codecs._kio()
 
     def no_files(_api_key: int, _version: int) -> type:
         raise OSError(errno.EMFILE, "Too many open files")
 
     with monkeypatch.context() as patch:
-        codecs._schemas.cache_clear()
-        patch.setattr(codecs, "_kio", lambda: kio._replace(response_schema=no_files))
+        message_codecs._schemas.cache_clear()
+        patch.setattr(message_codecs, "_kio", lambda: kio._replace(response_schema=no_files))
         with pytest.raises(TransportError, match="Too many open files"):
             connection.send(1, HEARTBEAT)
     assert connection.failure is None

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from instride._wire.frames import FIRST_FRAME_BYTES, FrameBuffer
-from instride._wire.segments import LARGE_BYTES, Segments
+from instride._wire.memory_pool import LARGE_BYTES, Segments
 from instride.errors import FrameTooLargeError, NotKafkaError
 
 MAX = 400_000

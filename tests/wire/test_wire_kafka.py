@@ -13,7 +13,6 @@ import pytest
 from wire_broker import greeting
 
 from instride._wire import api
-from instride._wire.codecs import codec_of
 from instride._wire.connection import Connection
 from instride._wire.consumer_protocol import (
     Assignment,
@@ -23,6 +22,7 @@ from instride._wire.consumer_protocol import (
     write_assignment,
     write_subscription,
 )
+from instride._wire.message_codecs import codec_of
 from instride.errors import ErrorCode, FrameTooLargeError, NotKafkaError
 from instride.records import ConsumerRecord, TopicPartition
 from instride.testing import LocalKafka

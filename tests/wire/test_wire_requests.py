@@ -11,7 +11,7 @@ from wire_examples import EVERY_VERSION, REQUESTS, A, B
 from wire_strategies import plain
 
 from instride._wire import api
-from instride._wire.codecs import codec_of
+from instride._wire.message_codecs import codec_of
 from instride._wire.sasl.messages import SaslAuthenticate, SaslHandshake
 from instride.errors import ConfigError
 from step_counter import calls

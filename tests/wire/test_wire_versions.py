@@ -11,7 +11,7 @@ from kio.schema.index import schema_name_map
 from wire_examples import CODECS, REQUESTS, A, B
 
 from instride._wire import api
-from instride._wire.codecs import choose_version, codec_of
+from instride._wire.message_codecs import choose_version, codec_of
 from instride._wire.sasl.messages import SaslHandshake
 from instride.errors import UnsupportedVersionError
 

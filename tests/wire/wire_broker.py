@@ -11,7 +11,7 @@ from kio.schema.errors import ErrorCode
 from wire_strategies import body_of
 
 from instride._wire import api
-from instride._wire.codecs import codec_of
+from instride._wire.message_codecs import codec_of
 
 __all__ = ["framed", "greeting"]
 

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from instride._wire import api
-from instride._wire.codecs import Codec, codec_of
+from instride._wire.message_codecs import Codec, codec_of
 from instride._wire.sasl.messages import SaslAuthenticate, SaslHandshake
 
 __all__ = ["A", "B", "CODECS", "EVERY_VERSION", "IDS", "REQUESTS"]

@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import Any
 
 from attack.bytes_of import array, assignment, batch, record, text
-from instride._wire.codecs import read_request
+from instride._wire.message_codecs import read_request
 
 __all__ = ["Broker", "Request"]
 

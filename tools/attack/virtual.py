@@ -24,7 +24,6 @@ from attack.broker import Broker
 from attack.proxy import DAMAGES
 from instride._core.application.machine import ApplicationMachine
 from instride._core.events import EARLIEST, ApplicationEvent, BackgroundEvent
-from instride._core.lease import Lease
 from instride._core.network.actions import (
     CloseConnection,
     ConnectionKey,
@@ -34,6 +33,7 @@ from instride._core.network.actions import (
     Transmit,
 )
 from instride._core.network.machine import NetworkMachine
+from instride._core.session_lease import Lease
 from instride._wire.api import FetchResponse
 from instride._wire.connection import Connection
 from instride.config import ConsumerConfig

@@ -16,8 +16,8 @@ from kio.serial import entity_writer
 from attack.bytes_of import CODECS, assignment, batch, record
 from fuzz.targets import REQUESTS
 from instride._wire import api
-from instride._wire.codecs import codec_of
 from instride._wire.consumer_protocol import Subscription, write_subscription
+from instride._wire.message_codecs import codec_of
 
 __all__ = ["seeds"]
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from instride._wire import api
-from instride._wire.codecs import codec_of
 from instride._wire.connection import Connection
 from instride._wire.consumer_protocol import read_assignment, read_subscription
+from instride._wire.message_codecs import codec_of
 from instride._wire.record_set import decode_record_set
 from instride._wire.sasl.messages import SaslAuthenticate, SaslHandshake
 from instride._wire.sasl.oauthbearer import OAuthBearer, OAuthToken

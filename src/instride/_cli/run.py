@@ -1,6 +1,6 @@
 """`instride run module:app --workers N`: processes of a processor, each a member of the group of its own.
 
-What a signal, or a worker's end, leads to: `supervisor.py`; in the worker itself: `_processing/running.py`.
+What a signal, or a worker's end, leads to: `supervisor.py`; in the worker itself: `_processing/running_processor.py`.
 """
 
 from __future__ import annotations

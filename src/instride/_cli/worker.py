@@ -3,7 +3,7 @@
 Laws
 1. Its exit status: 0 when it was stopped, 1 when its processor ended by an error, 2 when it cannot begin.
 2. Its standard input is a pipe that the supervisor holds: when that is gone, the worker stops as by a SIGTERM.
-3. SIGTERM and SIGINT stop its processor as they stop `Processor.run` (`_processing/running.py`, law 2).
+3. SIGTERM and SIGINT stop its processor as they stop `Processor.run` (`_processing/running_processor.py`, law 2).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import instride
 from instride._cli.supervisor import CANNOT_BEGIN, FAILED
 from instride._cli.targets import settings_of, target
 from instride._processing.processor import Processor
-from instride._processing.running import RunningProcessor, run_with_signals
+from instride._processing.running_processor import RunningProcessor, run_with_signals
 from instride.errors import ConfigError, DeadLettersUnwrittenError, DrainTimeoutError
 
 __all__ = ["main"]

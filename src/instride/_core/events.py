@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import UUID
 
-from instride._wire.chunk import RecordChunk
+from instride._wire.record_chunk import RecordChunk
 from instride.commits import CommitEntry
 from instride.config import ConsumerConfig
 from instride.errors import KafkaError

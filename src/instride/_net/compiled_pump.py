@@ -142,7 +142,7 @@ class Line:
         return self._used
 
     def take(self) -> int:
-        # A view that stays would keep the segment from being used again (`segments`).
+        # A view that stays would keep the segment from being used again (`memory_pool`).
         self._view = None
         self._offered = False
         used: cython.Py_ssize_t = self._used

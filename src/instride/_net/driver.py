@@ -33,9 +33,9 @@ from instride._core.application.calls import Call
 from instride._core.application.machine import ApplicationMachine
 from instride._core.application.state import OnCommit
 from instride._core.events import ChangeSettings, Wakeup
-from instride._core.lease import Lease
 from instride._core.network.context import Lines
 from instride._core.network.machine import NetworkMachine
+from instride._core.session_lease import Lease
 from instride._core.telemetry_lines import first_fetches, formatted
 from instride._net.clock import now
 from instride._net.mailbox import Mailbox
@@ -178,7 +178,7 @@ class TelemetryDispatcher:
     """Tells telemetry's events to the log, to observers and to the user's listener. take: those since it was asked.
 
     Not thread-safe: on the application's thread, in order, each event once. An event that is told while a listener runs
-    follows it. What the network thread has logged already (`_core.network.monitor`) is not logged again. Of a loss of
+    follows it. What the network thread has logged already (`telemetry_monitor`) is not logged again. Of a loss of
     thousands of partitions one line tells, and some in detail; of first fetches that come together one line tells. The
     listener hears of all.
     """

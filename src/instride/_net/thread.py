@@ -48,11 +48,11 @@ from instride._net.resolver import Resolver, SocketAddress, rotated
 from instride._net.tls import Tls, tls_context
 from instride._net.transport import Transport
 from instride._wire.api import Request, Response
-from instride._wire.codecs import load_messages
 from instride._wire.connection import Connection
 from instride._wire.decoder import keep_gil
+from instride._wire.memory_pool import Segments
+from instride._wire.message_codecs import load_messages
 from instride._wire.sasl.exchange import Mechanism
-from instride._wire.segments import Segments
 from instride.commits import CommitResult
 from instride.config import ConsumerConfig
 from instride.errors import AuthenticationError, ConsumerClosedError, KafkaError, NetworkThreadDiedError, TransportError

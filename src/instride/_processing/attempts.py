@@ -3,7 +3,8 @@
 Laws
 1. The engine is asked under the lock; deserializers, handlers and the dead-letter producer run without it.
 2. A record is deserialized by whoever handles it, so an error of that is the attempt's, and goes the same way.
-3. A dead letter is acknowledged before its record is finished.
+
+Whether and when a record is tried again `retries.py` decides; `dead_letters.py` writes a dead letter.
 """
 
 from __future__ import annotations
@@ -16,13 +17,12 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from instride._coroutines import refuse_coroutine
-from instride._processing.dead_letters import DeadLetter, NotTakenError, dead_letter, text_of
+from instride._processing.dead_letters import DeadLetter, dead_letter, told
 from instride._processing.engine import Batch, Engine, Job, Task, Verdict
-from instride._processing.failures import Step
 from instride._processing.outputs import OutputRecord, outputs_of
-from instride._record_reader import RecordReader
+from instride._processing.retries import Step
+from instride._record_deserializer import RecordDeserializer
 from instride.errors import IllegalStateError
-from instride.errors._quoting import counted
 
 __all__ = ["Attempt", "Desk", "current_attempt", "current_job", "enter_attempt"]
 
@@ -96,7 +96,7 @@ class Desk:
 
     engine: Engine
     lock: threading.RLock
-    reader: RecordReader
+    reader: RecordDeserializer
     clock: Callable[[], float]
     chance: Callable[[], float]
     attention: Callable[[], object]
@@ -115,27 +115,6 @@ class Desk:
         """Under the lock. Whether the loop is to be woken, besides."""
         verdict = self.engine.end(task, error, self.clock(), self.chance())
         return verdict, self.wants_attention()
-
-    def wrote(self, task: Task, error: BaseException | None) -> bool:
-        """Takes the lock. A dead letter was acknowledged, or was not; whether the loop is to be woken.
-
-        What is no Exception (SystemExit, say) ends the run, as it does where a handler raises it.
-        """
-        # Before the engine is told: it would only see to it that the letter is tried again.
-        if error is not None and not isinstance(error, Exception):
-            self.fail(error)
-        with self.lock:
-            after = self.engine.wrote(task, error, self.clock(), self.chance())
-            attention = self.wants_attention()
-        name = f"{task.lane.partition} at offset {task.offset}"
-        if after is not None:
-            why = f"{type(error).__name__}: {text_of(error)}"
-            _logger.error("the dead letter of %s was not written, tried again in %.1f s: %s", name, after, why)
-        elif not (task.over or task.is_skipped):
-            _logger.warning(
-                "%s: dead letter written after %s: %s", name, counted(task.attempts, "attempt"), _told(task.error)
-            )
-        return attention
 
     def read(self, job: Job) -> Any:
         """For its handler: a record, or the list of a batch. Raises DeserializationError. Sets `current_attempt`."""
@@ -172,16 +151,9 @@ class Desk:
         if verdict.step is Step.RETRY:
             number = f"attempt {task.attempts}" if verdict.counts else "an attempt that does not count"
             text = "%s at offset %d: %s failed, tried again in %.1f s: %s"
-            _logger.info(text, where, task.offset, number, verdict.after, _told(task.error))
+            _logger.info(text, where, task.offset, number, verdict.after, told(task.error))
         elif verdict.step is Step.SKIP:
-            _logger.warning("%s at offset %d: skipped: %s", where, task.offset, _told(task.error))
+            _logger.warning("%s at offset %d: skipped: %s", where, task.offset, told(task.error))
         elif verdict.step is Step.STOP:
             text = "%s at offset %d: failed for good, the processor stops: %s"
-            _logger.error(text, where, task.offset, _told(task.error))
-
-
-def _told(error: BaseException | None) -> str:
-    """The text of a handler's error may have a record's content; that of a refused output has not."""
-    if error is None:
-        return "its attempts were used up by an earlier owner"
-    return str(error) if isinstance(error, NotTakenError) else type(error).__name__
+            _logger.error(text, where, task.offset, told(task.error))

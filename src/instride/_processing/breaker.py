@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from instride import _arguments as arguments
-from instride._processing.failures import DeadLetterRecord, RetryOn, SkipRecord, chosen, refuse_wrong_choice
+from instride._processing.retries import DeadLetterRecord, RetryOn, SkipRecord, chosen, refuse_wrong_choice
 
 __all__ = ["Breaker", "CircuitBreaker"]
 

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from instride._processing.remembered import NO_MARK, Mark
+from instride._processing.commit_metadata import NO_MARK, Mark
 
 __all__ = ["Guard", "Permit"]
 

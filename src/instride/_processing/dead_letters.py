@@ -1,14 +1,16 @@
-"""Dead letters: a record as it was fetched, with headers that tell where it is from and why it is here.
+"""Dead letters: a record as it was fetched, with headers that tell where it is from and why it is here; their writing.
 
 Laws
 1. Key, value and headers are those of the record, byte by byte; headers of ours are added behind them.
-2. Whoever produces it says when it is acknowledged: by returning, or by a future or an awaitable that ends. A thread
-   waits for that in `workers.py` (`write_letter`). A letter that could not be written is written again after a back-off
-   (`wrote` in `attempts.py` and `engine.py`), and so is one of which nobody says it.
+2. Whoever produces it says when it is acknowledged: by returning, or by a future or an awaitable that ends. A letter
+   that could not be written is written again after a back-off (`wrote` in `engine.py`), and so is one of which nobody
+   says it.
+3. It is acknowledged before its record is finished.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 from collections.abc import Awaitable, Callable, Mapping
@@ -17,11 +19,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from instride._processing.outputs import OutputRecord
-from instride.errors import ConfigError, RecordTooLargeError
+from instride._processing.outputs import OutputRecord, produce_all, produce_all_async
+from instride.errors import ConfigError, KafkaTimeoutError, RecordTooLargeError
 from instride.errors._quoting import counted
 
 if TYPE_CHECKING:
+    from instride._processing.attempts import Desk
+    from instride._processing.engine import Task
     from instride._wire.decoder import ConsumerRecord
 
 __all__ = [
@@ -34,10 +38,15 @@ __all__ = [
     "dead_letter",
     "smaller",
     "text_of",
+    "told",
+    "write_letter",
+    "write_letter_async",
 ]
 
 _logger = logging.getLogger("instride.processing")
 
+_ACKNOWLEDGED = 30.0
+"""Seconds in which a dead letter must be acknowledged; then it is tried again."""
 _LONGEST_TEXT: Final = 1_000
 _OURS: Final = 8
 """Headers of ours at the end of a letter."""
@@ -135,6 +144,85 @@ def text_of(error: BaseException | None) -> str:
         return str(error)
     except Exception as failed:  # noqa: BLE001 - its dead letter is worth more
         return f"its text cannot be had: {type(failed).__name__}"
+
+
+def told(error: BaseException | None) -> str:
+    """The text of a handler's error may have a record's content; that of a refused output has not."""
+    if error is None:
+        return "its attempts were used up by an earlier owner"
+    return str(error) if isinstance(error, NotTakenError) else type(error).__name__
+
+
+def write_letter(desk: Desk, produce: Produce | None, task: Task) -> None:
+    """For plain handlers. Of a record that is skipped, only a database is told. What fails is tried again."""
+    error: BaseException | None = None
+    try:
+        if not task.is_skipped:
+            _produce_letter(produce, desk.letter(task))
+        desk.pass_over(task)
+    except BaseException as caught:  # noqa: BLE001 - it is tried again, or ends the run
+        error = caught
+    if _wrote(desk, task, error):
+        desk.attention()
+
+
+def _produce_letter(produce: Produce | None, letter: DeadLetter) -> None:
+    while True:
+        try:
+            produce_all(produce, [letter], _ACKNOWLEDGED)
+        except RecordTooLargeError as error:
+            letter = smaller(letter, error)
+        else:
+            return
+
+
+async def write_letter_async(desk: Desk, produce: Produce | None, task: Task) -> None:
+    """The same for coroutine handlers."""
+    error: BaseException | None = None
+    try:
+        if not task.is_skipped:
+            await _produce_letter_async(produce, desk.letter(task))
+        if (passed := desk.pass_over(task)) is not None:
+            await passed
+    # CancelledError is no Exception, by which the run would end (`_wrote`): the letter is tried again.
+    except asyncio.CancelledError:
+        error = KafkaTimeoutError("it was cancelled")
+    except BaseException as caught:  # noqa: BLE001 - it is tried again, or ends the run
+        error = caught
+    if _wrote(desk, task, error):
+        desk.attention()
+
+
+async def _produce_letter_async(produce: Produce | None, letter: DeadLetter) -> None:
+    while True:
+        try:
+            await produce_all_async(produce, [letter], _ACKNOWLEDGED)
+        except RecordTooLargeError as error:
+            letter = smaller(letter, error)
+        else:
+            return
+
+
+def _wrote(desk: Desk, task: Task, error: BaseException | None) -> bool:
+    """Takes the lock. A dead letter was acknowledged, or was not; whether the loop is to be woken.
+
+    What is no Exception (SystemExit, say) ends the run, as it does where a handler raises it.
+    """
+    # Before the engine is told: it would only see to it that the letter is tried again.
+    if error is not None and not isinstance(error, Exception):
+        desk.fail(error)
+    with desk.lock:
+        after = desk.engine.wrote(task, error, desk.clock(), desk.chance())
+        attention = desk.wants_attention()
+    name = f"{task.lane.partition} at offset {task.offset}"
+    if after is not None:
+        why = f"{type(error).__name__}: {text_of(error)}"
+        _logger.error("the dead letter of %s was not written, tried again in %.1f s: %s", name, after, why)
+    elif not (task.over or task.is_skipped):
+        _logger.warning(
+            "%s: dead letter written after %s: %s", name, counted(task.attempts, "attempt"), told(task.error)
+        )
+    return attention
 
 
 class ConfluentProduce:

@@ -16,11 +16,11 @@ from instride._processing.async_store import AsyncDatabaseStore
 from instride._processing.breaker import CircuitBreaker
 from instride._processing.dead_letters import Produce
 from instride._processing.engine import EnginePlan, Order, Task
-from instride._processing.failures import NO_RETRY, AfterFailure, Failures, Retry
 from instride._processing.lifespan import Lifespan, Middleware, wrapped
-from instride._processing.rounds import Pace
+from instride._processing.poll_loop import Pace
+from instride._processing.retries import NO_RETRY, AfterFailure, Failures, Retry
 from instride._processing.store import DatabaseStore
-from instride._record_reader import RecordReader
+from instride._record_deserializer import RecordDeserializer
 from instride._texts import MOST_BYTES
 from instride.errors import ConfigError
 
@@ -112,7 +112,7 @@ class Definition:
     handler: Callable[[Any], Any]
     is_async: bool
     topics: tuple[str, ...]
-    reader: RecordReader
+    reader: RecordDeserializer
     plan: EnginePlan
     pace: Pace
     concurrency: int
@@ -143,7 +143,7 @@ class Bound:
 
 
 def definition(
-    handler: Any, topics: Any, reader: RecordReader, options: AnyOptions, verb: str = "Processor"
+    handler: Any, topics: Any, reader: RecordDeserializer, options: AnyOptions, verb: str = "Processor"
 ) -> Definition:
     """Raises TypeError, ValueError or ConfigError."""
     if not callable(handler):
@@ -285,7 +285,7 @@ def _max_batch(verb: str, options: AnyOptions) -> int:
     return found
 
 
-def _is_arrow(verb: str, options: AnyOptions, reader: RecordReader) -> bool:
+def _is_arrow(verb: str, options: AnyOptions, reader: RecordDeserializer) -> bool:
     found = options.get("batch_format", "list")
     if found not in ("list", "arrow"):
         raise ConfigError(f'{verb}: batch_format must be "list" or "arrow"; it is {found!r}')

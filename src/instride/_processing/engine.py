@@ -51,9 +51,9 @@ from instride import _arguments as arguments
 from instride._partition_ledger import FINISHED, Block, PartitionLedger
 from instride._processing.back_pressure import BelowShare, has_its_share, may_resume
 from instride._processing.breaker import Breaker, CircuitBreaker
+from instride._processing.commit_metadata import NO_MARK, Mark, Remembered, decode, encode
 from instride._processing.crashes import Guard, Permit
-from instride._processing.failures import Failures, Step
-from instride._processing.remembered import NO_MARK, Mark, Remembered, decode, encode
+from instride._processing.retries import Failures, Step
 from instride.commits import CommitEntry, CommitOutcome, CommitSnapshot
 from instride.consumer_records import Stretch
 from instride.errors import DeserializationError, HandlerDiedError

@@ -3,6 +3,8 @@
 asyncio's own selector on Linux waits in whole milliseconds, rounded up, so that each timer is up to 1 ms late: a tenth
 of a handler that waits 5 ms. `select` knows microseconds, and an epoll object is itself a file that can be waited for.
 Linux then lets each thread sleep 50 microseconds longer, to wake for several timers at once; a thread may refuse that.
+
+What runs handlers on it, and their time-out: `coroutine_workers.py`.
 """
 
 from __future__ import annotations

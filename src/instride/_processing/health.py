@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from instride._processing.engine import Engine, Task
-from instride._processing.rounds import Drains
-from instride._setting_values import check_telemetry
+from instride._processing.poll_loop import Drains
+from instride._setting_parsing import check_telemetry
 from instride.records import TopicPartition
 from instride.telemetry import Blocker, Hold, PartitionFlows, PartitionStalled, TelemetryEvent, TelemetryListener
 

@@ -1,4 +1,4 @@
-"""What a handler returns for the output topic.
+"""What a handler returns for the output topic, and how that is written.
 
 Laws
 1. Nothing is written before the handler has returned. The attempt ends well when every output is acknowledged. One
@@ -8,11 +8,22 @@ Laws
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 from collections.abc import Sequence
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["OutputRecord", "Outputs", "outputs_of"]
+from instride.errors import ConfigError
+
+if TYPE_CHECKING:
+    from instride._processing.dead_letters import DeadLetter, Produce
+
+__all__ = ["OutputRecord", "Outputs", "outputs_of", "produce_all", "produce_all_async"]
+
+_ACKNOWLEDGED = 120.0
+"""Seconds in which an output must be; then the attempt has failed. The producer tries again for so long by itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,3 +54,54 @@ def outputs_of(returned: Any, topic: str) -> list[OutputRecord]:
 
 def _addressed(output: OutputRecord, topic: str) -> OutputRecord:
     return output if output.topic is not None else replace(output, topic=topic)
+
+
+def produce_all(
+    produce: Produce | None, records: Sequence[OutputRecord | DeadLetter], patience: float = _ACKNOWLEDGED
+) -> None:
+    """In their order, for plain handlers. Raises what kept one from being acknowledged."""
+    if not records:
+        return
+    assert produce is not None
+    # All are handed over before the first is waited for: the producer may put them into one batch.
+    for found in [produce(each) for each in records]:
+        if isinstance(found, Future):
+            # Not `result(patience)`, whose TimeoutError could be the producer's own.
+            wait([found], patience)
+            if not found.done():
+                raise _not_acknowledged(records, patience)
+            found.result()
+        elif found is not None:
+            raise ConfigError("produce returned an awaitable to a plain handler; return None or a concurrent Future")
+
+
+async def produce_all_async(
+    produce: Produce | None, records: Sequence[OutputRecord | DeadLetter], patience: float = _ACKNOWLEDGED
+) -> None:
+    """The same for coroutine handlers."""
+    limit = asyncio.timeout(patience)
+    try:
+        async with limit:
+            await _until_acknowledged(produce, records)
+    except TimeoutError as error:
+        # Else it is a TimeoutError of the producer's own, which says more.
+        if limit.expired():
+            raise _not_acknowledged(records, patience) from error
+        raise
+
+
+async def _until_acknowledged(produce: Any, records: Sequence[OutputRecord | DeadLetter]) -> None:
+    # One after the other: coroutines that run beside each other would write in any order.
+    if inspect.iscoroutinefunction(produce):
+        for each in records:
+            await produce(each)
+        return
+    for found in await asyncio.to_thread(lambda: [produce(each) for each in records]):  # it may block
+        if isinstance(found, Future):
+            await asyncio.wrap_future(found)
+        elif found is not None:
+            await found
+
+
+def _not_acknowledged(records: Sequence[OutputRecord | DeadLetter], patience: float) -> TimeoutError:
+    return TimeoutError(f"{records[0].topic}: not acknowledged in {patience:g} s")

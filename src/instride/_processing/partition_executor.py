@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar
 
 from instride import _arguments as arguments
-from instride._core.lease import Standing
+from instride._core.session_lease import Standing
 from instride._coroutines import refuse_coroutine
 from instride._net.clock import now
 from instride._partition_ledger import standing_of, stretches_of

@@ -16,6 +16,8 @@ Laws (rule 16 of docs/rebalance.md)
    is ignored.
 8. A partition is paused when its queue takes half of the space that is left, and resumed when it takes a quarter, or is
    empty. So one that stands still leaves space for the others. One with a failed record is paused until it is settled.
+
+What a `Processor` decides, by key or by partition: `engine.py`.
 """
 
 from __future__ import annotations

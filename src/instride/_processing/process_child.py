@@ -27,7 +27,7 @@ from instride._processing.attempts import enter_attempt
 from instride._processing.engine import Batch, Job, Task
 from instride._processing.lifespan import Lifespan, SyncLifespan
 from instride._processing.outputs import OutputRecord, outputs_of
-from instride._record_reader import RecordReader
+from instride._record_deserializer import RecordDeserializer
 from instride._wire.decoder import ConsumerRecord
 from instride.errors import DeserializationError
 
@@ -44,7 +44,7 @@ class Spec:
     """What a process needs to know; pickled. output: the topic of what the handler returns."""
 
     handler: Callable[[Any], Any]
-    reader: RecordReader
+    reader: RecordDeserializer
     around: Lifespan | None
     output: str | None
 

@@ -25,10 +25,10 @@ from typing import Any, Final
 from weakref import WeakSet
 
 from instride._processing.attempts import Desk
-from instride._processing.dead_letters import Produce
+from instride._processing.dead_letters import Produce, write_letter
 from instride._processing.engine import Job, Task
+from instride._processing.outputs import produce_all
 from instride._processing.process_child import DONE, READY, Spec, error_of, outputs_from, packed, serve, tasks_of
-from instride._processing.workers import produce_all, write_letter
 from instride.errors import ConfigError, HandlerDiedError
 
 __all__ = ["ProcessWorkers", "pickled"]

@@ -1,4 +1,4 @@
-"""`Processor`: a handler and how it may run. What it says is in `definition`, what runs it in `running`."""
+"""`Processor`: a handler and how it may run. What it says is in `definition`, what runs it in `running_processor`."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from instride._processing.definition import (
     ProcessorOptions,
     definition,
 )
-from instride._processing.kit import ProcessorKit
 from instride._processing.outputs import Outputs
-from instride._processing.running import RunningProcessor, run_with_signals
-from instride._record_reader import RecordReader
+from instride._processing.processor_kit import ProcessorKit
+from instride._processing.running_processor import RunningProcessor, run_with_signals
+from instride._record_deserializer import RecordDeserializer
 from instride._wire.decoder import ConsumerRecord
 from instride.config import ConsumerSettings
 
@@ -261,7 +261,7 @@ class Processor(Generic[K, V]):
         """
         if misplaced:
             raise TypeError(f"Processor takes its topics and options by name: topics=[{misplaced[0]!r}]")
-        reader = RecordReader(key_deserializer, value_deserializer)
+        reader = RecordDeserializer(key_deserializer, value_deserializer)
         object.__setattr__(self, "_definition", definition(handler, topics, reader, cast("AnyOptions", options)))
 
     def run(self, **settings: Unpack[ConsumerSettings]) -> None:

@@ -3,7 +3,7 @@
 Laws
 1. A field has one meaning in every version. What a version cannot say takes the default given here.
 2. Error codes are plain numbers as the broker sent them; 0 is none. Unknown ones pass through.
-3. Each request class names its response class in ``RESPONSES``; the codec of a pair is `_wire.codecs`.
+3. Each request class names its response class in ``RESPONSES``; the codec of a pair is `_wire.message_codecs`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from uuid import UUID
 from instride._wire.sasl import messages as sasl
 
 if TYPE_CHECKING:
-    from instride._wire.chunk import RecordChunk, UndecodedRecords
+    from instride._wire.record_chunk import RecordChunk, UndecodedRecords
 
 __all__ = [
     "RESPONSES",

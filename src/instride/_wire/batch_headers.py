@@ -8,7 +8,7 @@ Laws
 2. A batch that is cut off ends the walk; one that is bad raises `BatchError`. Nothing is read outside the data.
 3. Small batches are many: those that are read like the one before them are gone over in one call (`run`). What it gives
    is what `next` gives one by one; before anything that wants a decision it stops.
-4. Which batches are skipped (aborted transactions, control batches) `batch_walk` decides. What becomes of a bad one:
+4. Which batches are skipped (aborted transactions, control batches) `batch_filter` decides. What becomes of a bad one:
    `record_set`, law 1, and `_core/network/fetcher.py`, law 4.
 
 `batch_headers.pyi` is what type checkers see.

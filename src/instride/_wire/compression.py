@@ -18,7 +18,7 @@ from typing import Final
 
 import cramjam
 
-from instride._wire.segments import LARGE_BYTES, Pages, Segment, extended, trim_malloc
+from instride._wire.memory_pool import LARGE_BYTES, Pages, Segment, extended, trim_malloc
 
 __all__ = ["CODECS", "CompressionError", "Sections", "TooLargeError", "moved", "releases_of"]
 

@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from instride._wire import api
-from instride._wire.codecs import Codec, choose_version, codec_of
 from instride._wire.frames import FrameBuffer
 from instride._wire.handshake import Handshake
+from instride._wire.memory_pool import Segments
+from instride._wire.message_codecs import Codec, choose_version, codec_of
 from instride._wire.reader import Reader
 from instride._wire.sasl.exchange import Exchange, Mechanism
 from instride._wire.sasl.messages import SaslResponse
-from instride._wire.segments import Segments
 from instride.errors import KafkaError, ProtocolError, TransportError, UnsupportedVersionError
 
 __all__ = ["Connection", "Received"]

@@ -3,7 +3,7 @@
 Laws
 1. A length is judged before anything is allocated for it, and a long one by its request, whose number
    the first bytes of the frame say. Once one is refused, no further frame comes out.
-2. A frame that does not fit into the scratch buffer gets one segment (`segments`), into which the caller receives
+2. A frame that does not fit into the scratch buffer gets one segment (`memory_pool`), into which the caller receives
    directly. Where none is there to be used again, it grows with what has arrived: a claimed length costs nothing. Up
    to the length of the longest frame that this connection has sent whole, a claimed length is believed. One that is too
    long to be kept gets pages: what is claimed takes addresses, and memory only where it has arrived.
@@ -18,8 +18,8 @@ import struct
 from collections.abc import Callable
 from typing import Final
 
+from instride._wire.memory_pool import Pages, Segment, Segments, segment_bytes
 from instride._wire.not_kafka import not_kafka
-from instride._wire.segments import Pages, Segment, Segments, segment_bytes
 from instride.errors import FrameTooLargeError, KafkaError
 from instride.errors._quoting import counted
 
@@ -160,7 +160,7 @@ class FrameBuffer:
                 self._scratch, self._scratch_used = self._small, 0
                 return frames
             # A copy: the scratch buffer is received into again while records are still read from frames. It is never
-            # kept; from a segment whoever decompresses records finds its pool (law 5 of `segments`).
+            # kept; from a segment whoever decompresses records finds its pool (law 5 of `memory_pool`).
             frames.append(memoryview(self._segments.new(memoryview(self._scratch)[start : start + length])))
             self._last_long = 0
             start += length
@@ -213,7 +213,7 @@ class FrameBuffer:
         else:
             self._large[: end - start] = memoryview(self._scratch)[start:end]
         if isinstance(self._scratch, Segment):
-            # Beside pages it would be there for nothing (law 5 of `segments`).
+            # Beside pages it would be there for nothing (law 5 of `memory_pool`).
             if isinstance(self._large, Segment):
                 self._segments.keep(self._scratch)
             self._scratch = self._small

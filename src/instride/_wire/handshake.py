@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from instride._wire.api import ApiVersions
-from instride._wire.codecs import codec_of
+from instride._wire.message_codecs import codec_of
 from instride._wire.reader import Reader
 from instride.errors import KafkaError, ProtocolError, UnsupportedVersionError, error_for_code
 

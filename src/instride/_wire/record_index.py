@@ -8,6 +8,8 @@ Laws
    Python object is made for a record there.
 3. Both forms (compiled, and with INSTRIDE_PURE=1 plain Python) give the same results; a test compares them.
 
+Keys, values and headers are made of the index by `decoder.py`, when somebody reads them.
+
 How to read it: `cython.pointer` types hold memoryviews where this is not compiled, so code for both forms
 only ever indexes them. Sums that may overflow go through `_wrapping_sum`. Literals stay below 2**31, since
 larger ones would be Python objects. `record_index.pyi` is what type checkers see.

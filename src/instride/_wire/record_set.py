@@ -10,7 +10,7 @@ Laws
    `alone`, of at most max_decompressed_bytes with its index. While it is decompressed it is there as it came, too: of
    that what is over a quarter of max_decompressed_bytes counts.
 5. A piece is a view of the response where it is most of it, and then says all the memory that it keeps. A smaller one
-   is a view only where the response's segment may stay (law 3 of `segments`): else small pieces that nobody consumes
+   is a view only where the response's segment may stay (law 3 of `memory_pool`): else small pieces that nobody consumes
    would keep whole responses. It says its own part then, and the segment knows that.
 6. A large value is not there twice: a record has it as it was decompressed or received, unless that could not be moved.
 7. `next_offset` is what the headers say, before a byte is checked: after the last whole batch. Where they are not such
@@ -27,13 +27,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from instride._topic_partition import TopicPartition
+from instride._wire.batch_filter import HEADER_BYTES, INDEX_BYTES, BatchWalk, check_count
 from instride._wire.batch_headers import Batch, BatchError, end_of_batches, table_of
-from instride._wire.batch_walk import HEADER_BYTES, INDEX_BYTES, BatchWalk, check_count
-from instride._wire.chunk import Piece
 from instride._wire.compression import CompressionError, Sections, TooLargeError, moved, releases_of
 from instride._wire.decoder import RecordColumns, index_batches
+from instride._wire.memory_pool import LARGE_BYTES, Pages, Segment
+from instride._wire.record_chunk import Piece
 from instride._wire.record_index import LARGEST_BASE, MIN_RECORD_BYTES
-from instride._wire.segments import LARGE_BYTES, Pages, Segment
 from instride.errors import CorruptRecordError, TransportError
 from instride.errors._quoting import counted
 

@@ -10,9 +10,7 @@ Laws
 
 from __future__ import annotations
 
-import importlib
 import time
-import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -22,7 +20,7 @@ from instride.spark._dead_letters import DeadLetters, Sieve
 from instride.spark._functions import batches_of, cast_to, unpickled
 from instride.spark._range_reader import ReaderSettings, followed, forget, reader_for
 from instride.spark._report import RangePart, RangeReport, problem_of
-from instride.spark._worker import spare_collections
+from instride.spark._worker import lacking, spare_collections
 from instride.spark.sink import OutputRange, RangeWriter, WrittenRange
 
 if TYPE_CHECKING:
@@ -72,16 +70,8 @@ class RangeTask:
             yield replace(report, part=part.number, seconds=time.monotonic() - began)
 
     def prepare(self, _: Iterable[int]) -> Iterator[str]:
-        """Make this worker process ready, or tell what it lacks: packages, compiled modules, the user's own code."""
-        try:
-            unpickled(self.function)
-            reader_for(self.reader)
-            spare_collections()
-            importlib.import_module("pyarrow")
-            if self.dead_letters is not None:
-                self.dead_letters.producer()
-        except Exception:  # noqa: BLE001 - told to the driver
-            yield traceback.format_exc()
+        """Make this worker process ready, or tell what it lacks."""
+        yield from lacking(self.function, self.reader, self.dead_letters)
 
     def _work(self, part: RangePart, following: OutputRange | None) -> RangeReport:
         count, wanted = _Count(), part.range

@@ -22,9 +22,9 @@ from instride._core.events import (
     RevocationRequested,
     Unsubscribe,
 )
-from instride._core.lease import Lease
 from instride._core.network.ranges import RangeChunk
 from instride._core.ownership import RebalanceProtocol
+from instride._core.session_lease import Lease
 from instride.config import ConsumerConfig
 from instride.listeners import RebalanceListener
 from instride.records import TopicPartition

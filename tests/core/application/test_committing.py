@@ -22,8 +22,8 @@ from instride._core.events import (
     Positioned,
     Wakeup,
 )
-from instride._core.lease import Lease
 from instride._core.ownership import RebalanceProtocol
+from instride._core.session_lease import Lease
 from instride.commits import CommitEntry, CommitOutcome, CommitResult, CommitSnapshot
 from instride.config import ConsumerConfig
 from instride.errors import (

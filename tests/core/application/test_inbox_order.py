@@ -22,8 +22,8 @@ from instride._core.events import (
     RevocationRequested,
     Revoked,
 )
-from instride._core.lease import Lease
 from instride._core.ownership import RebalanceProtocol
+from instride._core.session_lease import Lease
 from instride.config import ConsumerConfig
 
 pytestmark = pytest.mark.part

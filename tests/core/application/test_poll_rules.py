@@ -20,7 +20,7 @@ from instride._core.events import (
     SetPosition,
     Wakeup,
 )
-from instride._core.lease import Lease
+from instride._core.session_lease import Lease
 from instride.errors import ConfigError, IllegalStateError, WakeupError
 
 

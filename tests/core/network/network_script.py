@@ -20,7 +20,6 @@ from instride._core.events import (
     PositionsFound,
     Subscribe,
 )
-from instride._core.lease import Lease
 from instride._core.network.actions import (
     Action,
     CloseConnection,
@@ -33,6 +32,7 @@ from instride._core.network.actions import (
     Transmit,
 )
 from instride._core.network.machine import NetworkMachine
+from instride._core.session_lease import Lease
 from instride._wire import api
 from instride._wire.consumer_protocol import Assignment, Subscription, read_subscription, write_assignment
 from instride._wire.group_notice import GroupNotice, write_notice

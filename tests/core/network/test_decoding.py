@@ -23,8 +23,8 @@ from instride._core.events import (
 from instride._core.network.actions import Deliver, Transmit
 from instride._core.network.ranges import RangeChunk
 from instride._wire import api
-from instride._wire.chunk import Piece
-from instride._wire.segments import segment_bytes
+from instride._wire.memory_pool import segment_bytes
+from instride._wire.record_chunk import Piece
 from instride.errors import CorruptRecordError, ErrorCode, FrameTooLargeError
 
 KIB = 1 << 10

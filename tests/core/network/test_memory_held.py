@@ -28,7 +28,7 @@ from instride._core.events import (
 from instride._core.network.actions import ConnectionKey, Transmit
 from instride._core.network.ranges import RangeChunk
 from instride._wire import api
-from instride._wire.chunk import Piece
+from instride._wire.record_chunk import Piece
 from instride.errors import FrameTooLargeError
 
 KIB = 1 << 10

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from instride._core.network.group import GroupState
-from instride._core.network.monitor import STEPS, Phase, Phases
+from instride._core.network.telemetry_monitor import STEPS, Phase, Phases
 from instride.telemetry import RebalanceEnded, RebalanceOutcome, RebalanceStarted
 
 pytestmark = pytest.mark.part

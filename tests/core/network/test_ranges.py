@@ -20,9 +20,9 @@ from instride._core.events import (
     Resume,
     SetPosition,
 )
-from instride._core.lease import Lease
 from instride._core.network.machine import NetworkMachine
 from instride._core.network.ranges import RangeChunk
+from instride._core.session_lease import Lease
 from instride._wire import api
 from instride.errors import ErrorCode, OffsetOutOfRangeError, TopicRecreatedError, TransportError
 from instride.records import OffsetRange

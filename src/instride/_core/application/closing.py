@@ -19,8 +19,8 @@ from typing import Any
 from instride._core.application.background_events import drain
 from instride._core.application.calls import Call, Wait, Write
 from instride._core.application.committing import commit_before_release
-from instride._core.application.polling import completed, finish_callback, run_callbacks
-from instride._core.application.state import ApplicationState, Callback
+from instride._core.application.listener_calls import Callback, completed, finish_callback, run_callbacks
+from instride._core.application.state import ApplicationState
 from instride._core.events import CALLER_WAITS, CallCompleted, Close, CompleteRevoke, Lost, Unsubscribe
 from instride.errors import ConsumerClosedError
 

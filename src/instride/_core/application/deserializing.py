@@ -8,6 +8,8 @@ Laws
    it can be read, or a seek goes past it, it stands in `failed_partitions`, and its partition returns nothing.
 3. Trying it again takes nothing from the records of others.
 4. What a poll took and does not return was never taken: position, leader epoch and buffer are as before.
+
+How a deserializer is called, and that it is not called for null: `_record_deserializer.py`.
 """
 
 from __future__ import annotations

@@ -22,6 +22,7 @@ from instride._core.application.deserializing import Read
 from instride._core.application.ownership_view import Reason
 from instride._core.application.partition import Delivery, OwnedPartition, PollResult
 from instride._core.application.polling import Poller
+from instride._core.application.revoke_lists import refuse_with_auto_commit
 from instride._core.application.state import ApplicationState, OnCommit
 from instride._core.events import (
     ApplicationEvent,
@@ -34,13 +35,13 @@ from instride._core.events import (
     Resume,
     Wakeup,
 )
-from instride._core.lease import Lease, Standing
 from instride._core.metrics.meters import NOTHING_BUFFERED, Buffered, NetworkMeter
 from instride._core.metrics.snapshot import metrics
 from instride._core.ownership import RebalanceProtocol
+from instride._core.session_lease import Lease, Standing
 from instride.commits import CommitResult
 from instride.config import ConsumerConfig
-from instride.errors import ConfigError, IllegalStateError, KafkaTimeoutError, WakeupError
+from instride.errors import IllegalStateError, KafkaTimeoutError, WakeupError
 from instride.listeners import AsyncRebalanceListener
 from instride.metrics import MetricName
 from instride.records import GroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, PartitionInfo, TopicPartition
@@ -185,11 +186,7 @@ class ApplicationMachine:
     ) -> bool:
         """now: else the time of the last call that had one."""
         wanted = [TopicPartition(*tp) for tp in partitions]
-        if wanted and self._config.enable_auto_commit:
-            raise ConfigError(
-                "delay_revoke is refused with enable_auto_commit=True: auto-commit would commit records that are "
-                "still being processed"
-            )
+        refuse_with_auto_commit(wanted, self._config)
         drain(self._state)
         self._at(now)
         accepted = self._state.lists.delay(wanted, self._state.inbox.losses, now=self._state.ownership_view.now)

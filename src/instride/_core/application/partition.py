@@ -28,7 +28,7 @@ from uuid import UUID
 from instride._core.application.calls import Write, at_once
 from instride._core.events import COMMITTED, PartitionFailed, PartitionRecovered
 from instride._core.ownership import Ownership
-from instride._wire.chunk import RecordChunk
+from instride._wire.record_chunk import RecordChunk
 from instride.commits import CommitEntry
 from instride.errors import DeserializationError
 from instride.records import ConsumerRecord, TopicPartition

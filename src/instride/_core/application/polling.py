@@ -7,7 +7,7 @@ Laws
    losses add up.
 3. It returns as soon as there is a record, a newly requested revoke or a loss; otherwise at its time-out.
 4. State is changed before a listener runs, and what the listener's end must tell the network side is told even
-   when it raises.
+   when it raises (`listener_calls`).
 5. Completions are taken before changes. In immediate mode a requested revoke is completed before any later change.
 6. Without a lease nothing is returned. It is read *before* what has come is taken: who read it afterwards could find
    the lease of a new membership, and return what the old one lost in between. For the same reason a poll looks again
@@ -30,12 +30,11 @@ Laws
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable
 from functools import partial
 from typing import assert_never
 
 from instride._core.application.background_events import apply_early, drain
-from instride._core.application.calls import Call, Wait, Write, at_once
+from instride._core.application.calls import Call, Wait, Write
 from instride._core.application.committing import (
     auto_commit_due,
     auto_commit_is_due,
@@ -44,27 +43,26 @@ from instride._core.application.committing import (
 )
 from instride._core.application.deserializing import Read, next_retry, read_taken, retry_unreadable
 from instride._core.application.inbox import Change, Completion
+from instride._core.application.listener_calls import Callback, completed, run_callbacks
 from instride._core.application.partition import Delivery, OwnedPartition, PollResult
 from instride._core.application.seeking import drop_due, reset_due, restarted
-from instride._core.application.state import ApplicationState, Callback
+from instride._core.application.state import ApplicationState
 from instride._core.events import (
     Assigned,
     CommitsSettled,
     CompleteRevoke,
     Consumed,
     PartitionsAssigned,
-    PartitionsRevoked,
     Polled,
     Reassigned,
     RevocationRequested,
-    Revoked,
     UnreadablePartitions,
 )
-from instride._core.lease import Standing
+from instride._core.session_lease import Standing
 from instride.errors import WakeupError
 from instride.records import TopicPartition
 
-__all__ = ["Poller", "completed", "run_callbacks"]
+__all__ = ["Poller"]
 
 # Law 10: seconds between two words of a poll; of fetch_buffer_bytes, the part that is told at once.
 _POLLED_APART = 0.05
@@ -408,46 +406,3 @@ class Poller:
             (setattr, self, "_untold", {}),
             (setattr, self, "_untold_bytes", 0),
         ]
-
-
-def run_callbacks(state: ApplicationState) -> Call[bool]:
-    """The listener's turn: what was written before it is not undone by what it raises, and no call is made twice.
-
-    Whether it had one.
-    """
-    finish_callback(state)
-    # After `finish_callback`, which ends a call that was interrupted before what it owes was told.
-    heard = bool(state.callbacks)
-    while state.callbacks:
-        callback = state.callbacks[0]
-        begins = [(state.callbacks.popleft,), *callback.begins, (setattr, state, "owed", callback.ends)]
-        try:
-            # What interrupts it comes before it, or is the listener's own.
-            result = at_once([*begins, (callback.call,)])
-            if isinstance(result, Awaitable):
-                yield Wait(until=state.ownership_view.now, awaited=result)
-        finally:
-            finish_callback(state)
-    return heard
-
-
-def finish_callback(state: ApplicationState) -> None:
-    if state.owed:
-        state.write([*state.owed, (setattr, state, "owed", ())])
-
-
-def completed(state: ApplicationState, event: Completion) -> list[Write]:
-    """The first of the completions is taken. A listener hears of it next; commits are taken while it runs."""
-    taken = (state.inbox.completions.popleft,)
-    if isinstance(event, Revoked):
-        return [taken, *state.lists.revoked(event.partitions)[1]]
-    owned = {tp: epoch for tp, epoch in event.partitions.items() if state.lists.holds(tp, epoch)}
-    ends = [*state.lists.revoked(owned)[1], (state.send, PartitionsRevoked(partitions=owned))]
-    if state.listener is None or not owned:
-        return [taken, *ends]
-    callback = Callback(
-        call=partial(state.listener.on_partitions_revoked, sorted(owned)),
-        begins=[(setattr, state, "in_revoke_listener", frozenset(owned))],
-        ends=[(setattr, state, "in_revoke_listener", frozenset()), *ends],
-    )
-    return [taken, (state.callbacks.append, callback)]

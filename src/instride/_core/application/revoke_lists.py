@@ -4,8 +4,8 @@ Laws of the lists (`RevokeLists`)
 1. The lists are views of the partitions' ownership states; there is no second copy that could disagree.
 2. The step happens once for each poll that returns. A poll that raised after it is continued by the next one.
 3. A lost partition is in the list of lost, once, and in no other.
-4. `delay_revoke` never changes anything when it raises. Here it is refused for a partition that the group did not ask
-   for. With enable_auto_commit `machine.py` refuses it, before the lists are asked.
+4. `delay_revoke` never changes anything when it raises. It is refused for a partition that the group did not ask for,
+   and with enable_auto_commit.
 5. What becomes of an event's partitions is written by one `at_once` (rule 13).
 
 What becomes of a delayed partition at its deadline the network side decides: `network/assignment.py`, law 4.
@@ -28,9 +28,11 @@ from instride._core.application.ownership_view import OwnershipView
 from instride._core.application.partition import OwnedPartition, Polls
 from instride._core.events import Epochs, Lost
 from instride._core.ownership import Ownership, OwnershipInput, RebalanceProtocol, next_ownership
+from instride.config import ConsumerConfig
+from instride.errors import ConfigError
 from instride.records import TopicPartition
 
-__all__ = ["Marks", "RevokeLists"]
+__all__ = ["Marks", "RevokeLists", "refuse_with_auto_commit"]
 
 
 class Marks:
@@ -82,6 +84,15 @@ class Marks:
 
     def _doubt(self, owned: OwnedPartition) -> None:
         at_once([(self._doubted.__setitem__, owned, None), (self._marked.pop, owned, None)])
+
+
+def refuse_with_auto_commit(wanted: Sequence[TopicPartition], config: ConsumerConfig) -> None:
+    """Raises ConfigError where a delay is wanted with auto-commit."""
+    if wanted and config.enable_auto_commit:
+        raise ConfigError(
+            "delay_revoke is refused with enable_auto_commit=True: auto-commit would commit records that are "
+            "still being processed"
+        )
 
 
 _PENDING = (Ownership.REVOKE_NEXT, Ownership.REVOKE_THEREAFTER)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from instride._core.application.calls import Write, at_once
 from instride._core.application.fairness import Greedy, Proportional
@@ -14,25 +14,19 @@ from instride._core.application.ownership_view import OwnershipView
 from instride._core.application.partition import OwnedPartition
 from instride._core.application.revoke_lists import RevokeLists
 from instride._core.events import ApplicationEvent, BackgroundEvent, CallCompleted
-from instride._core.lease import Lease, Standing
 from instride._core.ownership import RebalanceProtocol
+from instride._core.session_lease import Lease, Standing
 from instride.commits import CommitEntry
 from instride.config import ConsumerConfig
 from instride.listeners import AsyncRebalanceListener
 from instride.records import OffsetAndMetadata, TopicPartition
 
-__all__ = ["ApplicationState", "Callback", "OnCommit"]
+if TYPE_CHECKING:
+    from instride._core.application.listener_calls import Callback
+
+__all__ = ["ApplicationState", "OnCommit"]
 
 OnCommit = Callable[[Mapping[TopicPartition, OffsetAndMetadata]], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Callback:
-    """A call of the listener that is due. begins, ends: what is written before it and when it has ended."""
-
-    call: Callable[[], Awaitable[object] | None]
-    begins: Sequence[Write] = ()
-    ends: Sequence[Write] = ()
 
 
 class ApplicationState:

@@ -8,5 +8,5 @@ assignment, assigned_partitions    which partitions are owned, and how that chan
 positions, fetcher, ranges         where reading begins; fetches, sessions, capacity; the ends of logs
 commits, lookups                   OffsetCommit; requests that change nothing
 cluster, connections               metadata and leaders; requests by connection, time-outs, back-off
-monitor                            what telemetry learns of rebalances and stalls
+telemetry_monitor                  what telemetry learns of rebalances and stalls
 """

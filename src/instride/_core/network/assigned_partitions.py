@@ -34,7 +34,7 @@ from instride._core.events import COMMITTED, EARLIEST, SetPosition
 from instride._core.network.connections import NO_FAILURE, Backoff, NoFailure
 from instride._core.ownership import Ownership
 from instride._wire.api import NO_TOPIC_ID
-from instride._wire.chunk import UndecodedRecords
+from instride._wire.record_chunk import UndecodedRecords
 from instride.records import TopicPartition
 from instride.telemetry import ResetCause
 

@@ -39,7 +39,7 @@ from instride._core.network.actions import ConnectionKey, Role
 from instride._core.network.assigned_partitions import AssignedPartition
 from instride._core.network.connections import Address, Backoff, OnDone, forget
 from instride._core.network.context import Context
-from instride._setting_values import parse_bootstrap_servers
+from instride._setting_parsing import parse_bootstrap_servers
 from instride._wire import api
 from instride.errors import (
     NotKafkaError,

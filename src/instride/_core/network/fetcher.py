@@ -115,7 +115,7 @@ from instride._core.network.context import Context
 from instride._core.network.positions import Fences, Positions, note_fetch, unchanged
 from instride._core.ownership import Ownership
 from instride._wire import api
-from instride._wire.chunk import RecordChunk
+from instride._wire.record_chunk import RecordChunk
 from instride.config import ConsumerConfig
 from instride.errors import (
     FrameTooLargeError,

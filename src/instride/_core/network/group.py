@@ -19,7 +19,6 @@ from typing import Final
 
 from instride._core.assignors.assignor import Assignor, ClusterView, MemberSubscription, checked, no_partitions
 from instride._core.events import LeaseRenewed
-from instride._core.lease import Lease
 from instride._core.network.actions import PerformAssignment
 from instride._core.network.assignment import MemberAssignment
 from instride._core.network.cluster import Cluster
@@ -27,6 +26,7 @@ from instride._core.network.connections import Backoff
 from instride._core.network.context import Context
 from instride._core.network.coordinator import Coordinator
 from instride._core.ownership import IllegalTransitionError, RebalanceProtocol
+from instride._core.session_lease import Lease
 from instride._wire import api
 from instride._wire.consumer_protocol import (
     MOST_NAMED,

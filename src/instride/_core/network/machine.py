@@ -39,7 +39,6 @@ from instride._core.events import (
     UnreadablePartitions,
     Unsubscribe,
 )
-from instride._core.lease import Lease
 from instride._core.metrics.meters import Buffered, NetworkMeter
 from instride._core.network.actions import Action, ConnectionKey, PerformAssignment
 from instride._core.network.assigned_partitions import AssignedPartitions, Phase
@@ -52,11 +51,12 @@ from instride._core.network.coordinator import Coordinator, CoordinatorInput
 from instride._core.network.fetcher import Fetcher
 from instride._core.network.group import Group, Membership
 from instride._core.network.lookups import Lookups
-from instride._core.network.monitor import Monitor
 from instride._core.network.positions import Positions
 from instride._core.network.ranges import LogEnds
 from instride._core.network.subscription import PatternSubscription
+from instride._core.network.telemetry_monitor import Monitor
 from instride._core.ownership import RebalanceProtocol
+from instride._core.session_lease import Lease
 from instride._wire import api
 from instride.config import ConsumerConfig
 from instride.records import TopicPartition

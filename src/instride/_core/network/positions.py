@@ -59,7 +59,7 @@ from instride._core.network.context import Context
 from instride._core.network.coordinator import Coordinator
 from instride._core.ownership import Ownership
 from instride._core.telemetry_lines import formatted
-from instride._setting_values import reset_duration
+from instride._setting_parsing import reset_duration
 from instride._wire import api
 from instride.config import ConsumerConfig
 from instride.errors import (

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from instride._setting_names import config_from_settings
+from instride._unknown_settings import config_from_settings
 from instride.errors import ConfigError
 from instride.records import TopicPartition
 from instride.spark._data_source.security import consumer_settings, member_settings

@@ -6,19 +6,19 @@ partition, one unbroken chain of ranges, each written by exactly one job.
 
 # What is inside:
 # _sink, _data                         the driver's half and the executors' half of a commit
-# _chain, _manifest                    a partition's chain of manifests, and one link of it
+# _manifest_chain, _manifest           a partition's chain of manifests, and one link of it
 # _checkpoint, _compaction, _vacuum    fewer, larger files; what is deleted
 # _read, _data_source                  reading, also by Spark
-# _layout, _store, _files              where what lies; where manifests are kept; steps on the file system
+# _layout, _manifest_store, _files     where what lies; where manifests are kept; steps on the file system
 
 # _sink has the commit, _layout the folder, _read the readers; _compaction and _vacuum keep a folder small.
 
 from instride.spark.parquet._compaction import compact
 from instride.spark.parquet._data import ParquetWriter, write_data_file
 from instride.spark.parquet._manifest import Manifest
+from instride.spark.parquet._manifest_store import LocalManifestStore, ManifestStore
 from instride.spark.parquet._read import read_dataframe, read_files, read_manifests, read_table
 from instride.spark.parquet._sink import ParquetSink
-from instride.spark.parquet._store import LocalManifestStore, ManifestStore
 from instride.spark.parquet._vacuum import vacuum
 
 __all__ = [

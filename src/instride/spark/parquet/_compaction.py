@@ -21,12 +21,12 @@ import pyarrow.parquet as pq
 
 from instride.errors import CorruptManifestError, MissingDataError, SinkError
 from instride.errors._quoting import counted
-from instride.spark.parquet._chain import Chain, ChainState
 from instride.spark.parquet._checkpoint import Checkpoint, Piece
 from instride.spark.parquet._data import write_data_file
 from instride.spark.parquet._layout import COMPACTED, local_folder, open_sink
+from instride.spark.parquet._manifest_chain import Chain, ChainState
+from instride.spark.parquet._manifest_store import ManifestStore
 from instride.spark.parquet._read import chains_in
-from instride.spark.parquet._store import ManifestStore
 from instride.spark.sink import FileInfo, OutputRange, new_job_id
 
 __all__ = ["compact"]

@@ -26,7 +26,7 @@ from typing import Final
 from instride.errors import NotASinkError
 from instride.spark.parquet import _files as files
 from instride.spark.parquet._manifest import VERSION, chain_folder
-from instride.spark.parquet._store import LocalManifestStore, ManifestStore
+from instride.spark.parquet._manifest_store import LocalManifestStore, ManifestStore
 from instride.spark.sink import OutputRange
 
 __all__ = [

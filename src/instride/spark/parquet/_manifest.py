@@ -5,7 +5,7 @@ Laws
    checksum: a manifest that was copied, renamed, cut or edited is found out when it is read.
 2. Sequences count from 1 without a gap; each manifest starts at the offset where the one before it ends.
 3. The first may be empty, of no job: it says where the partition's output begins.
-4. A commit appends one: `_sink.py` says when, `_chain.py` how.
+4. A commit appends one: `_sink.py` says when, `_manifest_chain.py` how.
 """
 
 from __future__ import annotations

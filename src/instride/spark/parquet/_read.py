@@ -17,10 +17,10 @@ import pyarrow.parquet as pq
 
 from instride.errors import MissingDataError
 from instride.records import TopicPartition
-from instride.spark.parquet._chain import Chain
 from instride.spark.parquet._layout import local_folder, open_sink
 from instride.spark.parquet._manifest import Manifest, partition_of, topic_of
-from instride.spark.parquet._store import ManifestStore
+from instride.spark.parquet._manifest_chain import Chain
+from instride.spark.parquet._manifest_store import ManifestStore
 from instride.spark.sink import FileInfo
 
 if TYPE_CHECKING:

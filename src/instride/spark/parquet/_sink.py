@@ -29,7 +29,6 @@ from instride.errors import MissingDataError, SinkError, WrongTopicError
 from instride.errors._quoting import counted
 from instride.records import TopicPartition
 from instride.spark.parquet import _files as files
-from instride.spark.parquet._chain import Chain
 from instride.spark.parquet._data import ParquetWriter
 from instride.spark.parquet._layout import (
     check_job_id,
@@ -40,7 +39,8 @@ from instride.spark.parquet._layout import (
     name_prefix,
 )
 from instride.spark.parquet._manifest import Manifest
-from instride.spark.parquet._store import ManifestStore
+from instride.spark.parquet._manifest_chain import Chain
+from instride.spark.parquet._manifest_store import ManifestStore
 from instride.spark.sink import CommitOutcome, CommitStatus, JobResult, OutputRange, WrittenRange
 
 __all__ = ["ParquetSink"]

@@ -23,11 +23,11 @@ from pathlib import Path
 from typing import Final
 
 from instride.spark.parquet import _files as files
-from instride.spark.parquet._chain import Chain, ChainState, Retained
 from instride.spark.parquet._checkpoint import number_of
 from instride.spark.parquet._layout import COMPACTED, attempt_of, data_folder, local_folder, open_sink, start_of
+from instride.spark.parquet._manifest_chain import Chain, ChainState, Retained
+from instride.spark.parquet._manifest_store import LocalManifestStore, ManifestStore
 from instride.spark.parquet._read import chains_in
-from instride.spark.parquet._store import LocalManifestStore, ManifestStore
 
 __all__ = ["vacuum"]
 

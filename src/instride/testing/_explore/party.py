@@ -17,7 +17,6 @@ from typing import Any
 from instride._core.application.calls import Wait
 from instride._core.application.machine import ApplicationMachine
 from instride._core.events import ApplicationEvent, BackgroundEvent
-from instride._core.lease import Lease
 from instride._core.network.actions import (
     CloseConnection,
     ConnectionKey,
@@ -28,6 +27,7 @@ from instride._core.network.actions import (
     Transmit,
 )
 from instride._core.network.machine import NetworkMachine
+from instride._core.session_lease import Lease
 from instride._wire.api import Request, Response
 from instride.config import ConsumerConfig
 from instride.testing._simulation.broker_model import BrokerModel

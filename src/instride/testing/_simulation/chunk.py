@@ -1,4 +1,4 @@
-"""Records that were never bytes: a `_wire.chunk.RecordChunk` of a simulated log, and batches of them."""
+"""Records that were never bytes: a `_wire.record_chunk.RecordChunk` of a simulated log, and batches of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from instride._wire.chunk import Piece
+from instride._wire.record_chunk import Piece
 from instride.records import ConsumerRecord
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class SimulatedChunk:
 
 
 class SimulatedBatches:
-    """What a fetch brought of a partition, in batches: a `_wire.chunk.UndecodedRecords`.
+    """What a fetch brought of a partition, in batches: a `_wire.record_chunk.UndecodedRecords`.
 
     next_offset: after its last batch, which may have no records to return. end_epoch: the leader epoch of that batch.
     """

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Generator
 from typing import TYPE_CHECKING, Any
 
 from instride._core.application.calls import Wait
-from instride._core.lease import Standing
+from instride._core.session_lease import Standing
 from instride._processing.partition_queues import PartitionQueues, Task
 from instride.consumer_records import ConsumerRecords
 from instride.errors import TransportError, WakeupError

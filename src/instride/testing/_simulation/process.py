@@ -18,7 +18,6 @@ from functools import partial
 from instride._core.application.calls import Wait
 from instride._core.application.machine import ApplicationMachine
 from instride._core.events import ApplicationEvent, BackgroundEvent, Wakeup
-from instride._core.lease import Lease
 from instride._core.network.actions import (
     CloseConnection,
     ConnectionKey,
@@ -31,6 +30,7 @@ from instride._core.network.actions import (
     Transmit,
 )
 from instride._core.network.machine import NetworkMachine
+from instride._core.session_lease import Lease
 from instride._wire.api import Response
 from instride.config import ConsumerConfig
 from instride.errors import FencedInstanceIdError, TransportError

@@ -16,7 +16,7 @@ from instride._core.application.calls import Call, Wait
 from instride._core.application.deserializing import Read
 from instride._core.application.ownership_view import Reason
 from instride._core.ownership import Ownership
-from instride._wire.chunk import RecordChunk
+from instride._wire.record_chunk import RecordChunk
 from instride.commits import CommitResult, CommitSnapshot
 from instride.config import ConsumerConfig
 from instride.consumer_records import Changes, ConsumerRecords

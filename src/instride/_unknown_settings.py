@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import Any, Final
 
-from instride.config import ConsumerConfig, RunningSettings
+from instride.config import ConsumerConfig
 from instride.errors import ConfigError
 
-__all__ = ["changed_while_running", "config_from_settings", "hint_for"]
+__all__ = ["config_from_settings", "hint_for"]
 
 _ELSEWHERE: Final[dict[str, str]] = {
     "partition_assignment_strategy": "assignors",
@@ -75,12 +75,3 @@ def config_from_settings(settings: Mapping[str, Any]) -> ConsumerConfig:
     if "bootstrap_servers" not in settings:
         raise ConfigError('bootstrap_servers is missing; it names the cluster, such as "localhost:9092"')
     return ConsumerConfig(**settings)
-
-
-def changed_while_running(config: ConsumerConfig, settings: Mapping[str, Any]) -> ConsumerConfig:
-    """The config with these settings instead. ConfigError for one that cannot be changed, or a wrong value."""
-    for name in settings:
-        if name not in RunningSettings.__annotations__:
-            known = ", ".join(sorted(RunningSettings.__annotations__))
-            raise ConfigError(f"{name!r} cannot be changed while the consumer runs; what can: {known}")
-    return replace(config, **settings)

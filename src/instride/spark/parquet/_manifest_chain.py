@@ -10,6 +10,8 @@ Laws
    would hide the damage. Up to the newest checkpoint that stands for the manifests.
 4. A manifest or checkpoint that was listed and is gone has expired if the checkpoints are others by now: then the chain
    is listed anew. For that checkpoints expire before manifests.
+
+A commit, which appends one: `_sink.py`.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from instride.spark.parquet._checkpoint import (
     number_of,
 )
 from instride.spark.parquet._manifest import Manifest, chain_folder, decode, encode, key_of
-from instride.spark.parquet._store import ManifestStore
+from instride.spark.parquet._manifest_store import ManifestStore
 from instride.spark.sink import FileInfo
 
 __all__ = ["Chain", "ChainState", "Retained"]

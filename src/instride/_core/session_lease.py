@@ -7,6 +7,7 @@ Laws
    returned keeps the `Standing` of that poll: it ends with the lease, and a later lease does not renew it.
 
 How long it is, and what becomes of a member that does not poll within max_poll_interval: `_core/network/group.py`.
+The deadline of a delayed revoke: `_core/network/assignment.py`, law 4.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from itertools import takewhile
 from typing import Any, Final, Protocol, TypeAlias
 from uuid import UUID
 
-from instride._core.lease import Standing
+from instride._core.session_lease import Standing
 from instride._processing.engine import Engine, Task
 from instride.commits import CommitEntry, CommitOutcome, CommitResult, CommitSnapshot
 from instride.consumer_records import ConsumerRecords

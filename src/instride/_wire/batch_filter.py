@@ -9,6 +9,8 @@ Laws
    comes after a gap and reaches beyond the end of the log that the response states. (Without a gap it was written
    between the broker's look at the end and its look at the log.) Where offsets do not rise from one batch to the next,
    both batches are bad: nobody knows which of them is wrong.
+
+Checksums: `batch_headers.py`, law 1. A response that ends within a batch: `record_set.py`, law 2.
 """
 
 from __future__ import annotations

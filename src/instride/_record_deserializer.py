@@ -21,10 +21,10 @@ from instride.deserializers import Part, SerializationContext
 from instride.errors import ConfigError, DeserializationError
 from instride.records import ConsumerRecord
 
-__all__ = ["RecordReader"]
+__all__ = ["RecordDeserializer"]
 
 
-class RecordReader:
+class RecordDeserializer:
     """The deserializers of one consumer. As thread-safe as they are."""
 
     __slots__ = ("_given", "_key", "_value")
@@ -35,9 +35,9 @@ class RecordReader:
         self._key = _caller("key_deserializer", key)
         self._value = _caller("value_deserializer", value)
 
-    def __reduce__(self) -> tuple[type[RecordReader], tuple[Deserializer | None, Deserializer | None]]:
+    def __reduce__(self) -> tuple[type[RecordDeserializer], tuple[Deserializer | None, Deserializer | None]]:
         """Another process makes its own of the same deserializers."""
-        return RecordReader, self._given
+        return RecordDeserializer, self._given
 
     def __bool__(self) -> bool:
         """Whether there is anything to do."""

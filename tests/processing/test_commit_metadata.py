@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instride._processing.remembered import NO_MARK, PREFIX, Mark, Remembered, decode, encode
+from instride._processing.commit_metadata import NO_MARK, PREFIX, Mark, Remembered, decode, encode
 
 TOPIC, OTHER = UUID(int=7), UUID(int=8)
 BROKERS_DEFAULT = 4096

@@ -1,11 +1,10 @@
-"""Handlers in threads, and coroutine handlers on an event loop. What is started when, the engine decides.
+"""Plain handlers in threads. What is started when, the engine decides.
 
 Laws
 1. At most `concurrency` handlers at a time, for all partitions together. Threads are started when there is work. Of
    those that wait one is woken at a time: when it has taken a record, and there is another one, it wakes the next. So
    short work wakes few, and what an end makes startable waits for no poll.
-2. Each attempt in asyncio has a context of its own; in threads a context variable tells which. An asyncio task makes
-   one attempt after the other, since a task for each is felt by all: until one was cancelled in it.
+2. A context variable tells which attempt a thread makes.
 3. Threads are daemons: a handler that never ends keeps no program alive. One whose time is out cannot be stopped: its
    attempt has failed, also if it returns, but only when it ends, since until then its key is at work. Another thread
    takes its place meanwhile.
@@ -17,81 +16,24 @@ Laws
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 import logging
 import os
 import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
-from concurrent.futures import Future, wait
-from contextlib import suppress
-from contextvars import Context
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from instride._processing.attempts import Desk
-from instride._processing.dead_letters import DeadLetter, Produce, smaller
-from instride._processing.engine import Batch, Job, Task, Verdict
+from instride._processing.dead_letters import Produce, write_letter
+from instride._processing.engine import Job, Task, Verdict
 from instride._processing.forks import end_child
-from instride._processing.lifespan import AsyncLifespan, Lifespan, SyncLifespan
-from instride._processing.outputs import OutputRecord
-from instride.errors import ConfigError, KafkaTimeoutError, RecordTooLargeError
+from instride._processing.lifespan import Lifespan, SyncLifespan
+from instride._processing.outputs import produce_all
 
-__all__ = ["LoopWorkers", "ThreadWorkers", "produce_all", "write_letter"]
+__all__ = ["ThreadWorkers"]
 
 _logger = logging.getLogger("instride.processing")
-
-_ACKNOWLEDGED = 30.0
-"""Seconds in which a dead letter must be acknowledged; then it is tried again."""
-_OUTPUT_ACKNOWLEDGED = 120.0
-"""Seconds in which an output must be; then the attempt has failed. The producer tries again for so long by itself."""
-
-
-def produce_all(
-    produce: Produce | None, records: Sequence[OutputRecord | DeadLetter], patience: float = _OUTPUT_ACKNOWLEDGED
-) -> None:
-    """In their order, for plain handlers. Raises what kept one from being acknowledged."""
-    if not records:
-        return
-    assert produce is not None
-    # All are handed over before the first is waited for: the producer may put them into one batch.
-    for found in [produce(each) for each in records]:
-        if isinstance(found, Future):
-            # Not `result(patience)`, whose TimeoutError could be the producer's own.
-            wait([found], patience)
-            if not found.done():
-                raise _not_acknowledged(records, patience)
-            found.result()
-        elif found is not None:
-            raise ConfigError("produce returned an awaitable to a plain handler; return None or a concurrent Future")
-
-
-def _not_acknowledged(records: Sequence[OutputRecord | DeadLetter], patience: float) -> TimeoutError:
-    return TimeoutError(f"{records[0].topic}: not acknowledged in {patience:g} s")
-
-
-def write_letter(desk: Desk, produce: Produce | None, task: Task) -> None:
-    """For plain handlers. Of a record that is skipped, only a database is told. What fails is tried again."""
-    error: BaseException | None = None
-    try:
-        if not task.is_skipped:
-            _produce_letter(produce, desk.letter(task))
-        desk.pass_over(task)
-    except BaseException as caught:  # noqa: BLE001 - it is tried again, or ends the run
-        error = caught
-    if desk.wrote(task, error):
-        desk.attention()
-
-
-def _produce_letter(produce: Produce | None, letter: DeadLetter) -> None:
-    while True:
-        try:
-            produce_all(produce, [letter], _ACKNOWLEDGED)
-        except RecordTooLargeError as error:
-            letter = smaller(letter, error)
-        else:
-            return
 
 
 class _Gate:
@@ -380,191 +322,3 @@ class ThreadWorkers:
                 end_child(error)
             return error
         return None
-
-
-class LoopWorkers:
-    """Coroutine functions, so many calls at a time on an event loop. `wake` and `cancel` may come from any thread.
-
-    timeout: seconds of one attempt, or None.
-    """
-
-    def __init__(
-        self,
-        desk: Desk,
-        handle: Callable[[Any], Awaitable[Any]],
-        produce: Produce | None,
-        concurrency: int,
-        loop: asyncio.AbstractEventLoop,
-        timeout: float | None,
-        lifespan: AsyncLifespan,
-    ) -> None:
-        self._desk = desk
-        self._handle = handle
-        self._produce = produce
-        self._concurrency = concurrency
-        self._loop = loop
-        self._timeout = timeout
-        self._lifespan = lifespan
-        self._attempts: dict[Job, asyncio.Task[None]] = {}
-        self._waking = False
-        self._closed = False
-
-    def wake(self) -> None:
-        if not (self._waking or self._closed):
-            self._waking = True
-            self._loop.call_soon_threadsafe(self._fill)
-
-    def cancel(self, tasks: Sequence[Task]) -> None:
-        if tasks and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._cancel, tasks)
-
-    def close(self, patience: float = 0.0) -> None:
-        """Nothing more is started. What was cancelled has so many seconds to end."""
-        self._closed = True
-        if patience and not self._loop.is_closed():
-            ended = asyncio.run_coroutine_threadsafe(self._until_ended(patience), self._loop)
-            with suppress(TimeoutError):
-                ended.result(patience)
-
-    async def _until_ended(self, patience: float) -> None:
-        if self._attempts:
-            await asyncio.wait(list(self._attempts.values()), timeout=patience)
-
-    def _fill(self) -> None:
-        # First: a wake that comes while this looks must call it once more, or its record would wait.
-        self._waking = False
-        while len(self._attempts) < self._concurrency:
-            with self._desk.lock:
-                task = self._next()
-            if task is None:
-                return
-            self._start(task)
-
-    def _next(self) -> Job | None:
-        """Under the lock."""
-        return None if self._closed else self._desk.next_task()
-
-    def _start(self, job: Job) -> None:
-        self._attempts[job] = self._loop.create_task(self._serve(job))
-
-    def _cancel(self, tasks: Sequence[Task]) -> None:
-        """On the event loop. What has ended meanwhile is not there, its asyncio task may be at another's attempt."""
-        given_up = set(tasks)
-        for job, server in self._attempts.items():
-            if not given_up.isdisjoint(job.tasks if isinstance(job, Batch) else [job]):
-                server.cancel()
-
-    async def _serve(self, job: Job | None) -> None:
-        """One attempt after the other, as long as there is a next. In one coroutine, since each object more is felt:
-        whatever this does, all handlers of the loop wait for."""
-        desk, server = self._desk, asyncio.current_task()
-        assert server is not None
-        while job is not None:
-            following, task = None, job
-            if not task.writes_dead_letter:
-                error: BaseException | None = None
-                try:
-                    await _InContext(self._attempt(task), self._lifespan.context.copy())
-                except BaseException as caught:  # noqa: BLE001 - the engine decides what becomes of it
-                    error = caught
-                with desk.lock:
-                    verdict, attention = desk.end(task, error)
-                    following = self._next() if verdict is None else None
-                if verdict is not None:
-                    desk.note(task, verdict)
-                if attention:
-                    desk.attention()
-            if task.writes_dead_letter and isinstance(task, Task) and not task.over:
-                await self._write(task)
-            del self._attempts[task]
-            job = None
-            if following is not None and server.cancelling():
-                self._start(following)
-            elif following is not None:
-                job = following
-                self._attempts[job] = server
-        self._fill()
-
-    async def _attempt(self, job: Job) -> None:
-        desk = self._desk
-        record = desk.read(job)
-        if self._timeout is None:
-            returned = await self._handle(record)
-        else:
-            async with asyncio.timeout(self._timeout):
-                returned = await self._handle(record)
-        if outputs := desk.outputs(job, returned):
-            await self._produce_all(outputs, _OUTPUT_ACKNOWLEDGED)
-
-    async def _write(self, task: Task) -> None:
-        error: BaseException | None = None
-        try:
-            if not task.is_skipped:
-                await self._produce_letter(self._desk.letter(task))
-            if (passed := self._desk.pass_over(task)) is not None:
-                await passed
-        # CancelledError is no Exception, by which the run would end (`Desk.wrote`): the letter is tried again.
-        except asyncio.CancelledError:
-            error = KafkaTimeoutError("it was cancelled")
-        except BaseException as caught:  # noqa: BLE001 - it is tried again, or ends the run
-            error = caught
-        if self._desk.wrote(task, error):
-            self._desk.attention()
-
-    async def _produce_letter(self, letter: DeadLetter) -> None:
-        while True:
-            try:
-                await self._produce_all([letter], _ACKNOWLEDGED)
-            except RecordTooLargeError as error:
-                letter = smaller(letter, error)
-            else:
-                return
-
-    async def _produce_all(self, records: Sequence[OutputRecord | DeadLetter], patience: float) -> None:
-        """In their order. Raises what kept one from being acknowledged."""
-        limit = asyncio.timeout(patience)
-        try:
-            async with limit:
-                await self._until_acknowledged(records)
-        except TimeoutError as error:
-            # Else it is a TimeoutError of the producer's own, which says more.
-            if limit.expired():
-                raise _not_acknowledged(records, patience) from error
-            raise
-
-    async def _until_acknowledged(self, records: Sequence[OutputRecord | DeadLetter]) -> None:
-        produce: Any = self._produce
-        # One after the other: coroutines that run beside each other would write in any order.
-        if inspect.iscoroutinefunction(produce):
-            for each in records:
-                await produce(each)
-            return
-        for found in await asyncio.to_thread(lambda: [produce(each) for each in records]):  # it may block
-            if isinstance(found, Future):
-                await asyncio.wrap_future(found)
-            elif found is not None:
-                await found
-
-
-class _InContext:
-    """Awaited, it runs a coroutine to its end, each of its steps in this context."""
-
-    __slots__ = ("_context", "_coroutine")
-
-    def __init__(self, coroutine: Coroutine[Any, None, None], context: Context) -> None:
-        self._coroutine = coroutine
-        self._context = context
-
-    def __await__(self) -> Generator[Any, None, None]:
-        run, send = self._context.run, self._coroutine.send
-        error: BaseException | None = None
-        while True:
-            try:
-                awaited = run(send, None) if error is None else run(self._coroutine.throw, error)
-            except StopIteration:
-                return
-            error = None
-            try:
-                yield awaited
-            except BaseException as caught:  # noqa: BLE001 - it is the coroutine's: a cancellation, say
-                error = caught

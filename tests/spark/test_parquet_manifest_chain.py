@@ -12,8 +12,8 @@ from parquet_help import PARTITION, commit, span, write
 
 from instride.errors import CorruptManifestError, SinkError
 from instride.spark.parquet import LocalManifestStore, Manifest, ManifestStore, ParquetSink, read_table
-from instride.spark.parquet._chain import Chain
 from instride.spark.parquet._manifest import decode, encode, key_of
+from instride.spark.parquet._manifest_chain import Chain
 from instride.spark.sink import FileInfo
 
 KEY = key_of("flights", 3, 2)

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 from instride._wire import compression
-from instride._wire import segments as segments_module
+from instride._wire import memory_pool as segments_module
 from instride._wire.frames import FrameBuffer
-from instride._wire.segments import LARGE_BYTES, Pages, Segment, Segments, segment_bytes
+from instride._wire.memory_pool import LARGE_BYTES, Pages, Segment, Segments, segment_bytes
 
 LONG = 300_000
 MOST = 400_000

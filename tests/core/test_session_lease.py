@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from instride._core.lease import Lease, Standing
+from instride._core.session_lease import Lease, Standing
 
 
 @pytest.mark.rule("membership")

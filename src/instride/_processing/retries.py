@@ -3,7 +3,7 @@
 Laws
 1. Pure: time and chance are arguments, nothing is written or waited for.
 2. The attempt limit is of one record over all of its owners, where these commit with remembered attempts
-   (`remembered`); without that, of one owner.
+   (`commit_metadata`); without that, of one owner.
 3. What is no `Exception` (Ctrl-C, SystemExit) is never retried, skipped or dead-lettered: it ends the processing.
 4. A record that cannot be deserialized is tried again only where `on` names that error: bytes do not change.
 """

@@ -14,7 +14,7 @@ from kio.index import load_response_schema
 from wire_strategies import body_of, plain, responses
 
 from instride._wire import api
-from instride._wire.codecs import codec_of, milliseconds, read_request, read_response, write_request
+from instride._wire.message_codecs import codec_of, milliseconds, read_request, read_response, write_request
 from instride.errors import ConfigError, ProtocolError
 
 SCHEMA_DRIVEN = [kind for kind in api.RESPONSES if kind is not api.Fetch]

@@ -32,18 +32,19 @@ from uuid import UUID
 from instride._net.clock import now as lease_clock
 from instride._processing.async_store import AsyncDatabaseStore
 from instride._processing.attempts import Desk
+from instride._processing.coroutine_workers import LoopWorkers
 from instride._processing.dead_letters import ConfluentProduce, Produce
 from instride._processing.definition import Definition
 from instride._processing.engine import Engine, Tally, Task
 from instride._processing.event_loop import be_punctual, going_on, new_event_loop
 from instride._processing.health import Health, Stalls, holdings, metrics, stuck_record, unwritten_letters
 from instride._processing.lifespan import AsyncLifespan, SyncLifespan
+from instride._processing.poll_loop import Rounds, Verb, Verbs
 from instride._processing.process_child import Spec
 from instride._processing.process_workers import ProcessWorkers, pickled
-from instride._processing.rounds import Rounds, Verb, Verbs
 from instride._processing.store import DatabaseStore
-from instride._processing.workers import LoopWorkers, ThreadWorkers
-from instride._setting_values import POLL_RECORDS
+from instride._processing.thread_workers import ThreadWorkers
+from instride._setting_parsing import POLL_RECORDS
 from instride._wire.decoder import ConsumerRecord
 from instride.consumer import Consumer
 from instride.errors import ConfigError, DrainTimeoutError

@@ -18,11 +18,11 @@ from engine_help import desk_of, keyed
 from processing_help import P0
 
 from instride import ConsumerRecord, OffsetAndMetadata, Processor, Retry, current_attempt
+from instride._processing.coroutine_workers import LoopWorkers
 from instride._processing.engine import Engine, EnginePlan, Order
 from instride._processing.event_loop import new_event_loop
-from instride._processing.failures import Failures
 from instride._processing.lifespan import AsyncLifespan
-from instride._processing.workers import LoopWorkers
+from instride._processing.retries import Failures
 
 Record = ConsumerRecord[Any, Any]
 mark: ContextVar[int] = ContextVar("mark")

@@ -12,10 +12,10 @@ from engine_help import desk_of, keyed
 from processing_help import P0, P1
 
 from instride import OffsetAndMetadata
-from instride._core.lease import Lease, Standing
+from instride._core.session_lease import Lease, Standing
 from instride._processing.engine import Engine, EnginePlan, Task
-from instride._processing.failures import NO_RETRY, Failures
-from instride._processing.rounds import Drains, Pace, Rounds, Verb
+from instride._processing.poll_loop import Drains, Pace, Rounds, Verb
+from instride._processing.retries import NO_RETRY, Failures
 from instride.commits import CommitResult
 from instride.consumer_records import ConsumerRecords
 from instride.errors import (

@@ -23,13 +23,13 @@ from uuid import UUID
 
 from instride._processing.async_store import AsyncDatabaseStore
 from instride._processing.attempts import Desk
-from instride._processing.dead_letters import DeadLetter
+from instride._processing.coroutine_workers import LoopWorkers
+from instride._processing.dead_letters import DeadLetter, write_letter
 from instride._processing.definition import Definition
 from instride._processing.engine import Engine, Job, Tally, Task
 from instride._processing.lifespan import AsyncLifespan, SyncLifespan
 from instride._processing.outputs import OutputRecord
-from instride._processing.rounds import Rounds, Verb, Verbs
-from instride._processing.workers import LoopWorkers, write_letter
+from instride._processing.poll_loop import Rounds, Verb, Verbs
 from instride._wire.decoder import ConsumerRecord
 from instride.commits import CommitEntry, CommitSnapshot
 from instride.consumer_records import Stretch

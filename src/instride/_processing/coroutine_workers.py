@@ -1,0 +1,164 @@
+"""Coroutine handlers on an event loop. What is started when, the engine decides.
+
+Laws
+1. At most `concurrency` handlers at a time, for all partitions together.
+2. Each attempt has a context of its own. An asyncio task makes one attempt after the other, since a task for each is
+   felt by all: until one was cancelled in it.
+3. An attempt that takes longer than `timeout` is cancelled, and has failed.
+4. An attempt that returned outputs has ended when these are acknowledged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from contextlib import suppress
+from contextvars import Context
+from typing import Any
+
+from instride._processing.attempts import Desk
+from instride._processing.dead_letters import Produce, write_letter_async
+from instride._processing.engine import Batch, Job, Task
+from instride._processing.lifespan import AsyncLifespan
+from instride._processing.outputs import produce_all_async
+
+__all__ = ["LoopWorkers"]
+
+
+class LoopWorkers:
+    """Coroutine functions, so many calls at a time on an event loop. `wake` and `cancel` may come from any thread.
+
+    timeout: seconds of one attempt, or None.
+    """
+
+    def __init__(
+        self,
+        desk: Desk,
+        handle: Callable[[Any], Awaitable[Any]],
+        produce: Produce | None,
+        concurrency: int,
+        loop: asyncio.AbstractEventLoop,
+        timeout: float | None,
+        lifespan: AsyncLifespan,
+    ) -> None:
+        self._desk = desk
+        self._handle = handle
+        self._produce = produce
+        self._concurrency = concurrency
+        self._loop = loop
+        self._timeout = timeout
+        self._lifespan = lifespan
+        self._attempts: dict[Job, asyncio.Task[None]] = {}
+        self._waking = False
+        self._closed = False
+
+    def wake(self) -> None:
+        if not (self._waking or self._closed):
+            self._waking = True
+            self._loop.call_soon_threadsafe(self._fill)
+
+    def cancel(self, tasks: Sequence[Task]) -> None:
+        if tasks and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._cancel, tasks)
+
+    def close(self, patience: float = 0.0) -> None:
+        """Nothing more is started. What was cancelled has so many seconds to end."""
+        self._closed = True
+        if patience and not self._loop.is_closed():
+            ended = asyncio.run_coroutine_threadsafe(self._until_ended(patience), self._loop)
+            with suppress(TimeoutError):
+                ended.result(patience)
+
+    async def _until_ended(self, patience: float) -> None:
+        if self._attempts:
+            await asyncio.wait(list(self._attempts.values()), timeout=patience)
+
+    def _fill(self) -> None:
+        # First: a wake that comes while this looks must call it once more, or its record would wait.
+        self._waking = False
+        while len(self._attempts) < self._concurrency:
+            with self._desk.lock:
+                task = self._next()
+            if task is None:
+                return
+            self._start(task)
+
+    def _next(self) -> Job | None:
+        """Under the lock."""
+        return None if self._closed else self._desk.next_task()
+
+    def _start(self, job: Job) -> None:
+        self._attempts[job] = self._loop.create_task(self._serve(job))
+
+    def _cancel(self, tasks: Sequence[Task]) -> None:
+        """On the event loop. What has ended meanwhile is not there, its asyncio task may be at another's attempt."""
+        given_up = set(tasks)
+        for job, server in self._attempts.items():
+            if not given_up.isdisjoint(job.tasks if isinstance(job, Batch) else [job]):
+                server.cancel()
+
+    async def _serve(self, job: Job | None) -> None:
+        """One attempt after the other, as long as there is a next. In one coroutine, since each object more is felt:
+        whatever this does, all handlers of the loop wait for."""
+        desk, server = self._desk, asyncio.current_task()
+        assert server is not None
+        while job is not None:
+            following, task = None, job
+            if not task.writes_dead_letter:
+                error: BaseException | None = None
+                try:
+                    await _InContext(self._attempt(task), self._lifespan.context.copy())
+                except BaseException as caught:  # noqa: BLE001 - the engine decides what becomes of it
+                    error = caught
+                with desk.lock:
+                    verdict, attention = desk.end(task, error)
+                    following = self._next() if verdict is None else None
+                if verdict is not None:
+                    desk.note(task, verdict)
+                if attention:
+                    desk.attention()
+            if task.writes_dead_letter and isinstance(task, Task) and not task.over:
+                await write_letter_async(desk, self._produce, task)
+            del self._attempts[task]
+            job = None
+            if following is not None and server.cancelling():
+                self._start(following)
+            elif following is not None:
+                job = following
+                self._attempts[job] = server
+        self._fill()
+
+    async def _attempt(self, job: Job) -> None:
+        desk = self._desk
+        record = desk.read(job)
+        if self._timeout is None:
+            returned = await self._handle(record)
+        else:
+            async with asyncio.timeout(self._timeout):
+                returned = await self._handle(record)
+        if outputs := desk.outputs(job, returned):
+            await produce_all_async(self._produce, outputs)
+
+
+class _InContext:
+    """Awaited, it runs a coroutine to its end, each of its steps in this context."""
+
+    __slots__ = ("_context", "_coroutine")
+
+    def __init__(self, coroutine: Coroutine[Any, None, None], context: Context) -> None:
+        self._coroutine = coroutine
+        self._context = context
+
+    def __await__(self) -> Generator[Any, None, None]:
+        run, send = self._context.run, self._coroutine.send
+        error: BaseException | None = None
+        while True:
+            try:
+                awaited = run(send, None) if error is None else run(self._coroutine.throw, error)
+            except StopIteration:
+                return
+            error = None
+            try:
+                yield awaited
+            except BaseException as caught:  # noqa: BLE001 - it is the coroutine's: a cancellation, say
+                error = caught
