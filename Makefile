@@ -99,6 +99,7 @@ simulate: $(COMPILED)
 	@$(SIMULATE) --groups executors,latest --histories 200
 	@$(SIMULATE) --unruly verbs,listeners,ends,interrupts --harsh leaves,commits,errors --histories 100
 	@$(SIMULATE) --unruly verbs,listeners,ends,interrupts,lines,modes,looks --histories 60
+	@$(SIMULATE) --unruly verbs,signals,looks,modes --histories 60
 	@$(SIMULATE) --unruly verbs,listeners,ends,pairs,interrupts --histories 100
 
 explore: $(COMPILED)

@@ -18,6 +18,7 @@ TRACES = {
     "lines": {"interrupted"},
     "modes": {"listener raises", "on revoked"},
     "looks": {"looks"},
+    "signals": {"signal", "signal over", "handles"},
 }
 """What a history tells where the means was played."""
 

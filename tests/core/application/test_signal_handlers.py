@@ -15,7 +15,15 @@ from application_script import Script, tp
 
 import instride
 from instride._core.application.partition import Delivery
-from instride._core.events import SetPosition
+from instride._core.events import (
+    Assigned,
+    Commit,
+    CompleteRevoke,
+    DropBuffered,
+    PartitionFailed,
+    Positioned,
+    SetPosition,
+)
 
 Polled = list[tuple[int, int, int]]
 OURS = str(Path(instride.__file__).parent / "_core")
@@ -72,10 +80,53 @@ def requested() -> Script:
     return script
 
 
-def delayed() -> Script:
+def seen_to_be_requested() -> Script:
     script = requested()
     script.poll()
+    return script
+
+
+def delayed() -> Script:
+    script = seen_to_be_requested()
     assert script.delay(0)
+    return script
+
+
+def reassigned() -> Script:
+    script = delayed()
+    script.reassigned(0)
+    return script
+
+
+def dropped() -> Script:
+    """For want of memory."""
+    script = begun()
+    script.up(DropBuffered(partition=tp(0), epoch=1, fetch_number=0))
+    return script
+
+
+def out_of_range(reset: int) -> Script:
+    script = left()
+    script.poll()
+    error = ValueError("out of range")
+    script.up(PartitionFailed(partition=tp(0), epoch=1, fetch_number=0, error=error, reset=reset))
+    return script
+
+
+def truncated() -> Script:
+    return out_of_range(10)
+
+
+def expired() -> Script:
+    return out_of_range(30)
+
+
+def not_positioned() -> Script:
+    script = Script()
+    script.subscribe()
+    script.up(Assigned(generation=1, partitions={tp(0): 1}, unsubscribed=0))
+    script.poll()
+    script.up(Positioned(partition=tp(0), epoch=1, seek_number=0, offset=7))
     return script
 
 
@@ -99,7 +150,7 @@ def every_line(
     """Of each run: where the handler interrupted the poll, and what that returned."""
     script, counting = scene(), Signal(-1, lambda: None)
     counting.during(partial(script.poll, limit=limit))
-    assert counting.steps > 100
+    assert counting.steps > 80
     for at in range(counting.steps):
         script = scene()
         signal = Signal(at, partial(handler, script))
@@ -107,11 +158,14 @@ def every_line(
         yield signal.where, script, polled
 
 
-SCENES = pytest.mark.parametrize(("scene", "limit"), [*((begun, each) for each in (1, 6, 8, -1)), (left, 6)])
+RECORDS = [*((begun, each) for each in (1, 6, 8, -1)), (left, 6)]
+SCENES = pytest.mark.parametrize(("scene", "limit"), RECORDS)
+RESTARTS = [(each, 6) for each in (reassigned, dropped, truncated, expired, not_positioned)]
+"""In each of them the poll itself says where the partition goes on."""
 
 
 @pytest.mark.rule("13")
-@SCENES
+@pytest.mark.parametrize(("scene", "limit"), [*RECORDS, *RESTARTS])
 def test_a_seek_stands_wherever_it_interrupts_a_poll(scene: Callable[[], Script], limit: int) -> None:
     for where, script, _ in every_line(limit, lambda script: script.machine.seek(tp(0), 400), scene):
         assert script.machine.positions()[tp(0)][2] == 400, where
@@ -120,6 +174,71 @@ def test_a_seek_stands_wherever_it_interrupts_a_poll(scene: Callable[[], Script]
         assert script.poll() == [], where
         script.fetched(0, 400, 410, fetch_number=seek.fetch_number)
         assert script.poll() == [(0, 400, 410)], where
+
+
+@pytest.mark.rule("13")
+def test_a_seek_stands_though_the_poll_drops_what_is_buffered_for_a_revoke() -> None:
+    for where, script, _ in every_line(6, lambda script: script.machine.seek(tp(0), 400), requested):
+        assert script.machine.positions()[tp(0)][2] == 400, where
+        script.delay(0)
+        script.reassigned(0)
+        script.poll()
+        *_, told = script.take_posted(SetPosition)
+        assert told.offset == 400, where
+        script.fetched(0, 400, 410, fetch_number=told.fetch_number)
+        assert script.poll() == [(0, 400, 410)], where
+
+
+@pytest.mark.rule("13")
+@pytest.mark.parametrize("handler_seeks", [(400,), (400, 500)])
+@pytest.mark.parametrize("scene", [begun, requested, not_positioned])
+def test_of_two_seeks_the_last_stands(scene: Callable[[], Script], handler_seeks: tuple[int, ...]) -> None:
+    """Both sides know it by the same numbers: else what is fetched from there is dropped for ever."""
+
+    def handler(script: Script) -> None:
+        for offset in handler_seeks:
+            script.machine.seek(tp(0), offset)
+
+    counting = Signal(-1, lambda: None)
+    counting.during(partial(scene().machine.seek, tp(0), 300))
+    for at in range(counting.steps):
+        script = scene()
+        script.take_posted(SetPosition)
+        signal = Signal(at, partial(handler, script))
+        signal.during(partial(script.machine.seek, tp(0), 300))
+        told = script.take_posted(SetPosition)
+        first = told[0].seek_number
+        assert [each.seek_number for each in told] == list(range(first, first + 1 + len(handler_seeks))), signal.where
+        _, seek_number, position = script.machine.positions()[tp(0)]
+        assert (seek_number, position) == (told[-1].seek_number, told[-1].offset), signal.where
+        script.fetched(0, told[-1].offset, 600, fetch_number=told[-1].fetch_number)
+        script.poll()  # drops what came before
+        assert told[-1].fetch_number == max(each.fetch_number for each in told), signal.where
+
+
+@pytest.mark.rule("13")
+def test_a_delay_that_was_accepted_in_a_poll_holds() -> None:
+    accepted: list[bool] = []
+    for where, script, _ in every_line(6, lambda script: accepted.append(script.delay(0)), seen_to_be_requested):
+        assert bool(script.take_posted(CompleteRevoke)) is not accepted.pop(), where
+        assert accepted == [], where
+
+
+@pytest.mark.rule("13")
+def test_each_commit_has_a_number_of_its_own() -> None:
+    """Else the response to one is taken for that to the other."""
+
+    def commit(script: Script) -> None:
+        script.machine.commit_async(script.now, None)
+
+    counting = Signal(-1, lambda: None)
+    counting.during(partial(commit, left()))
+    for at in range(counting.steps):
+        script = left()
+        signal = Signal(at, partial(commit, script))
+        signal.during(partial(commit, script))
+        one, other = script.take_posted(Commit)
+        assert one.call != other.call, signal.where
 
 
 @pytest.mark.rule("13")

@@ -18,6 +18,8 @@ TO_B: list[Say] = [("A", "revoked", ((P, 1),)), ("B", "assigned", 2, ((P, 7),))]
 B_BEGINS: list[Say] = [*TO_B, ("B", "looked up", P, 5, 0), ("B", "positioned", P, 7, 5)]
 ASKED: list[Say] = [("A", "requested", ((P, 1),)), ("A", "poll", (), (P,), ())]
 HANDED_OVER: list[Say] = [*READS, *commits("A", 5), *ASKED, *B_BEGINS]
+SIGNAL: Say = ("A", "signal", ((P, 1, 0),))
+SOUGHT_IN_A_POLL: list[Say] = [*READS, SIGNAL, ("A", "seek", P), ("A", "positioned", P, 1, 2)]
 A_THOUSAND: list[Say] = [*OWNS, ("A", "assigned", 1, tuple((TopicPartition("many", n), 7) for n in range(1000)))]
 
 
@@ -132,6 +134,11 @@ BROKEN: list[Broken] = [
     ("S3", "no skip", [*STARTED, (BROKER, "hole", P, 5, 6), *READS[2:], poll("A", 8, 9)], {}),
     ("S3", "nothing that is no record", [*STARTED, (BROKER, "hole", P, 5, 6), *READS[2:], poll("A", 5, 9)], {}),
     ("S3", "no skip", [*READS, ("A", "seek", P), ("A", "positioned", P, 1, 2), poll("A", 3, 9)], {}),
+    ("S3", "no skip", [*SOUGHT_IN_A_POLL, poll("A", 2, 9)], {}),
+    ("S3", "no skip", [*SOUGHT_IN_A_POLL, poll("A", 6, 9)], {}),
+    ("S3", "no skip", [*SOUGHT_IN_A_POLL, ("A", "poll", ((P, 1, 1, 5, 9, 5),), (), ())], {}),
+    ("S3", "no skip", [*SOUGHT_IN_A_POLL, ("A", "signal over"), poll("A", 5, 9)], {}),
+    ("S6", "no commit of an older epoch", [*SOUGHT_IN_A_POLL, poll("A", 5, 9), done("A", 5, 9), *commits("A", 10)], {}),
     (
         "S1",
         "exactly once",
@@ -324,6 +331,12 @@ BROKEN: list[Broken] = [
     ("R1", "resources stay flat", [*STARTED, *(sample(100, files=30 + each) for each in range(12)), OVER], {}),
     ("R1", "resources stay flat", [*STARTED, *(sample(100, threads=9 + each) for each in range(12)), OVER], {}),
     ("P1", "nothing while paused", [*READS, ("A", "still paused", (P,)), poll("A", 5, 9)], {}),
+    (
+        "P1",
+        "nothing while paused",
+        [*READS, SIGNAL, ("A", "pauses", (P,)), ("A", "signal over"), ("A", "still paused", (P,)), poll("A", 5, 9)],
+        {},
+    ),
     ("P2", "listeners hear once", [*READS, ("A", "on assigned", (P,)), ("A", "on assigned", (P,))], {}),
     ("P2", "listeners hear once", [*READS, ("A", "on assigned", (P,)), ("A", "on revoked", (P, Q))], {}),
     ("P2", "listeners hear once", [*READS, ("A", "on assigned", (P,)), ("A", "closed", True)], {}),
@@ -517,6 +530,34 @@ KEPT: dict[str, tuple[list[Say | float], dict[str, Any]]] = {
             END,
         ],
         {"kind": "faults"},
+    ),
+    "a signal's handler seeks while a poll has records in hand": (
+        [
+            *SOUGHT_IN_A_POLL,
+            poll("A", 5, 6),
+            poll("A", 7, 9),
+            ("A", "signal over"),
+            done("A", 5, 9),
+            ("A", "poll", ((P, 1, 1, 2, 9, 5),), (), ()),
+            done("A", 2, 9),
+            *commits("A", 10),
+            END,
+        ],
+        {},
+    ),
+    "a signal's handler pauses while a poll has records in hand": (
+        [
+            *READS,
+            SIGNAL,
+            ("A", "pauses", (P,)),
+            ("A", "still paused", (P,)),
+            poll("A", 5, 9),
+            ("A", "signal over"),
+            done("A", 5, 9),
+            *commits("A", 10),
+            END,
+        ],
+        {},
     ),
     "a commit of a place that its user has left by a seek is stale": (
         [

@@ -86,11 +86,8 @@ def _complete_all(state: ApplicationState, now: float, deadline: float, errors: 
     if state.assigned_by_hand:
         commit_before_release(state, now, state.lists.owned)
         return True
-    completing, writes = state.lists.release(state.lists.owned)
-    commit_before_release(state, now, completing)
-    if state.lists.owned:
-        # Also where a poll's step has let go of everything: nothing shall be assigned again before the end.
-        state.write([*writes, (state.send, CompleteRevoke(partitions=completing, leaving_by=deadline))])
+    while not _releasing_all(state, now, deadline):
+        pass  # a handler of a signal has sought or delayed meanwhile
     while True:
         drain(state)
         yield from _take_losses(state, errors)
@@ -101,6 +98,18 @@ def _complete_all(state: ApplicationState, now: float, deadline: float, errors: 
             break
         now = state.ownership_view.now = yield Wait(until=deadline)
     return (yield from _nothing_is_left(state, errors))
+
+
+def _releasing_all(state: ApplicationState, now: float, deadline: float) -> bool:
+    unchanged = state.lists.polls.unchanged()
+    completing, writes = state.lists.release(state.lists.owned)
+    commit_before_release(state, now, completing)
+    if not state.lists.owned:
+        return True
+    # Also where a poll's step has let go of everything: nothing shall be assigned again before the end.
+    return state.write_if(
+        unchanged, [*writes, (state.send, CompleteRevoke(partitions=completing, leaving_by=deadline))]
+    )
 
 
 def _nothing_is_left(state: ApplicationState, errors: list[Exception]) -> Call[bool]:

@@ -80,12 +80,25 @@ class PollResult:
 
 
 class Polls:
-    """current: the result of the poll that is under way, or of the last one."""
+    """What all partitions share. current: the result of the poll that is under way, or of the last one.
 
-    __slots__ = ("current",)
+    A poll, or another call, computes where partitions go on, or whether they are let go of, and writes it. A handler of
+    a signal may seek or delay in between: then the call computes it anew, or the seek would be undone, and both sides
+    would count seeks differently. So whoever does one of these writes `changing` with it, and `unchanged` before it.
+    """
+
+    __slots__ = ("_version", "current")
 
     def __init__(self) -> None:
         self.current = PollResult()
+        self._version: list[object] = [object()]
+
+    def unchanged(self) -> Write:
+        """ValueError where somebody has sought, delayed or begun to fetch anew since this was called."""
+        return (self._version.index, self._version[0])
+
+    def changing(self) -> Write:
+        return (self._version.__setitem__, 0, object())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -283,11 +296,15 @@ class OwnedPartition:
     def positioned(self, seek_number: int, offset: int, leader_epoch: int, *, reset: bool = False) -> None:
         """The network side found where the partition begins."""
         began = (offset, leader_epoch) if reset else None
-        while seek_number == self.seek_number and self._settled().position is None:
+        while True:
+            self._settled()
             version, place = self._version[0], self._place
+            if seek_number != self.seek_number or place.position is not None:
+                return
             found = _Place(offset, offset, leader_epoch, *place[3:])
             with suppress(ValueError):  # law 6
                 at_once([*self._changing(version), (setattr, self, "_place", found), (setattr, self, "began", began)])
+                return
 
     # -- what arrives
 

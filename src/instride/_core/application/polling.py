@@ -201,12 +201,16 @@ class Poller:
         if self._stepped:
             return (yield from self._tell_lost()) or heard
         auto_commit_due(state, now)
-        completing, writes = state.lists.step(state.gone)
-        if completing:
-            # Posted before the release: the network side completes the revoke at the commit's response.
-            commit_before_release(state, now, completing)
-            writes.append((state.send, CompleteRevoke(partitions=completing)))
-        state.write([*writes, *self._telling_lost(), (setattr, self, "_stepped", True)])
+        while True:
+            unchanged = state.lists.polls.unchanged()
+            completing, writes = state.lists.step(state.gone)
+            if completing:
+                # Posted before the release: the network side completes the revoke at the commit's response.
+                commit_before_release(state, now, completing)
+                writes.append((state.send, CompleteRevoke(partitions=completing)))
+            # Else a handler of a signal has delayed some: the step is another one.
+            if state.write_if(unchanged, [*writes, *self._telling_lost(), (setattr, self, "_stepped", True)]):
+                break
         return (yield from run_callbacks(state)) or heard
 
     # -- losses
@@ -278,34 +282,49 @@ class Poller:
             case RevocationRequested():
                 self._revocation_requested(change, taken, now, immediate=immediate)
             case Reassigned():
-                back, writes = self._state.lists.reassigned(change.partitions)
-                self._state.write([taken, *writes, *[restarted(self._state, owned) for owned in back]])
+                while not self._reassigned(change, taken):
+                    pass
             case Assigned():
                 self._assigned(change, taken, immediate=immediate)
             case _:
                 assert_never(change)
 
+    def _reassigned(self, change: Reassigned, taken: Write) -> bool:
+        """False where a handler of a signal has sought or delayed meanwhile."""
+        state, unchanged = self._state, self._state.lists.polls.unchanged()
+        back, writes = state.lists.reassigned(change.partitions)
+        return state.write_if(unchanged, [taken, *writes, *[restarted(state, owned) for owned in back]])
+
     def _revocation_requested(self, change: RevocationRequested, taken: Write, now: float, *, immediate: bool) -> None:
         state = self._state
-        requested, writes = state.lists.revocation_requested(change.partitions, change.deadline)
-        if requested and not immediate:
-            writes.append((setattr, self, "_news", True))
-        if immediate and not change.partitions and state.listener is not None:
-            # Eager, and nothing is owned (C).
-            writes.append((state.callbacks.append, Callback(call=partial(state.listener.on_partitions_revoked, []))))
-        # What is dropped counts as consumed: else it would take the others' capacity for ever.
-        told = {each: state.lists.owned[each].all_told() for each in sorted(requested)}
-        dropped = {each: left for each, left in told.items() if left[2]}
-        sent: list[Write] = [(state.send, Consumed(partitions=dropped))] if dropped else []
-        state.write([taken, *sent, *writes])
+        while True:
+            unchanged = state.lists.polls.unchanged()
+            requested, writes = state.lists.revocation_requested(change.partitions, change.deadline)
+            if requested and not immediate:
+                writes.append((setattr, self, "_news", True))
+            if immediate and not change.partitions and state.listener is not None:
+                # Eager, and nothing is owned (C).
+                call = partial(state.listener.on_partitions_revoked, [])
+                writes.append((state.callbacks.append, Callback(call=call)))
+            # What is dropped counts as consumed: else it would take the others' capacity for ever.
+            told = {each: state.lists.owned[each].all_told() for each in sorted(requested)}
+            dropped = {each: left for each, left in told.items() if left[2]}
+            sent: list[Write] = [(state.send, Consumed(partitions=dropped))] if dropped else []
+            if state.write_if(unchanged, [taken, *sent, *writes]):
+                break
         if requested and immediate:
             self._complete_now(requested, now)
 
     def _complete_now(self, requested: frozenset[TopicPartition], now: float) -> None:
-        completing, writes = self._state.lists.release(requested)
-        commit_before_release(self._state, now, completing)
-        awaited = (setattr, self, "_awaited", {**self._awaited, **completing})
-        self._state.write([*writes, (self._state.send, CompleteRevoke(partitions=completing)), awaited])
+        state = self._state
+        while True:
+            unchanged = state.lists.polls.unchanged()
+            completing, writes = state.lists.release(requested)
+            commit_before_release(state, now, completing)
+            awaited = (setattr, self, "_awaited", {**self._awaited, **completing})
+            told = (state.send, CompleteRevoke(partitions=completing))
+            if state.write_if(unchanged, [*writes, told, awaited]):
+                return
 
     def _assigned(self, change: Assigned, taken: Write, *, immediate: bool) -> None:
         state = self._state

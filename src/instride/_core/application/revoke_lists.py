@@ -181,7 +181,7 @@ class RevokeLists:
             if owned is None or owned.state is Ownership.COMPLETING or owned.epoch != epoch:
                 accepted = False
             else:
-                at_once(self._move(owned, OwnershipInput.DELAYED))
+                at_once([*self._move(owned, OwnershipInput.DELAYED), self.polls.changing()])
                 # Refused, and kept all the same: see above.
                 accepted &= now < owned.deadline
         self.ownership_view.catch_up()

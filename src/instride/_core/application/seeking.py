@@ -13,8 +13,6 @@ Laws
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 from instride._core.application.calls import Write, first
 from instride._core.application.partition import OwnedPartition
 from instride._core.application.state import ApplicationState
@@ -28,10 +26,17 @@ def seek(
     owned: OwnedPartition,
     offset: int,
     leader_epoch: int = -1,
-    *,
-    reset_from: int | None = None,
 ) -> None:
-    """offset: a number, EARLIEST or LATEST. reset_from: where it stood, in a reset by law 2."""
+    """offset: a number, EARLIEST or LATEST."""
+    polls = state.lists.polls
+    while not state.write_if(polls.unchanged(), _seeking(state, owned, offset, leader_epoch)):
+        pass  # a handler of a signal has sought as well: this seek comes after it
+
+
+def _seeking(
+    state: ApplicationState, owned: OwnedPartition, offset: int, leader_epoch: int, reset_from: int | None = None
+) -> list[Write]:
+    """reset_from: where it stood, in a reset by law 2."""
     told = SetPosition(
         partition=owned.partition,
         epoch=owned.epoch,
@@ -41,32 +46,43 @@ def seek(
         leader_epoch=leader_epoch,
         reset_from=reset_from,
     )
-    state.write([*state.marking_moved(owned), *owned.seeking(offset, leader_epoch), (state.send, told)])
+    return [
+        *state.marking_moved(owned),
+        *owned.seeking(offset, leader_epoch),
+        state.lists.polls.changing(),
+        (state.send, told),
+    ]
 
 
 def reset_due(state: ApplicationState) -> None:
     """Law 2, for every partition that is ready for it."""
+    polls = state.lists.polls
     for owned in state.lists.failing.those():
-        reset = owned.due_reset()
-        if reset is None:
-            continue
-        if owned.position is not None and owned.position <= reset:
-            state.write([*owned.restarting(), restarted(state, owned)])
-        else:
-            # The network side tells from where to where, once it knows.
-            seek(state, owned, reset, owned.reset_epoch, reset_from=owned.position)
+        while not state.write_if(polls.unchanged(), _resetting(state, owned)):
+            pass  # a handler of a signal has sought: then nothing is due any more
+
+
+def _resetting(state: ApplicationState, owned: OwnedPartition) -> list[Write]:
+    reset = owned.due_reset()
+    if reset is None:
+        return []
+    if owned.position is not None and owned.position <= reset:
+        return [*owned.restarting(), restarted(state, owned)]
+    # The network side tells from where to where, once it knows.
+    return _seeking(state, owned, reset, owned.reset_epoch, reset_from=owned.position)
 
 
 def drop_due(state: ApplicationState) -> None:
     """Law 5."""
     to_drop = state.inbox.to_drop
     while (event := first(to_drop)) is not None:
+        unchanged = state.lists.polls.unchanged()
         owned, writes = state.lists.owned.get(event.partition), list[Write]()
         if owned is not None and (owned.epoch, owned.fetch_number) == (event.epoch, event.fetch_number):
             stays = (setattr, owned, "unreadable", owned.unreadable)
             writes = [*owned.restarting(), stays, restarted(state, owned)]
-        with suppress(ValueError):  # a handler of a signal was quicker
-            state.write([(to_drop.index, event, 0, 1), (to_drop.popleft,), *writes])
+        # Where a handler of a signal has sought, what is left of this is looked at anew.
+        state.write_if(unchanged, [(to_drop.index, event, 0, 1), (to_drop.popleft,), *writes])
 
 
 def fetch_again(state: ApplicationState, owned: OwnedPartition) -> list[Write]:
@@ -81,7 +97,11 @@ def fetch_again(state: ApplicationState, owned: OwnedPartition) -> list[Write]:
         leader_epoch=owned.end_epoch(),
         keeps_buffer=True,
     )
-    return [(setattr, owned, "fetch_number", owned.fetch_number + 1), (state.send, told)]
+    return [
+        (setattr, owned, "fetch_number", owned.fetch_number + 1),
+        state.lists.polls.changing(),
+        (state.send, told),
+    ]
 
 
 def restarted(state: ApplicationState, owned: OwnedPartition) -> Write:

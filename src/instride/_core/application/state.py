@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import count
 from typing import TYPE_CHECKING
 
 from instride._core.application.calls import Write, at_once
@@ -87,7 +88,7 @@ class ApplicationState:
         self.auto_committed: dict[TopicPartition, CommitEntry] = {}
         # Whether this member commits at all (rule 18).
         self.commits = config.enable_auto_commit
-        self._calls = 0
+        self._calls = count(1)
 
     def is_uncommitted(self, owned: OwnedPartition) -> bool:
         """Whether auto-commit has not handed its position over yet."""
@@ -117,14 +118,25 @@ class ApplicationState:
         self.ownership_view.catch_up()
         self._wake()
 
+    def write_if(self, unchanged: Write, writes: Iterable[Write]) -> bool:
+        """The same, and True. Nothing, and False, where `unchanged` raises ValueError: then what these were computed of
+        has changed (`Polls`)."""
+        try:
+            at_once([unchanged, *writes])
+        except ValueError:
+            return False
+        self.ownership_view.catch_up()
+        self._wake()
+        return True
+
     def change_settings(self, config: ConsumerConfig) -> None:
         if config.fetch_fairness != self.config.fetch_fairness:
             self.fairness = _fairness(config)
         self.config = config
 
     def next_call(self) -> int:
-        self._calls += 1
-        return self._calls
+        """A handler of a signal may begin a call while another takes its number: this is one step."""
+        return next(self._calls)
 
     def owned(self, partition: TopicPartition) -> OwnedPartition:
         """The owned partition. Raises ValueError where it is not assigned."""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from instride.records import TopicPartition
 
-__all__ = ["Assignment", "Delivered"]
+__all__ = ["Assignment", "Delivered", "InHand"]
 
 
 class Delivered(NamedTuple):
@@ -18,6 +18,18 @@ class Delivered(NamedTuple):
     last: int
     leader_epoch: int
     line: int
+
+
+class InHand(NamedTuple):
+    """A signal's handler runs while a poll is under way: what that poll has in hand of an assignment goes on at `next`.
+
+    sought: whether its user has sought since. Then what has no higher seek number is of before that.
+    """
+
+    next: int | None
+    seek_number: int
+    paused: bool
+    sought: bool = False
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -43,6 +55,8 @@ class Assignment:
     was_leaving: its member had begun to close before it was assigned; lost_leaving: before it was lost.
     earlier: after a seek, until a commit goes beyond: the first and last offset that one that was requested before the
         seek may have.
+    in_hand: from a signal's handler within a poll until that poll returns, raises or waits. left: offsets that this
+        poll returned, though its user had sought elsewhere: nothing that is done with them is a part of what he reads.
     """
 
     who: str
@@ -79,6 +93,8 @@ class Assignment:
     began_at_reset: bool = False
     paused: bool = False
     earlier: tuple[int, int] | None = None
+    in_hand: InHand | None = None
+    left: set[int] = field(default_factory=set)
     lines: list[int] = field(default_factory=list)
     deliveries: list[Delivered] = field(default_factory=list)
 
@@ -115,6 +131,13 @@ class Assignment:
             self.earlier = min(low, self.committed), max(high, reached)
         self.reset, self.start, self.next = "seek", None, None
         self.finished.clear()
+        if self.in_hand is not None:
+            self.in_hand = self.in_hand._replace(sought=True)
+
+    def of_before_its_seek(self, seek_number: int) -> InHand | None:
+        """What a poll had in hand when its user sought, if this is of it."""
+        hand = self.in_hand
+        return hand if hand is not None and hand.sought and seek_number <= hand.seek_number else None
 
     def is_of_before_its_seek(self, offset: int) -> bool:
         """Whether a commit at the offset may have been requested before the user sought."""

@@ -40,6 +40,7 @@ class HistoryState:
         never: none that there ever was, known by one who sees everything.
     committed: the group's offsets. sent: the highest that anybody ever sent. stored: as looked up in the end.
     untold, to_tell: losses that the member's poll has to tell; those of assignments that had returned something.
+    in_hand: by member, of which a poll may have records in hand, though a signal's handler has run since.
     heard: what the listener has. alive: until when a member knows that it is one. networked_at: when its network thread
         last sent a request or had a response. delivered_until: the same, as it was when a poll returned last; what that
         thread told earlier is delivered.
@@ -76,6 +77,7 @@ class HistoryState:
     stored: dict[TopicPartition, int] | None = None
     untold: defaultdict[str, list[TopicPartition]] = field(default_factory=lambda: defaultdict(list))
     to_tell: defaultdict[str, list[tuple[float, Assignment]]] = field(default_factory=lambda: defaultdict(list))
+    in_hand: defaultdict[str, list[Assignment]] = field(default_factory=lambda: defaultdict(list))
     paused: dict[str, Partitions] = field(default_factory=dict)
     heard: defaultdict[str, set[TopicPartition]] = field(default_factory=lambda: defaultdict(set))
     networked_at: dict[str, float] = field(default_factory=dict)

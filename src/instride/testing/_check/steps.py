@@ -37,13 +37,15 @@ class Place(NamedTuple):
 
 
 class Delivery(NamedTuple):
-    """ "delivery": a poll returned these offsets. asked, lost, paused: what else the poll says of the partition."""
+    """ "delivery": a poll returned these offsets. due: the offset that is to come next. asked, lost, paused: what else
+    the poll says of the partition."""
 
     event: Event
     each: Assignment
     first: int
     last: int
     leader_epoch: int
+    due: int | None
     requested: bool
     lost: bool
     paused: bool

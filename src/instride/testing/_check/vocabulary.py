@@ -174,6 +174,8 @@ KINDS: Final[dict[str, tuple[Field, ...]]] = {
     "resumes": _kind(partitions=_PARTITIONS),
     "still paused": _kind(partitions=_PARTITIONS),
     "poll": _kind(records=_DELIVERIES, to_be_revoked=_PARTITIONS, lost=_PARTITIONS),
+    "signal": _kind(seek_numbers=_list(_tuple(_partition, _whole, _whole))),
+    "signal over": _kind(),
     "delay": _kind(partitions=_PARTITIONS, accepted=_flag),
     "begins": _kind(partition=_partition, offset=_offset, epoch=_whole),
     "done": _kind(partition=_partition, offset=_offset, epoch=_whole),

@@ -64,8 +64,9 @@ class MemberPlan:
     ends: how likely a verb is unsubscribe or close. pairs: how likely he does something after a poll for a pair of
     verbs in a state of partitions that he has in mind. interrupts, line_interrupts: how likely a call ends in an
     exception at one of its waits, in a listener or in a deserializer; at one of its lines. raises: how likely
-    a listener ends in an error of its own. looks: how likely he looks at positions within a poll. immediate,
-    auto_commits: his settings.
+    a listener ends in an error of its own. looks: how likely he looks at positions within a poll.
+    signals: how likely a signal comes at a line of a call, whose handler calls verbs. immediate, auto_commits: his
+    settings.
     """
 
     name: str
@@ -91,6 +92,7 @@ class MemberPlan:
     line_interrupts: float = 0.0
     raises: float = 0.0
     looks: float = 0.0
+    signals: float = 0.0
     immediate: bool = False
     auto_commits: bool = False
 

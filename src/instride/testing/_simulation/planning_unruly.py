@@ -17,12 +17,13 @@ from instride.testing._simulation.plan import MemberPlan, Plan
 
 __all__ = ["MEANS", "with_unruly_users"]
 
-MEANS: Final = ("verbs", "listeners", "ends", "pairs", "interrupts", "lines", "modes", "looks")
+MEANS: Final = ("verbs", "listeners", "ends", "pairs", "interrupts", "lines", "modes", "looks", "signals")
 """verbs: called in any order. listeners: called there too, and time passes. ends: unsubscribe and close among them.
 pairs: two certain verbs in a certain state of partitions, which he brings about.
 interrupts: an exception at a wait of any call, in listeners and deserializers. lines: at any line of any call.
 modes: auto-commit, and revokes that are completed at once, or both; and listeners that raise.
-looks: at positions, lag and what is assigned, within a poll, after what has come since it began."""
+looks: at positions, lag and what is assigned, within a poll, after what has come since it began.
+signals: whose handlers call verbs, at any line of any call, which then goes on."""
 _SHORT: Final = 3.0
 """Seconds between two polls, where somebody brings about losses by being away: a short history has room for several."""
 _MORE: Final = 20.0
@@ -40,6 +41,8 @@ def with_unruly_users(seed: int, plan: Plan, means: frozenset[str] = frozenset(M
     )
     if "modes" in means:
         members = _with_modes(seed, members)
+    if "signals" in means:
+        members = _with_signals(seed, members)
     if "looks" in means:
         members = _with_looks(seed, members)
     plan = replace(plan, kind=kind, members=members)
@@ -64,6 +67,13 @@ def _with_looks(seed: int, members: tuple[MemberPlan, ...]) -> tuple[MemberPlan,
     """Small polls too: what one leaves of a chunk is for the next."""
     rng = random.Random(f"looks {seed}")  # noqa: S311 - not for secrets: it must be repeatable
     drawn = (replace(each, looks=rng.choice((0.1, 0.5)), limit=rng.choice((1, 3, 10, 500))) for each in members)
+    return tuple(new if new.loop == "unruly" else old for old, new in zip(members, drawn, strict=True))
+
+
+def _with_signals(seed: int, members: tuple[MemberPlan, ...]) -> tuple[MemberPlan, ...]:
+    """Small polls too: they take what is left of a chunk in a way of their own."""
+    rng = random.Random(f"signals {seed}")  # noqa: S311 - not for secrets: it must be repeatable
+    drawn = (replace(each, signals=rng.choice((0.5, 1.0)), limit=rng.choice((1, 1, 3, 500))) for each in members)
     return tuple(new if new.loop == "unruly" else old for old, new in zip(members, drawn, strict=True))
 
 

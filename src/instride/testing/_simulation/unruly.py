@@ -1,14 +1,18 @@
-"""A user who calls any verb at any moment: several in a row, in listeners too. Calls of his are interrupted.
+"""A user who calls any verb at any moment: several in a row, in listeners too, and where a signal's handler runs.
+
+Calls of his are interrupted.
 
 Laws
 1. Each record is done when the poll that returned it has: so each way of committing is his right, and what is missing
    afterwards is the consumer's fault.
 2. Between two verbs no time passes, or some: then the background queue fills. In a listener time passes for all others.
-   The same before he looks at positions within a poll: more records have come by then.
+   The same before he looks at positions within a poll, and in a signal's handler: more records have come by then.
 3. From the quiet time on he calls nothing but poll and commit, resumes what he paused, and is not interrupted.
 4. An interrupted close ends his loop, or he closes again; after any other interrupt he goes on.
 5. Chance alone hardly ever finds two certain verbs in a state that passes with the next poll. So he also has a pair of
    verbs and a state in mind, brings that state about, calls the two, and then thinks of others.
+6. What a poll has in hand when a signal's handler runs, it may return whatever the handler does. The history says since
+   when, and until when: the poll returns, raises, or waits.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ from instride.errors import FencedInstanceIdError, IllegalStateError, KafkaError
 from instride.ledger import OffsetLedger
 from instride.listeners import RebalanceListener
 from instride.records import TopicPartition
-from instride.testing._simulation.interrupts import Interrupter, at_line, at_wait
+from instride.testing._simulation.interrupts import COMPUTING, Interrupter, at_line, at_wait, in_steps
 from instride.testing._simulation.process import Sleep, UserLoop
 from instride.testing._simulation.verb_pairs import FIRST, SECOND, STATES
 
@@ -39,10 +43,14 @@ T = TypeVar("T")
 Verb = Generator[Wait | Sleep, float, None]
 _LINES: Final = 400
 """Of a call, so many at most; a poll that has something to do has some hundred."""
+_LINES_OF_COMPUTING: Final = 40
+"""Of those, so many where a handler may do harm."""
 _FEW_LINES: Final = 60
 """Of a verb that does not wait."""
 _VERBS: Final = ("pause", "resume", "seek", "commit", "delay", "subscribe")
 _ENDS: Final = ("unsubscribe", "close")
+_HANDLED: Final = ("seek", "seek", "seek", "pause", "resume", "resume", "commit", "delay", "look", "wakeup")
+"""What a signal's handler calls."""
 
 
 class _ListenerError(Exception):
@@ -66,6 +74,7 @@ class _User(RebalanceListener):
         self._pair = self._any_pair()
         self._topics = member.topics
         self._narrowed_at = 0.0
+        self._in_hand = False  # law 6
 
     # -- chance
 
@@ -134,7 +143,7 @@ class _User(RebalanceListener):
         timeout = self._random.choice((0.0, self._plan.poll_timeout))
         call = self._consumer.poll(timeout=timeout, read=self._reader(), listen=self._listener())
         try:
-            return (yield from self._interrupted(call))
+            return (yield from self._interrupted(call, self._handle_within_a_poll))
         except KeyboardInterrupt:
             self._member.did("interrupted", "poll", None)
         except FencedInstanceIdError:
@@ -168,13 +177,50 @@ class _User(RebalanceListener):
         self._consumer.look()
         self._member.did("looks")
 
-    def _interrupted(self, call: Generator[Wait, float, T]) -> Generator[Wait, float, T]:
-        """As it is, or with an exception at one of its steps."""
+    def _interrupted(
+        self, call: Generator[Wait, float, T], handler: Callable[[], None] | None = None
+    ) -> Generator[Wait, float, T]:
+        """As it is, or with a signal at one of its steps. handler: the one that returns."""
         if self._may(self._plan.line_interrupts):
             return at_line(call, self._random.randrange(_LINES))
         if self._may(self._plan.interrupts):
             return at_wait(call, self._random.randrange(3))
+        if self._may(self._plan.signals):
+            signal = partial(self._signal, handler or self._handle)
+            return in_steps(call, signal, pauses=self._has_nothing_in_hand)
         return call
+
+    # -- as a signal's handler
+
+    def _signal(self, handler: Callable[[], None], lines: int = _LINES) -> Interrupter:
+        if self._random.random() < 0.3:
+            return Interrupter(self._random.randrange(lines), handler)
+        return Interrupter(self._random.randrange(_LINES_OF_COMPUTING), handler, only=COMPUTING)
+
+    def _handle_within_a_poll(self) -> None:
+        """Law 6."""
+        self._in_hand = True
+        self._member.did("signal", self._consumer.seek_numbers())
+        self._handle()
+
+    def _handle(self) -> None:
+        """It calls what does not wait, and returns."""
+        self._member.did("handles")
+        self._member.process.work(self._random.choice((0.0, 0.0, 0.001, 0.02)))
+        for _ in range(self._random.choice((1, 1, 2, 3))):
+            match self._random.choice(_HANDLED):
+                case "look":
+                    self._consumer.look()
+                case "wakeup":
+                    self._member.process.wakeup()
+                case verb:
+                    self._do(verb)
+
+    def _has_nothing_in_hand(self) -> None:
+        """Law 6."""
+        if self._in_hand:
+            self._in_hand = False
+            self._member.did("signal over")
 
     def _finish(self, records: Iterable[ConsumerRecord]) -> None:
         for record in self._ledger.track(records):
@@ -312,6 +358,8 @@ class _User(RebalanceListener):
         """Raises KeyboardInterrupt: at one of its lines."""
         if self._may(self._plan.line_interrupts):
             Interrupter(self._random.randrange(_FEW_LINES)).run(partial(self._do, name))
+        elif self._may(self._plan.signals / 2):
+            self._signal(self._handle, _FEW_LINES).run(partial(self._do, name))
         else:
             self._do(name)
 

@@ -3,8 +3,8 @@
 Laws
 1. A verb has the name, the arguments and the meaning that it has on `Consumer`; those that block there are generators.
 2. What a poll returned is written into the history.
-3. A verb that is interrupted has happened for a partition, or has not: the history tells which, by what the consumer
-   itself says afterwards.
+3. A verb that is interrupted has happened for a partition, or has not, or a signal's handler has done the opposite
+   since: the history tells which, by what the consumer itself says afterwards.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ class SimulatedConsumer:
         self._config = config
         self._application = process.application
         self._before: tuple[str, frozenset[str]] | None = None
+        self._written = 0  # verbs: whether a signal's handler has called some while another was under way
 
     def _called(self, verb: str, partitions: Collection[TopicPartition] | None = None) -> None:
         """For `verb_pairs`. partitions: those that it names; None: it is of all that are owned."""
@@ -99,6 +100,7 @@ class SimulatedConsumer:
         paused = self._application.paused()
         if listen is not None:
             listen()
+        requested -= self._delayed()  # by a signal's handler, since this poll has read the list
         if deliveries or requested or lost:
             returned = tuple(
                 (each.partition, each.epoch, each.seek_number, *stretch)
@@ -153,6 +155,15 @@ class SimulatedConsumer:
         """Where each partition is that a verb may name, revoked in a moment or not."""
         return {tp: each.position for tp, each in self._application._state.lists.owned.items()}
 
+    def seek_numbers(self) -> tuple[tuple[TopicPartition, int, int], ...]:
+        """Of each partition that a verb may name: its epoch, and the number that a poll gives what it takes now."""
+        owned = self._application._state.lists.owned
+        return tuple((tp, each.epoch, each.seek_number) for tp, each in sorted(owned.items()))
+
+    def _delayed(self) -> frozenset[TopicPartition]:
+        owned = self._application._state.lists.owned
+        return frozenset(tp for tp, each in owned.items() if each.state is Ownership.REVOKE_THEREAFTER)
+
     @property
     def max_poll_interval(self) -> float:
         return self._config.max_poll_interval
@@ -169,45 +180,64 @@ class SimulatedConsumer:
 
     def pause(self, *partitions: TopicPartition) -> None:
         self._called("pause", partitions)
+        written = self._written
         try:
             self._application.pause(partitions)
         except KeyboardInterrupt:
-            paused = tuple(self.paused().intersection(partitions))
-            self._process.history.add(self._process.name, "pauses", paused)
+            self._wrote("pauses", self.paused().intersection(partitions))
             raise
-        self._process.history.add(self._process.name, "pauses", partitions)
+        if self._written != written:
+            partitions = tuple(tp for tp in partitions if tp in self._paused())
+        self._wrote("pauses", partitions)
 
     def resume(self, *partitions: TopicPartition) -> None:
         self._called("resume", partitions)
+        written = self._written
         try:
             self._application.resume(partitions)
         except KeyboardInterrupt:
-            resumed = tuple(set(partitions) - self.paused())
-            self._process.history.add(self._process.name, "resumes", resumed)
+            self._wrote("resumes", set(partitions) - self.paused())
             raise
-        self._process.history.add(self._process.name, "resumes", partitions)
+        if self._written != written:
+            partitions = tuple(tp for tp in partitions if tp not in self._paused())
+        self._wrote("resumes", partitions)
+
+    def _wrote(self, what: str, partitions: Collection[TopicPartition]) -> None:
+        """Of what is lost or revoked already nothing is written, as in a seek: it may be assigned again already."""
+        self._written += 1
+        still = tuple(tp for tp in partitions if not self._is_over(tp))
+        self._process.history.add(self._process.name, what, still)
+
+    def _paused(self) -> frozenset[TopicPartition]:
+        return frozenset(tp for tp, each in self._application._state.lists.owned.items() if each.paused)
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Of what is lost or revoked already nothing is written: only the application does not know yet."""
         self._called("seek", (partition,))
-        before = self._seek_number(partition)
+        before, written = self._seek_number(partition), self._written
         try:
             self._application.seek(partition, offset)
         except KeyboardInterrupt:
             if self._seek_number(partition) != before:
                 self._sought(partition, offset)
             raise
-        self._sought(partition, offset)
+        if self._written == written or self.owned()[partition] == offset:
+            self._sought(partition, offset)
 
     def _seek_number(self, partition: TopicPartition) -> int | None:
         owned = self._application._state.lists.owned.get(partition)
         return None if owned is None else owned.seek_number
 
     def _sought(self, partition: TopicPartition, offset: int) -> None:
-        if not self._process.untaken.lost(partition) and not self._process.untaken.revoked(partition):
+        self._written += 1
+        if not self._is_over(partition):
             epoch = self._application._state.owned(partition).epoch
             self._process.history.add(self._process.name, "seek", partition)
             self._process.history.add(self._process.name, "positioned", partition, epoch, offset)
+
+    def _is_over(self, partition: TopicPartition) -> bool:
+        """Though only the network side knows yet."""
+        return self._process.untaken.lost(partition) or self._process.untaken.revoked(partition)
 
     def committed(
         self, *partitions: TopicPartition, timeout: float | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Set
 
-from instride.testing._check.assignment import Assignment, Delivered
+from instride.testing._check.assignment import Assignment, Delivered, InHand
 from instride.testing._check.events import Event
 from instride.testing._check.folds.turns import count_turns
 from instride.testing._check.history_state import Folds, HistoryState
@@ -131,16 +131,27 @@ def _poll(state: HistoryState, event: Event) -> None:
         each = state.find(who, partition, epoch)
         if each.next is None and state.judged_by.view == "clients":
             _begin(state, each, first)  # a peer does not tell where it begins
-        flags = partition in requested, partition in lost, partition in paused
-        state.ask("delivery", Delivery(event, each, first, last, leader_epoch, *flags))
+        before = each.of_before_its_seek(seek)
+        due = each.next if before is None else before.next
+        flags = partition in requested, partition in lost, partition in paused and not _is_paused_since(each)
+        state.ask("delivery", Delivery(event, each, first, last, leader_epoch, due, *flags))
         each.seek = seek
-        _delivered(state, event, each, Delivered(first, last, leader_epoch, state.line))
+        if before is None:
+            _delivered(state, event, each, Delivered(first, last, leader_epoch, state.line))
+        else:
+            each.in_hand = before._replace(next=last + 1)
+            each.left.update(range(first, last + 1))
     count_turns(state, event, paused)
     for partition in requested:
         live = state.live[who].get(partition)
         if live is not None:
             live.undelayed = True
     state.delivered_until[who] = state.networked_at.get(who, 0.0)
+
+
+def _is_paused_since(each: Assignment) -> bool:
+    """By a signal's handler: the poll that this interrupts may have taken records before."""
+    return each.in_hand is not None and not each.in_hand.paused
 
 
 def is_due(state: HistoryState, event: Event, lost_at: float) -> bool:
@@ -163,6 +174,7 @@ def _delivered(state: HistoryState, event: Event, each: Assignment, what: Delive
     each.passed = 0
     each.next = what.last + 1
     each.deliveries.append(what)
+    each.left.difference_update(range(what.first, what.last + 1))
     before = state.delivered[each.partition]
     for offset in range(what.first, what.last + 1):
         if offset in before and not each.superseded:
@@ -177,8 +189,21 @@ def _delivered(state: HistoryState, event: Event, each: Assignment, what: Delive
 def _finish(state: HistoryState, each: Assignment, first: int, last: int) -> None:
     holes: Set[int] = state.holes.get(each.partition, frozenset())
     for offset in range(first, last + 1):
-        each.finish(offset, holes)
+        if offset not in each.left:
+            each.finish(offset, holes)
         state.finish(each.partition, offset)
+
+
+def _signal(state: HistoryState, event: Event) -> None:
+    for partition, epoch, seek_number in event.detail[0]:
+        each = state.find(event.who, partition, epoch)
+        each.in_hand = InHand(each.next, seek_number, each.paused)
+        state.in_hand[event.who].append(each)
+
+
+def _signal_over(state: HistoryState, event: Event) -> None:
+    for each in state.in_hand.pop(event.who, []):
+        each.in_hand = None
 
 
 def _delay(state: HistoryState, event: Event) -> None:
@@ -236,6 +261,8 @@ FOLDS: Folds = {
     "resumes": _resumes,
     "still paused": _still_paused,
     "poll": _poll,
+    "signal": _signal,
+    "signal over": _signal_over,
     "delay": _delay,
     "begins": _begins,
     "done": _done,

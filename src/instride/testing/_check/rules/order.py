@@ -12,12 +12,12 @@ def s3_order(step: Delivery, state: HistoryState) -> str | None:
     """In each assignment offsets strictly rise with no skip, but for those where the log has no record ("hole":
     compaction, aborted and control records), a reset that was told, and a seek."""
     each = step.each
-    if step.first == each.next or (each.next is None and each.reset == "seek"):
+    if step.first == step.due or (step.due is None and each.reset == "seek"):
         return None
     holes = state.holes.get(each.partition, ())
-    if each.next is not None and each.next < step.first and all(at in holes for at in range(each.next, step.first)):
+    if step.due is not None and step.due < step.first and all(at in holes for at in range(step.due, step.first)):
         return None
-    return f"{each}: {step.first} was returned where {each.next} was due"
+    return f"{each}: {step.first} was returned where {step.due} was due"
 
 
 @rule("S3", "nothing that is no record", "delivery")
