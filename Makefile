@@ -17,12 +17,16 @@ SIMULATE = $(BIN)/python -m instride.testing.simulate --seed $(SEED) --jobs $(JO
 SHORT_ON_SPARK = $(BIN)/python -m pytest -x -s tests/spark/short_on_spark.py
 WITH_JAVA = JAVA_HOME="$$(tools/prerequisites --java-home)"
 
+# Also where the environment keeps no bytecode: each of a run's thousand processes would compile all that it imports, for a second.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
-.PHONY: help demo test stutter conformance coverage check docs simulate explore interrupts interop kerberos mutants kip983-mutants attack attack-kafka sink-attack spark-groups spark-cluster spark-versions fuzz bench format clean distclean
+.PHONY: help demo test whole stutter conformance coverage coverage-core coverage-loop coverage-network check docs simulate explore interrupts interop kerberos mutants kip983-mutants attack attack-kafka sink-attack spark-groups spark-cluster spark-versions fuzz bench format clean distclean
 
 help:
 	@echo "make demo    the main job: two Spark applications share a topic, and nobody stops (seven minutes)"
 	@echo "make test    all tests: the fast ones, then those with a real Kafka, then those with a real Spark"
+	@echo "make whole   all tests, and of those that are drawn by the commit every case (an hour)"
 	@echo "make stutter all tests, while their threads and processes are made late at random (STUTTER_SEED=7): finds flaky ones"
 	@echo "make conformance says which requirements the newest make test has shown, and which tests did not run here"
 	@echo "make coverage shows that the tests of the core, of Spark's loop and of the network side run every line and branch of them (three minutes)"
@@ -53,6 +57,10 @@ demo: $(COMPILED)
 test: $(COMPILED)
 	@$(WITH_JAVA) PYTHONHASHSEED="$${PYTHONHASHSEED:-$$(date +%s)}" $(BIN)/python -m pytest -n $(TEST_JOBS) --dist worksteal --junitxml=$(RESULTS) $(PYTEST_ARGS)
 
+# Without it a run plays of the tests that are marked `drawn` the part that the commit says (tests/drawn_by_commit.py).
+whole: export INSTRIDE_WHOLE := 1
+whole: test
+
 stutter: override PYTEST_ARGS += -p stutter
 stutter: test
 
@@ -72,11 +80,21 @@ BEYOND := */instride/ledger.py,*/instride/_partition_ledger.py,*/_net/*.py,*/_wi
 COMPILED_ONLY := */_net/compiled_pump.py
 BEYOND_TESTS := $(addprefix tests/,test_ledger.py test_ledger_threads.py test_partition_ledger.py test_arguments.py test_observers.py test_interceptors.py net aio security wire/test_wire_connection.py wire/test_wire_frames.py wire/test_memory_pool.py wire/test_sasl_connection.py)
 
+# Beside each other, as many as there are cores: each has a file of data of its own.
 coverage: $(COMPILED)
+	@$(MAKE) --no-print-directory --jobs $(JOBS) coverage-network coverage-core coverage-loop
+
+coverage-%: export COVERAGE_FILE = .coverage.$*
+
+coverage-core: $(COMPILED)
 	@$(BIN)/python -m coverage run -m pytest --quiet -m "not hypothesis and not part" tests/core
 	@$(BIN)/python -m coverage report
+
+coverage-loop: $(COMPILED)
 	@$(BIN)/python -m coverage run --source=src/instride/spark -m pytest --quiet -m "not hypothesis and not part" $(LOOP_TESTS)
 	@$(BIN)/python -m coverage report --include='$(LOOP)'
+
+coverage-network: $(COMPILED)
 	@$(BIN)/python -m coverage run --source=src/instride -m pytest --quiet -m "not hypothesis and not kafka" $(BEYOND_TESTS)
 	@$(BIN)/python -m coverage report --include='$(BEYOND)' --omit='$(COMPILED_ONLY)'
 
@@ -107,7 +125,7 @@ explore: $(COMPILED)
 
 # make test tries one line in seventeen, and begins where the commit says.
 interrupts: $(COMPILED)
-	@INSTRIDE_EVERY_STEP=1 $(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal tests/net/test_interrupted_calls.py
+	@INSTRIDE_WHOLE=1 $(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal tests/net/test_interrupted_calls.py
 
 docs: $(COMPILED)
 	$(BIN)/python tools/draw_tables.py
@@ -120,7 +138,7 @@ kerberos: $(INSTALLED)
 
 interop: $(COMPILED)
 	@$(WITH_JAVA) PYTHONPATH=tests/kafka $(BIN)/python -m interop_matrix $(INTEROP_ARGS)
-	@$(if $(INTEROP_ARGS),,$(WITH_JAVA) INTEROP=whole $(BIN)/python -m pytest -q tests/kafka/test_kafka_bounces.py)
+	@$(if $(INTEROP_ARGS),,$(WITH_JAVA) INSTRIDE_WHOLE=1 $(BIN)/python -m pytest -q tests/kafka/test_kafka_bounces.py)
 
 mutants: $(COMPILED)
 	@PYTHONPATH=tools $(BIN)/python -m mutants $(MUTANTS_ARGS)
@@ -136,7 +154,7 @@ attack-kafka: $(COMPILED)
 	@$(WITH_JAVA) PYTHONPATH=tools $(BIN)/python -m attack.kafka --seconds $(ATTACK_SECONDS) $(ATTACK_ARGS)
 
 sink-attack: $(COMPILED)
-	@INSTRIDE_EVERY_STEP=1 $(BIN)/python -m pytest -x tests/spark/test_table_crash.py
+	@INSTRIDE_WHOLE=1 $(BIN)/python -m pytest -x tests/spark/test_table_crash.py
 	@$(WITH_JAVA) $(BIN)/python -m pytest -x -s tests/spark/attack_sinks.py
 
 spark-groups: $(COMPILED)
@@ -184,7 +202,7 @@ $(COMPILED): $(INSTALLED) $(CYTHON_SOURCES)
 
 clean:
 	rm -rf build dist src/*.egg-info demo-output bench-output spark-warehouse metastore_db derby.log
-	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage htmlcov $(RESULTS)
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage .coverage.* htmlcov $(RESULTS)
 	find src tests benchmarks demo -name __pycache__ -type d -prune -exec rm -rf {} +
 	find src -name '*.so' -delete
 	rm -f $(COMPILED)

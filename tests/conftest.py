@@ -1,6 +1,7 @@
 """The order of the tests: the fast ones first, then those with a real Kafka, then those with a real Spark.
 
-So a plain mistake is reported within seconds, and the tests that share a kind of server run together.
+So a plain mistake is reported within seconds, and the tests that share a kind of server run together. Of the tests that
+are marked `drawn`, a run plays the part that the commit says (`drawn_by_commit`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import pytest
 from hypothesis import settings
 
 import pytest_instride
+from drawn_by_commit import WHOLE, commit, without_undrawn
 
 if TYPE_CHECKING:
     from instride.testing._kafka.local_kafka import LocalKafka
@@ -80,9 +82,19 @@ def postgres_database(postgres: PostgresServer) -> Iterator[str]:
         connection.execute(f"DROP SCHEMA {name} CASCADE")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Sort by what a test needs; the sort is stable, so within a kind the order of the files stays."""
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Sort by what a test needs; the sort is stable, so within a kind the order of the files stays.
+
+    What is drawn is drawn of those that `-k` and `-m` leave: who asks for a case by its name gets it.
+    """
     items.sort(key=_cost)
+    if WHOLE or any("::" in each for each in config.args):
+        return
+    played = without_undrawn(items, commit())
+    if left_out := set(items) - set(played):
+        config.hook.pytest_deselected(items=list(left_out))
+        items[:] = played
 
 
 def _cost(item: pytest.Item) -> int:

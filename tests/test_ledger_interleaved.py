@@ -102,6 +102,7 @@ def in_a_row(first: Call, second: Call) -> tuple[Any, ...]:
     return (*results, *scene.end())
 
 
+@pytest.mark.drawn(30)
 @pytest.mark.parametrize(("first", "second"), list(product(CALLS, CALLS)))
 def test_wherever_two_calls_meet_it_is_as_if_one_had_come_after_the_other(first: str, second: str) -> None:
     one, other = CALLS[first], CALLS[second]

@@ -26,6 +26,7 @@ def outcome(case: Case) -> Outcome:
     return found
 
 
+@pytest.mark.drawn(5)
 @pytest.mark.requirement("surface/attacks")
 @pytest.mark.parametrize("name", PART)
 def test_the_bounds_hold(name: str) -> None:

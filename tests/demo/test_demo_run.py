@@ -83,6 +83,7 @@ def _commits(event: Event, done: Event) -> bool:
     return any(tp == partition and offset > first for tp, offset, _ in event.detail[1])
 
 
+@pytest.mark.drawn(1, "demo")
 @pytest.mark.kafka
 @pytest.mark.slow
 def test_the_scenario_with_confluents_consumer_has_every_flight_once_and_the_wait(tmp_path: Path) -> None:
@@ -108,6 +109,7 @@ def test_the_scenario_with_confluents_consumer_has_every_flight_once_and_the_wai
     assert nothing_is_left(tmp_path)
 
 
+@pytest.mark.drawn(1, "demo")
 @pytest.mark.kafka
 @pytest.mark.slow
 def test_who_lets_go_of_what_is_at_work_writes_flights_twice_and_none_too_few(tmp_path: Path) -> None:
@@ -121,6 +123,7 @@ def test_who_lets_go_of_what_is_at_work_writes_flights_twice_and_none_too_few(tm
     assert not [each for each in History(events).handovers if each.delay >= 1.0]
 
 
+@pytest.mark.drawn(1, "demo")
 @pytest.mark.kafka
 @pytest.mark.slow
 def test_the_same_handler_in_a_processor_has_every_flight_once(tmp_path: Path) -> None:
@@ -134,6 +137,7 @@ def test_the_same_handler_in_a_processor_has_every_flight_once(tmp_path: Path) -
     assert check(events) == []
 
 
+@pytest.mark.drawn(1, "demo on Spark")
 @pytest.mark.kafka
 @pytest.mark.spark
 @pytest.mark.slow
@@ -154,6 +158,7 @@ def test_the_scenario_with_ours_has_every_flight_once_and_shows_its_gaps(tmp_pat
     assert nothing_is_left(tmp_path)
 
 
+@pytest.mark.drawn(1, "demo on Spark")
 @pytest.mark.kafka
 @pytest.mark.spark
 @pytest.mark.slow
@@ -175,6 +180,7 @@ def test_whoever_is_killed_amid_its_job_leaves_every_flight_to_be_written_once(t
     assert soon_nothing_is_left(tmp_path)
 
 
+@pytest.mark.drawn(1, "demo's end")
 @pytest.mark.kafka
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_it_ends_with_130_and_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
@@ -189,6 +195,7 @@ def test_interrupted_it_ends_with_130_and_leaves_nothing(tmp_path: Path, number:
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.drawn(1, "demo's end")
 @pytest.mark.kafka
 def test_killed_it_leaves_nothing_either(tmp_path: Path) -> None:
     with demo(tmp_path) as process:

@@ -113,6 +113,7 @@ def all_committed(kafka: LocalKafka, topic: str, group: str, end: int) -> None:
     )
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.kafka
 @pytest.mark.parametrize("name", [*MEMBERS])
 def test_a_member_handles_and_commits_all(
@@ -127,6 +128,7 @@ def test_a_member_handles_and_commits_all(
     all_committed(kafka, topic, group, EACH)
 
 
+@pytest.mark.drawn(3, "examples")
 @pytest.mark.kafka
 def test_a_processor_of_coroutines_handles_and_commits_all(
     kafka: LocalKafka, topic: str, start: Callable[..., Program]
@@ -140,6 +142,7 @@ def test_a_processor_of_coroutines_handles_and_commits_all(
     all_committed(kafka, topic, group, EACH)
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.kafka
 @pytest.mark.requirement("KIP-983/2")
 @pytest.mark.parametrize(
@@ -167,6 +170,7 @@ def test_two_members_share_a_topic_and_one_leaves(
     all_committed(kafka, topic, group, written + EACH)
 
 
+@pytest.mark.drawn(3, "examples")
 @pytest.mark.kafka
 def test_partitions_are_read_from_beginning_to_end(
     kafka: LocalKafka, topic: str, start: Callable[..., Program]
@@ -190,6 +194,7 @@ def get(port: int, path: str) -> Any:
         return json.load(response)
 
 
+@pytest.mark.drawn(3, "examples")
 @pytest.mark.kafka
 @pytest.mark.skipif(not importlib.util.find_spec("fastapi"), reason="needs fastapi")
 def test_a_web_service_serves_while_it_consumes_and_ends_in_order(
@@ -217,6 +222,7 @@ app = service({servers!r}, {topic!r}, {group!r})
 """
 
 
+@pytest.mark.drawn(3, "examples")
 @pytest.mark.kafka
 @pytest.mark.skipif(not importlib.util.find_spec("fastapi"), reason="needs fastapi")
 def test_a_reload_by_uvicorn_leaves_and_comes_back_without_a_duplicate(
@@ -291,6 +297,7 @@ def service() -> Iterator[str]:
         thread.join(PATIENCE)
 
 
+@pytest.mark.drawn(3, "examples")
 @pytest.mark.kafka
 def test_a_service_is_called_and_what_it_refused_is_sent_again(
     kafka: LocalKafka, kafka_topic: Callable[..., str], start: Callable[..., Program], service: str
@@ -329,6 +336,7 @@ def wait_until(condition: Callable[[], bool], program: Program) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.drawn(3, "examples")
 @pytest.mark.kafka
 def test_what_is_in_the_database_is_there_once_also_when_it_is_killed(
     kafka: LocalKafka, topic: str, start: Callable[..., Program], postgres_database: str
@@ -358,6 +366,7 @@ def rows(database: Any) -> int:
     return found
 
 
+@pytest.mark.drawn(3, "examples")
 @pytest.mark.kafka
 def test_what_is_produced_in_transactions_is_there_once_also_when_it_is_killed(
     kafka: LocalKafka, topic: str, kafka_topic: Callable[..., str], start: Callable[..., Program]

@@ -1,6 +1,6 @@
 """Which part of the mixed groups a run of the tests plays. The commit says it: over some commits, all are played.
 
-    INTEROP=whole pytest tests/kafka/test_kafka_bounces.py      plays everything
+    INSTRIDE_WHOLE=1 pytest tests/kafka/test_kafka_bounces.py      plays everything
 
 Laws
 1. Each process of a run, and each run of a commit, draws the same part.
@@ -9,19 +9,15 @@ Laws
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from random import Random
 from typing import Final
 
 from interop_matrix import ALL, KNOWN, Pair, all_pairs
 
-from drawn_by_commit import commit
+from drawn_by_commit import WHOLE, commit
 
 __all__ = ["SEED", "WHOLE", "sampled_bounces", "sampled_pairs"]
-
-WHOLE: Final = os.environ.get("INTEROP") == "whole"
-
 
 SEED: Final = commit()
 

@@ -35,6 +35,7 @@ def command(kafka: LocalKafka, *arguments: str) -> list[str]:
     return ended.stdout.splitlines()
 
 
+@pytest.mark.drawn(3, "commands")
 def test_outputs_are_in_their_topic_when_the_offset_moves(
     kafka: LocalKafka, kafka_topic: Callable[..., str], group: str
 ) -> None:
@@ -60,6 +61,7 @@ def test_outputs_are_in_their_topic_when_the_offset_moves(
     assert {each.value for each in found} == {b"bill %d" % number for number in range(20)}
 
 
+@pytest.mark.drawn(3, "commands")
 def test_dead_letters_are_listed_shown_and_sent_again_once(
     kafka: LocalKafka, kafka_topic: Callable[..., str], group: str
 ) -> None:
@@ -90,6 +92,7 @@ def test_dead_letters_are_listed_shown_and_sent_again_once(
     ]
 
 
+@pytest.mark.drawn(3, "commands")
 def test_a_letter_that_is_too_large_says_where_its_record_is(
     kafka: LocalKafka, kafka_topic: Callable[..., str], group: str
 ) -> None:
@@ -148,6 +151,7 @@ settings = {
 """
 
 
+@pytest.mark.drawn(3, "commands")
 def test_workers_share_a_topic_and_a_killing_record_is_dead_lettered(
     kafka: LocalKafka, kafka_topic: Callable[..., str], group: str, tmp_path: Path
 ) -> None:
@@ -200,6 +204,7 @@ settings = {"auto_offset_reset": "earliest"}
 """
 
 
+@pytest.mark.drawn(3, "commands")
 def test_a_stop_by_sigterm_with_an_unwritten_dead_letter_ends_with_status_1(
     kafka: LocalKafka, kafka_topic: Callable[..., str], group: str, tmp_path: Path
 ) -> None:

@@ -70,6 +70,7 @@ def all_that_is_buffered(consumer: Consumer) -> list[Any]:
     return records
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.requirement("surface/follower-fetch")
 @pytest.mark.parametrize("dies", ["leader", "follower"])
 def test_in_a_group_each_record_comes_once_whoever_dies(

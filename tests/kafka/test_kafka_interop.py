@@ -34,6 +34,7 @@ def leads(caplog: pytest.LogCaptureFixture) -> bool:
     return joined[-1].endswith("as leader")
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.requirement("surface/peers")
 @pytest.mark.requirement("KIP-429/17")
 @pytest.mark.parametrize("kind", KINDS)
@@ -65,6 +66,7 @@ def test_we_lead_and_a_peer_comes_and_goes(
     assert ours.lost == theirs.lost == []
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.requirement("surface/peers")
 @pytest.mark.parametrize("kind", LEADERS)
 def test_a_peer_leads_and_we_come_and_go(
@@ -94,6 +96,7 @@ def test_a_peer_leads_and_we_come_and_go(
     assert ours.lost == theirs.lost == []
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.requirement("KIP-983/13")
 @pytest.mark.requirement("KIP-429/7")
 @pytest.mark.parametrize("kind", LEADERS)

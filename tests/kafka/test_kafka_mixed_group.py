@@ -17,6 +17,7 @@ Start = Callable[..., Peer]
 KINDS = ["java-848", "confluent-848"]
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("assignors", [["cooperative-sticky"], ["range"]], ids="+".join)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_peer_of_the_new_protocol_comes_and_goes(

@@ -249,6 +249,7 @@ def test_when_the_network_thread_dies_it_is_raised_and_another_member_takes_over
     assert {each.offset for each in b.records} == {5, 6, 7, 8, 9}
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("end", ["pass", "sys.exit(0)", "os._exit(0)", "consumer.close()", "del consumer"])
 def test_a_program_that_forgets_to_close_ends_all_the_same_and_in_silence(
     kafka: LocalKafka, kafka_topic: Topic, group: str, end: str

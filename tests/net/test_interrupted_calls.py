@@ -3,14 +3,13 @@
 The consumer is real; the test plays the network thread, so that each run is the same. KeyboardInterrupt is raised at
 the n-th line that our own code runs, for every n, and the verb that it left is called again, as a program would. In the
 end all must be as if nothing had happened. A run tries one line in seventeen; the commit says at which it begins, so
-that over some commits all are tried. `make interrupts` tries every line (`INSTRIDE_EVERY_STEP=1`).
+that over some commits all are tried. `make interrupts` tries every line (`INSTRIDE_WHOLE=1`).
 
 A poll is also left for good, at every line: another verb comes after it, and no commit may cover what it took.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 from collections import Counter, deque
@@ -26,7 +25,7 @@ import pyarrow as pa
 import pytest
 
 import instride
-from drawn_by_commit import commit
+from drawn_by_commit import WHOLE, commit
 from instride import Changes, Consumer, TopicPartition
 from instride._core.events import (
     ApplicationEvent,
@@ -52,7 +51,7 @@ from instride.testing._simulation.chunk import SimulatedChunk
 from network_replies import reply
 
 OURS = str(Path(instride.__file__).parent)
-STRIDE = 1 if os.environ.get("INSTRIDE_EVERY_STEP") else 17
+STRIDE = 1 if WHOLE else 17
 FIRST = int(commit(), 16)
 
 

@@ -203,6 +203,7 @@ def test_a_probe_that_is_put_back_probes_no_more() -> None:
     assert found.engine.started == 0
 
 
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize("form", ["plain", "coroutine"])
 @pytest.mark.parametrize("seed", range(5))
 def test_an_outage_of_any_length_dead_letters_nothing_and_loses_nothing(form: str, seed: int) -> None:

@@ -18,6 +18,7 @@ from instride.testing._simulation.history import Event
 from instride.testing.simulation import check, plan_for, transcript
 
 
+@pytest.mark.drawn(30)
 @pytest.mark.rule("16")
 @pytest.mark.parametrize("order", get_args(Order))
 @pytest.mark.parametrize(("seed", "max_batch"), [(seed, 0 if seed % 3 else 5) for seed in range(30)])

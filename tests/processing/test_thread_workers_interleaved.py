@@ -136,6 +136,7 @@ def test_wherever_two_threads_meet_no_end_and_no_wake_up_is_lost(queued: int, fi
     assert met > 30
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("queued", [0, 2])
 @pytest.mark.parametrize("third", ["one wakes up", "a poll", "the end"])
 def test_wherever_a_third_comes_while_the_second_waits_nothing_is_lost_either(queued: int, third: str) -> None:

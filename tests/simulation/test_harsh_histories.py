@@ -11,6 +11,7 @@ from instride.testing._simulation.planning_harsh import with_harsh_brokers
 from instride.testing.simulation import check, plan_for, run
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("means", "count"), [("leaves", 25), ("commits", 6), ("errors", 25), ("many", 1), ("batches", 40)]

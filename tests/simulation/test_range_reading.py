@@ -153,6 +153,7 @@ def read(seed: int) -> int:
     return reader.ranges
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("first", range(0, 20, 5))
 def test_every_range_is_read_whole_whatever_befalls_the_reader(first: int) -> None:
     assert sum(read(seed) for seed in range(first, first + 5)) > 50

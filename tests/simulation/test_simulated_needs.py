@@ -20,12 +20,14 @@ def found() -> set[str]:
     return {each.law for seed in SEEDS for each in check(run(plan_for(seed))) if each.number == "R1"}
 
 
+@pytest.mark.drawn(1, "needs")
 def test_one_that_fetches_whether_there_is_room_or_not(monkeypatch: pytest.MonkeyPatch) -> None:
     all_the_room = Capacity(nbytes=1 << 40, most_bytes=1 << 20, records=-1, undecoded=1 << 40, none=False)
     monkeypatch.setattr(fetcher, "capacity", lambda _config, _owned: all_the_room)
     assert "buffers keep their caps" in found()
 
 
+@pytest.mark.drawn(1, "needs")
 def test_one_that_keeps_its_responses(monkeypatch: pytest.MonkeyPatch) -> None:
     received: Callable[..., None] = Connections.response_received
 

@@ -26,6 +26,7 @@ def told(seed: int) -> dict[str, list[TelemetryEvent]]:
     return heard
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_telemetry_agrees_with_the_history(shard: int) -> None:
     for seed in range(COUNTED + shard, HISTORIES, SHARDS):

@@ -68,6 +68,7 @@ def before_the_end(history: History) -> History:
     return history
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.rule("19")
 @pytest.mark.parametrize("assignor", ["cooperative-sticky", "range"])
 def test_a_group_of_ours_leaves_a_partition_without_an_owner_for_a_moment_only(assignor: str) -> None:
@@ -90,6 +91,7 @@ def test_releases_that_lie_apart_are_each_taken_over_in_a_moment() -> None:
     assert percentile(seconds, 0.95) <= 0.8
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.rule("19")
 @pytest.mark.parametrize(("handler", "more"), [(QUICK, 0), (SLOW, 1)])
 def test_fast_heartbeats_do_not_mean_more_rebalances(

@@ -128,6 +128,7 @@ SITUATIONS = [
 LIMITED = {"as it is": LIMITS, "split": replace(LIMITS, split=True), "alone": replace(LIMITS, alone=True)}
 
 
+@pytest.mark.drawn(15)
 @pytest.mark.parametrize("limits", LIMITED.values(), ids=LIMITED)
 @pytest.mark.parametrize("seconds", [0.01, 2.0], ids=["quick", "slow"])
 @pytest.mark.parametrize("situation", SITUATIONS)
@@ -138,6 +139,7 @@ def test_idle_partitions_cost_a_plan_nothing(
     assert few == many
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize("situation", SITUATIONS)
 def test_ten_thousand_idle_partitions_cost_a_plan_no_call(situation: Callable[[Planner], Turn]) -> None:
     few, many = (calls(situation(planner(idle))) for idle in (100, 10_000))

@@ -14,6 +14,7 @@ from instride.spark.contract import CHECKS, SinkUnderTest, killed_drivers
 CASES = [(kind, check) for kind in MAKERS for check in CHECKS if (kind, check) != ("iceberg", killed_drivers)]
 
 
+@pytest.mark.drawn(24)
 @pytest.mark.parametrize(("kind", "check"), CASES, ids=[f"{kind}-{check.__name__}" for kind, check in CASES])
 def test_the_contract(
     kind: str, check: Callable[[SinkUnderTest], None], request: pytest.FixtureRequest, tmp_path: Path

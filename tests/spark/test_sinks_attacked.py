@@ -85,6 +85,7 @@ def assert_long(out: Path) -> None:
     assert not os.environ.get("SINK_LONG") or (out.parent / "gate").with_suffix(".long").exists()
 
 
+@pytest.mark.drawn(1)
 # The one that is killed comes last: else its Spark would have to be started again. A driver that is stopped within a
 # transaction of SQLite, Iceberg's catalogue here, locks the catalogue for the others: there the driver is killed.
 @pytest.mark.parametrize(("kind", "fault"), [("postgresql", "SIGSTOP"), ("iceberg", "SIGKILL")])

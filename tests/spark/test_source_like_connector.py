@@ -22,7 +22,7 @@ from confluent_kafka.cimpl import NewPartitions
 
 import instride
 from connector_jars import connector_jars
-from drawn_by_commit import commit
+from drawn_by_commit import WHOLE, commit, drawn
 from instride.testing import LocalKafka
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -210,22 +210,20 @@ REFUSED_STREAMS: list[dict[str, str]] = [
 @pytest.mark.requirement("source/23", "source/24", "source/25", "source/26", "source/27", "source/28", "source/29")
 @pytest.mark.requirement("source/same-rows")
 def test_both_give_the_same_rows_and_refuse_the_same(kafka: LocalKafka, topic: str, both: Both) -> None:
-    """One test: each worker that ran a part of it would start a broker and a Spark of its own."""
+    """One test: each worker that ran a part of it would start a broker and a Spark of its own.
+
+    All batches, and of the streams the part that the commit says: each query of ours starts Python processes.
+    """
     for options in READ:
         none = "startingOffsetsByTimestampStrategy" in options
         assert bool(both.same("batch", options=options)["rows"]) != none, options
     for refused in REFUSED:
         both.refused("batch", options=refused)
-    for name, options in STREAMS.items():
-        assert both.same("stream", name=name, options={**ONE, **options})["rows"], options
     for options in REFUSED_STREAMS:
         both.refused("stream", name="refused", options={**ONE, "startingOffsets": "earliest", **options})
-    a_stream_that_goes_on(kafka, both)
-    a_stream_with_limits(kafka, both)
-    a_stream_whose_topics_change(kafka, both)
     frames_that_are_used_again(kafka, both)
-    topics_that_are_deleted_meanwhile(kafka, both)
-    topics_that_come_and_go(kafka, both, seed=int(commit()[:8], 16))
+    for story in STORIES if WHOLE else drawn(commit(), "stories of both sources", STORIES, 2):
+        story(kafka, both)
 
 
 def put(kafka: LocalKafka, topic: str, counts: dict[int, int]) -> None:
@@ -235,6 +233,11 @@ def put(kafka: LocalKafka, topic: str, counts: dict[int, int]) -> None:
         for number in range(count):
             producer.produce(topic, f"{partition}-{number}".encode(), partition=partition, timestamp=1_700_000_000_000)
     assert producer.flush(60) == 0
+
+
+def a_stream_of_three_partitions(_: LocalKafka, both: Both) -> None:
+    for name, options in STREAMS.items():
+        assert both.same("stream", name=name, options={**ONE, **options})["rows"], options
 
 
 def a_stream_that_goes_on(kafka: LocalKafka, both: Both) -> None:
@@ -321,8 +324,9 @@ def topics_that_are_deleted_meanwhile(kafka: LocalKafka, both: Both) -> None:
     assert lenient == {"kafka": "refused", "instride": {"rows": 0}}
 
 
-def topics_that_come_and_go(kafka: LocalKafka, both: Both, seed: int) -> None:
+def topics_that_come_and_go(kafka: LocalKafka, both: Both) -> None:
     """Vector 29. No name comes twice: a topic that was made anew is new to us, and to the connector is the old one."""
+    seed = int(commit()[:8], 16)
     chance = Random(seed)
     sizes: dict[str, int] = {}
     client = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
@@ -357,3 +361,13 @@ def frames_that_are_used_again(kafka: LocalKafka, both: Both) -> None:
     used = both.ask("again")
     assert used["kafka"] == {"same frame": 5, "another": 5}
     assert used["instride"] == {"same frame": 3, "another": 3}
+
+
+STORIES = (
+    a_stream_of_three_partitions,
+    a_stream_that_goes_on,
+    a_stream_with_limits,
+    a_stream_whose_topics_change,
+    topics_that_are_deleted_meanwhile,
+    topics_that_come_and_go,
+)

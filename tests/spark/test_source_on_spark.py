@@ -101,6 +101,7 @@ def test_a_batch_reads_what_was_requested(kafka: LocalKafka, kafka_topic: Topic,
     assert values(read(topic)) == sorted(written + more)
 
 
+@pytest.mark.drawn(2, "source on Spark")
 def test_a_batch_goes_on_from_what_a_group_has_committed(kafka: LocalKafka, kafka_topic: Topic, read: Read) -> None:
     """And takes no part in the group: nothing that it has committed moves."""
     topic = kafka_topic(2)
@@ -114,6 +115,7 @@ def test_a_batch_goes_on_from_what_a_group_has_committed(kafka: LocalKafka, kafk
     assert {partition.partition: each and each.offset for partition, each in told.items()} == {0: 12, 1: None}
 
 
+@pytest.mark.drawn(2, "source on Spark")
 def test_filters_leave_less_to_read(spark: SparkSession, kafka: LocalKafka, kafka_topic: Topic, read: Read) -> None:
     """One task for one partition, and what is left of the filters is Spark's."""
     topic = kafka_topic(3)
@@ -128,10 +130,12 @@ def test_filters_leave_less_to_read(spark: SparkSession, kafka: LocalKafka, kafk
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
 
 
+@pytest.mark.drawn(2, "source on Spark")
 def test_a_topic_with_nothing_to_read_is_an_empty_frame(kafka_topic: Topic, read: Read) -> None:
     assert values(read(kafka_topic(2))) == []
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.requirement("source/5", "source/8", "source/23")
 @pytest.mark.parametrize(
     ("options", "message"),
@@ -189,6 +193,7 @@ def _evens() -> Any:
     return even
 
 
+@pytest.mark.drawn(2, "source on Spark")
 def test_a_function_runs_in_the_reader_and_its_result_has_its_schema(
     spark: SparkSession, kafka: LocalKafka, kafka_topic: Topic
 ) -> None:
@@ -312,6 +317,7 @@ def test_a_topic_that_was_made_again_fails_the_stream_that_knew_the_old_one(
         stream.run()
 
 
+@pytest.mark.drawn(2, "source on Spark")
 def test_the_sinks_example_writes_each_row(
     spark: SparkSession, kafka: LocalKafka, kafka_topic: Topic, read: Read
 ) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from pipeline_help import PATIENCE, fill, wait_for
+from pipeline_help import PATIENCE, QUICK_JVM, fill, wait_for
 
 import instride
 from instride.spark.parquet import read_table
@@ -27,6 +27,7 @@ def examples(page: str) -> str:
     return "\n".join(re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(encoding="utf-8"), re.DOTALL))
 
 
+@pytest.mark.drawn(1, "Spark docs")
 def test_what_the_pipeline_writes_is_read_back(
     kafka: LocalKafka, kafka_topic: Callable[..., str], tmp_path: Path
 ) -> None:
@@ -38,9 +39,8 @@ def test_what_the_pipeline_writes_is_read_back(
     code = code.replace("/data/sizes", str(sink)).replace("/data/flights", str(sink))
     program = tmp_path / "program.py"
     program.write_text(code, encoding="utf-8")
-    environment = {**os.environ, "PYTHONPATH": str(Path(instride.__file__).parents[1])}
     with subprocess.Popen(
-        [sys.executable, str(program)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+        [sys.executable, str(program)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
     ) as process:
         try:
             wait_for(lambda: process.poll() is not None or rows(sink) == 60, "the rows")
@@ -51,6 +51,7 @@ def test_what_the_pipeline_writes_is_read_back(
     assert (process.returncode, out.split()) == (0, ["60", "60"]), complaints[-3000:]
 
 
+@pytest.mark.drawn(1, "Spark docs")
 @pytest.mark.timeout(600)
 def test_the_source_is_read_by_name_alone(kafka: LocalKafka, kafka_topic: Callable[..., str], tmp_path: Path) -> None:
     topic = kafka_topic(2)
@@ -69,10 +70,20 @@ def test_the_source_is_read_by_name_alone(kafka: LocalKafka, kafka_topic: Callab
     assert "0:7" in done.stdout or "1:7" in done.stdout
 
 
+def environment() -> dict[str, str]:
+    """The examples name no settings of Spark's own. These only make it start sooner, and write fewer files."""
+    quick = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2"}
+    options = [f"--conf {name}={value}" for name, value in quick.items()]
+    return {
+        **os.environ,
+        "PYTHONPATH": str(Path(instride.__file__).parents[1]),
+        "PYSPARK_SUBMIT_ARGS": " ".join([*options, f"--driver-java-options '{QUICK_JVM}'", "pyspark-shell"]),
+    }
+
+
 def run(program: Path) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(Path(instride.__file__).parents[1])}
     command = [sys.executable, str(program)]
-    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=5 * PATIENCE, check=False)
+    return subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=5 * PATIENCE, check=False)
 
 
 def rows(sink: Path) -> int:

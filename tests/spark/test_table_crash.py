@@ -2,14 +2,13 @@
 
 A step is a call of the system, of deltalake, of the catalogue's database or of Iceberg's files. A driver and its
 executor run once to count them, and then once for each: from the fatal one on, none is made. A run tries one step in
-seven; the commit says at which it begins. `make sink-attack` tries each (`INSTRIDE_EVERY_STEP=1`).
+seven; the commit says at which it begins. `make sink-attack` tries each (`INSTRIDE_WHOLE=1`).
 """
 
 from __future__ import annotations
 
 import gc
 import inspect
-import os
 import traceback
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
@@ -27,6 +26,7 @@ from sqlalchemy.engine.default import DefaultDialect
 from table_help import delta, iceberg
 from test_table_sinks import commit, span, write
 
+from drawn_by_commit import WHOLE
 from drawn_by_commit import commit as of_code
 from instride.records import TopicPartition
 from instride.spark._tables import delta as delta_module
@@ -35,7 +35,7 @@ from instride.spark.parquet import _files as files
 from instride.spark.sink import CommitStatus
 
 AT = TopicPartition("flights", 0)
-STRIDE = 1 if os.environ.get("INSTRIDE_EVERY_STEP") else 7
+STRIDE = 1 if WHOLE else 7
 FIRST = int(of_code(), 16) % STRIDE
 Watch = Callable[["Steps"], AbstractContextManager[object]]
 

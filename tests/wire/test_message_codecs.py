@@ -31,6 +31,7 @@ def without_absent_tags(entity: Any, fields: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in plain(entity).items() if name in fields or name not in tagged}
 
 
+@pytest.mark.drawn(35)
 @pytest.mark.parametrize(("api_key", "version"), EVERY_VERSION)
 @settings(max_examples=10)
 @given(data=st.data())
@@ -50,6 +51,7 @@ def normal(value: Any) -> Any:
     return value
 
 
+@pytest.mark.drawn(35)
 @pytest.mark.parametrize(("api_key", "version"), EVERY_VERSION)
 @settings(max_examples=10)
 @given(data=st.data())

@@ -21,6 +21,7 @@ def response_to(kind: type[api.Request], version: int, entity: Any) -> Any:
     return CODECS[kind].decode(memoryview(body_of(entity)), version, REQUESTS[kind])
 
 
+@pytest.mark.drawn(35)
 @pytest.mark.parametrize(("kind", "version"), EVERY_VERSION)
 @settings(max_examples=10)
 @given(data=st.data())
@@ -45,6 +46,7 @@ def codes_in(value: Any) -> set[int]:
     return {0}
 
 
+@pytest.mark.drawn(35)
 @pytest.mark.parametrize(("kind", "version"), EVERY_VERSION)
 @settings(max_examples=10, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())

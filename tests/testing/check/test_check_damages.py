@@ -54,6 +54,7 @@ def is_found(damage: Damage, name: str, history: list[Event]) -> bool:
     return False
 
 
+@pytest.mark.drawn(12)
 @pytest.mark.parametrize("damage", DAMAGES, ids=[f"{each.number} {each.name}" for each in DAMAGES])
 def test_a_damage_is_found_by_its_number(damage: Damage) -> None:
     seen = 0
