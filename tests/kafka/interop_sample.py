@@ -5,6 +5,7 @@
 Laws
 1. Each process of a run, and each run of a commit, draws the same part.
 2. Each part has every kind that `sampled_pairs` and `sampled_bounces` name, and each pair is in the part of some seed.
+   Of such a part a run plays some (`drawn_by_commit`).
 """
 
 from __future__ import annotations

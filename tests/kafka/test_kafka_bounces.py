@@ -5,7 +5,7 @@ Down is the reverse. librdkafka and kafka-python take no list of both: all membe
 the others offer both. At no moment is a partition owned twice, and each record is processed once; the recorded history
 is judged as a calm one.
 
-A run plays each group one way, and three groups each way: which ones, the commit says. `make interop` plays all twelve.
+A run plays three of the six groups, each one way: which ones, the commit says. `make interop` plays all twelve.
 """
 
 from __future__ import annotations

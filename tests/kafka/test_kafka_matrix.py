@@ -1,5 +1,6 @@
-"""A part of the matrix of mixed groups, by the commit (`make interop` runs all of it): each peer, and each assignor
-with each side leading; in each pair the other joins, leaves and is killed. And that the judge can find something.
+"""A part of the matrix of mixed groups, by the commit (`make interop` runs all of it): half of a sample that has each
+peer, and each assignor with each side leading; in each pair the other joins, leaves and is killed. And that the judge
+can find something.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def test_every_pair_is_in_the_part_of_some_commit() -> None:
 
 def test_without_git_the_part_is_always_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert commit() == "0"
+    assert commit.__wrapped__() == "0", "asked anew: what the run has asked before is kept"
 
 
 class Told:

@@ -50,9 +50,24 @@ from instride.listeners import RebalanceListener
 from instride.testing._simulation.chunk import SimulatedChunk
 from network_replies import reply
 
+# Whose calls ask for the time: it may not decide which lines a call runs, or an interrupt would come to another one.
+TIMED = ("_consumer_base", "_net.driver", "_net.mailbox")
 OURS = str(Path(instride.__file__).parent)
 STRIDE = 1 if WHOLE else 17
 FIRST = int(commit(), 16)
+
+
+class Clock:
+    """Each look at it takes a millisecond, in whichever process and beside whatever load."""
+
+    at = 0.0
+
+    def __call__(self) -> float:
+        self.at += 0.001
+        return self.at
+
+
+CLOCK = Clock()
 
 
 def tp(number: int) -> TopicPartition:
@@ -184,6 +199,7 @@ class Scene:
     """One run. Its outcome is what a user and the group have seen in the end."""
 
     def __init__(self, at: tuple[int, int] | None = None, **settings: Any) -> None:
+        CLOCK.at = 1000.0
         self.interrupter = Interrupter(at)
         self.listener = Listener()
         self.consumer = Consumer(bootstrap_servers="127.0.0.1:1", group_id="g", **settings)
@@ -404,6 +420,12 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "deserializers": {"key_deserializer": identity, "value_deserializer": identity},
     "proportional": {"fetch_fairness": "proportional"},
 }
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in TIMED:
+        monkeypatch.setattr(f"instride.{module}.now", CLOCK)
 
 
 @pytest.fixture(autouse=True)

@@ -19,6 +19,7 @@ from instride._core.events import (
     Assigned,
     Commit,
     CompleteRevoke,
+    Consumed,
     DropBuffered,
     PartitionFailed,
     Positioned,
@@ -187,6 +188,20 @@ def test_a_seek_stands_though_the_poll_drops_what_is_buffered_for_a_revoke() -> 
         assert told.offset == 400, where
         script.fetched(0, 400, 410, fetch_number=told.fetch_number)
         assert script.poll() == [(0, 400, 410)], where
+
+
+@pytest.mark.rule("13")
+def test_what_a_handler_takes_out_of_the_queue_while_a_revoke_begins_is_told() -> None:
+    """Else it takes capacity until the partition is gone, though it was dropped."""
+
+    def handler(script: Script) -> None:
+        script.fetched(0, 20, 30)
+        script.machine.lag(tp(0))
+
+    for where, script, _ in every_line(6, handler, requested):
+        script.poll()
+        told = [each.partitions[tp(0)] for each in script.take_posted(Consumed) if tp(0) in each.partitions]
+        assert sum(records for _, _, records, _ in told) == 30, where
 
 
 @pytest.mark.rule("13")

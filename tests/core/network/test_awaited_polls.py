@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from network_script import NetworkScript
 
@@ -24,14 +26,26 @@ def test_a_member_hears_of_polls_once_in_a_twentieth_of_max_poll_interval() -> N
 
 
 def test_one_that_has_left_for_want_of_a_poll_awaits_the_next() -> None:
-    script = NetworkScript(max_poll_interval=10.0)
+    script = NetworkScript(max_poll_interval=100.0)
     script.member_of(1, 0)
     script.do(Polled(at=script.now))
-    script.pass_time(11.0)
+    script.pass_time(101.0)
     assert script.take(Lost)
     assert script.machine.awaits_poll_at == AT_ONCE
     script.do(Polled(at=script.now))
-    assert script.machine.awaits_poll_at == script.now + 0.5
+    assert script.machine.awaits_poll_at == script.now + 5.0
+
+
+@pytest.mark.parametrize("longest", ["heartbeat_interval", "request_timeout", "session_timeout"])
+def test_each_poll_is_told_where_no_turn_need_come_before_the_lease_ends(longest: str) -> None:
+    """The lease would end although the application polls in time: polls would return nothing for a moment."""
+    bounds: dict[str, Any] = {"heartbeat_interval": 3.0, "request_timeout": 9.0, "session_timeout": 9.0, longest: 95.0}
+    if longest == "heartbeat_interval":
+        bounds["session_timeout"] = 100.0
+    script = NetworkScript(max_poll_interval=100.0, **bounds)
+    script.member_of(1, 0)
+    script.do(Polled(at=script.now))
+    assert script.machine.awaits_poll_at == AT_ONCE
 
 
 def test_a_poll_that_is_heard_of_late_counts_from_when_it_was() -> None:

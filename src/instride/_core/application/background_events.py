@@ -165,7 +165,8 @@ def _fetched(state: ApplicationState, owned: OwnedPartition, event: Fetched) -> 
         return [*_dropping(state, event), *fetch_again(state, owned)]
     arriving = owned.arriving(event.chunk, event.next_offset, event.leader_epoch)
     marks = (state.lists.filled.marking(owned), *state.marking_moved(owned))
-    return [*marks, owned.fetched_of(event.topic_id), arriving]
+    # A poll that this interrupts may be about to drop what is buffered: it counts that anew.
+    return [*marks, owned.fetched_of(event.topic_id), state.lists.polls.changing(), arriving]
 
 
 def _dropping(state: ApplicationState, event: Fetched) -> list[Write]:

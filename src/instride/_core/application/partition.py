@@ -94,7 +94,7 @@ class Polls:
         self._version: list[object] = [object()]
 
     def unchanged(self) -> Write:
-        """ValueError where somebody has sought, delayed or begun to fetch anew since this was called."""
+        """ValueError where, since this was called, somebody sought, delayed or fetched anew, or records came."""
         return (self._version.index, self._version[0])
 
     def changing(self) -> Write:

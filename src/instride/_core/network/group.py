@@ -427,13 +427,17 @@ class Group:
 
     @property
     def awaits_poll_at(self) -> float:
-        """From when on a poll is to be told at once. An earlier one may wait for the next turn, which a member has at
-        each heartbeat: the lease ends long after that."""
+        """From when on a poll is to be told at once. An earlier one may wait for the next turn, which a member has
+        before its lease ends: that of the next heartbeat, or of a response or its time-out."""
         if not self.subscribed:
             return float("inf")
-        if self._waits_for_poll:
+        config = self._config
+        most = config.max_poll_interval * _POLL_MAY_WAIT
+        if self._waits_for_poll or config.max_poll_interval - most <= max(
+            config.heartbeat_interval, config.request_timeout, config.session_timeout
+        ):
             return float("-inf")
-        return self._membership.last_polled + self._config.max_poll_interval * _POLL_MAY_WAIT
+        return self._membership.last_polled + most
 
     def assignment_performed(
         self, action: PerformAssignment, result: Mapping[str, bytes] | Exception, now: float
