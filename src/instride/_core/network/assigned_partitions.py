@@ -569,8 +569,7 @@ class AssignedPartitions(dict[TopicPartition, AssignedPartition]):
     @property
     def sharers(self) -> int:
         """How many partitions share the buffer (T2); one at least."""
-        if self.changed:
-            self._take_note()
+        self._take_note()
         return max(1, self._demand, min(self._owned, _SHARERS))
 
     @property
@@ -583,8 +582,7 @@ class AssignedPartitions(dict[TopicPartition, AssignedPartition]):
     @property
     def flowing_memory_bytes(self) -> int:
         """The same, of records that a poll may take."""
-        if self.changed:
-            self._take_note()
+        self._take_note()
         return self._flowing_memory
 
     def standing_still(self) -> list[AssignedPartition]:
@@ -596,14 +594,15 @@ class AssignedPartitions(dict[TopicPartition, AssignedPartition]):
     @property
     def flowing_records(self) -> int:
         """How many records are buffered that a poll may take."""
-        if self.changed:
-            self._take_note()
+        self._take_note()
         return self._flowing_records
 
     # -- inside
 
     def _take_note(self) -> None:
-        """T1. Something has changed."""
+        """T1."""
+        if not self.changed:
+            return
         changed, counted = list(self.changed), self._counted
         self._changed_for_fetches.update(self.changed)
         self.changed.clear()
