@@ -5,13 +5,13 @@ The tests of every line are in test_signal_handlers.py. These need no trace of t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import pytest
 from application_script import Script, tp
 
 from instride._core.application.calls import Write
-from instride._core.application.partition import Polls
+from instride._core.application.state import ApplicationState
 from instride._core.events import CompleteRevoke, PartitionFailed, SetPosition
 
 pytestmark = pytest.mark.rule("13")
@@ -25,17 +25,17 @@ def nothing() -> None:
 
 @pytest.fixture
 def handlers(monkeypatch: pytest.MonkeyPatch) -> Handlers:
-    """Each is called once, the last one first, as soon as a call has begun to compute something."""
+    """Each is called once, the last one first, as soon as a call has computed something and is about to write it."""
     waiting: Handlers = []
-    begins = Polls.unchanged
+    write_if = ApplicationState.write_if
 
-    def unchanged(self: Polls) -> Write:
-        begun = begins(self)
+    def interrupted(self: ApplicationState, unchanged: Write, writes: Iterable[Write]) -> bool:
+        computed = list(writes)
         if waiting:
             waiting.pop()()
-        return begun
+        return write_if(self, unchanged, computed)
 
-    monkeypatch.setattr(Polls, "unchanged", unchanged)
+    monkeypatch.setattr(ApplicationState, "write_if", interrupted)
     return waiting
 
 
@@ -63,7 +63,8 @@ def test_a_seek_comes_after_the_one_that_interrupts_it(handlers: Handlers) -> No
     script = owner()
     handlers.append(lambda: script.machine.seek(tp(0), 300))
     script.machine.seek(tp(0), 400)
-    assert [each.offset for each in script.posted if isinstance(each, SetPosition)] == [300, 400]
+    told = [(each.seek_number, each.offset) for each in script.posted if isinstance(each, SetPosition)]
+    assert told == [(1, 300), (2, 400)]
     assert ends_at_400(script)
 
 
