@@ -1,42 +1,45 @@
 """A signal's handler that seeks or delays between what a call computes and its writing: the call computes it anew.
 
-The tests of every line are in test_signal_handlers.py. These need no trace of the lines: `make coverage` has its own.
+The tests of every line are in test_signal_handlers.py. These trace no lines: `make coverage` has a trace of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
 from application_script import Script, tp
 
-from instride._core.application.calls import Write
-from instride._core.application.state import ApplicationState
+import instride
 from instride._core.events import CompleteRevoke, PartitionFailed, SetPosition
 
 pytestmark = pytest.mark.rule("13")
 
-Handlers = list[Callable[[], object]]
+CORE = str(Path(instride.__file__).parent / "_core")
 
 
-def nothing() -> None:
-    """A poll computes first what its step completes: that is not to be interrupted."""
+@contextmanager
+def handler(after: str, acts: Callable[[], object]) -> Iterator[None]:
+    """It comes once, as soon as the core's function of this name has computed something."""
+    waiting = [acts]
 
-
-@pytest.fixture
-def handlers(monkeypatch: pytest.MonkeyPatch) -> Handlers:
-    """Each is called once, the last one first, as soon as a call has computed something and is about to write it."""
-    waiting: Handlers = []
-    write_if = ApplicationState.write_if
-
-    def interrupted(self: ApplicationState, unchanged: Write, writes: Iterable[Write]) -> bool:
-        computed = list(writes)
-        if waiting:
+    def profile(frame: FrameType, event: str, _: Any) -> None:
+        here = frame.f_code.co_name == after and frame.f_code.co_filename.startswith(CORE)
+        if here and event == "return" and waiting:
             waiting.pop()()
-        return write_if(self, unchanged, computed)
 
-    monkeypatch.setattr(ApplicationState, "write_if", interrupted)
-    return waiting
+    before = sys.getprofile()
+    sys.setprofile(profile)
+    try:
+        yield
+    finally:
+        sys.setprofile(before)
+    assert not waiting, f"nothing has called {after}"
 
 
 def owner() -> Script:
@@ -59,68 +62,66 @@ def ends_at_400(script: Script) -> bool:
     return (told.seek_number, told.offset) == (seek_number, position) and position == 400
 
 
-def test_a_seek_comes_after_the_one_that_interrupts_it(handlers: Handlers) -> None:
+def test_a_seek_comes_after_the_one_that_interrupts_it() -> None:
     script = owner()
-    handlers.append(lambda: script.machine.seek(tp(0), 300))
-    script.machine.seek(tp(0), 400)
-    told = [(each.seek_number, each.offset) for each in script.posted if isinstance(each, SetPosition)]
+    with handler("_seeking", lambda: script.machine.seek(tp(0), 300)):
+        script.machine.seek(tp(0), 400)
+    told = [(each.seek_number, each.offset) for each in script.take_posted(SetPosition)]
     assert told == [(1, 300), (2, 400)]
-    assert ends_at_400(script)
 
 
-def test_a_seek_stands_when_a_poll_takes_a_revocation(handlers: Handlers) -> None:
+def test_a_seek_stands_when_a_poll_takes_a_revocation() -> None:
     script = owner()
     script.revocation_requested(0)
-    handlers += [seek_to_400(script), nothing]
-    script.poll()
+    with handler("revocation_requested", seek_to_400(script)):
+        script.poll()
     assert script.to_be_revoked() == {0}
     assert ends_at_400(script)
 
 
-def test_a_seek_stands_when_a_poll_takes_a_reassignment(handlers: Handlers) -> None:
+def test_a_seek_stands_when_a_poll_takes_a_reassignment() -> None:
     script = owner()
     script.revocation_requested(0)
     script.poll()
     script.delay(0)
     script.poll()
     script.reassigned(0)
-    handlers += [seek_to_400(script), nothing]
-    script.poll()
+    with handler("reassigned", seek_to_400(script)):
+        script.poll()
     assert ends_at_400(script)
 
 
-def test_a_seek_stands_when_a_poll_resets_what_is_out_of_range(handlers: Handlers) -> None:
+def test_a_seek_stands_when_a_poll_resets_what_is_out_of_range() -> None:
     script = owner()
     script.poll()
     script.up(PartitionFailed(partition=tp(0), epoch=1, fetch_number=0, error=ValueError("gone"), reset=30))
-    handlers += [seek_to_400(script), nothing]
-    script.poll()
+    with handler("_resetting", seek_to_400(script)):
+        script.poll()
     assert ends_at_400(script)
 
 
-def test_a_delay_holds_when_a_poll_completes_revokes(handlers: Handlers) -> None:
+def test_a_delay_holds_when_a_poll_completes_revokes() -> None:
     script = owner()
     script.revocation_requested(0)
     script.poll()
-    handlers.append(lambda: script.delay(0))
-    script.poll()
+    with handler("step", lambda: script.delay(0)):
+        script.poll()
     assert not script.take_posted(CompleteRevoke)
     assert script.assignment() == {0}
 
 
-def test_a_revoke_of_the_immediate_mode_completes_once(handlers: Handlers) -> None:
+def test_a_revoke_of_the_immediate_mode_completes_once() -> None:
     script = owner()
     script.immediate = True
     script.revocation_requested(0)
-    # The one before the last where it computes what is dropped, the first where it computes what completes.
-    handlers += [seek_to_400(script), nothing, nothing]
-    script.poll()
+    with handler("release", seek_to_400(script)):
+        script.poll()
     assert [each.partitions for each in script.take_posted(CompleteRevoke)] == [{tp(0): 1}]
 
 
-def test_a_close_lets_go_once_of_what_a_handler_sought_in(handlers: Handlers) -> None:
+def test_a_close_lets_go_once_of_what_a_handler_sought_in() -> None:
     script = owner()
-    handlers.append(seek_to_400(script))
-    script.start(script.machine.close(script.now, 10.0, leave=True))
+    with handler("release", seek_to_400(script)):
+        script.start(script.machine.close(script.now, 10.0, leave=True))
     (told,) = script.take_posted(CompleteRevoke)
     assert told.partitions == {tp(0): 1}
