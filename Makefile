@@ -84,7 +84,7 @@ BEYOND_TESTS := $(addprefix tests/,test_ledger.py test_ledger_threads.py test_pa
 coverage: $(COMPILED)
 	@$(MAKE) --no-print-directory --jobs $(JOBS) coverage-network coverage-core coverage-loop
 
-coverage-%: export COVERAGE_FILE = .coverage.$*
+coverage-core coverage-loop coverage-network: export COVERAGE_FILE = .coverage.$@
 
 coverage-core: $(COMPILED)
 	@$(BIN)/python -m coverage run -m pytest --quiet -m "not hypothesis and not part" tests/core
