@@ -86,8 +86,7 @@ def _complete_all(state: ApplicationState, now: float, deadline: float, errors: 
     if state.assigned_by_hand:
         commit_before_release(state, now, state.lists.owned)
         return True
-    while not _releasing_all(state, now, deadline):
-        pass  # a handler of a signal has sought or delayed meanwhile
+    state.write_computed(partial(_releasing_all, state, now, deadline))
     while True:
         drain(state)
         yield from _take_losses(state, errors)
@@ -100,16 +99,13 @@ def _complete_all(state: ApplicationState, now: float, deadline: float, errors: 
     return (yield from _nothing_is_left(state, errors))
 
 
-def _releasing_all(state: ApplicationState, now: float, deadline: float) -> bool:
-    unchanged = state.lists.polls.unchanged()
+def _releasing_all(state: ApplicationState, now: float, deadline: float) -> list[Write]:
     completing, writes = state.lists.release(state.lists.owned)
     commit_before_release(state, now, completing)
     if not state.lists.owned:
-        return True
+        return []
     # Also where a poll's step has let go of everything: nothing shall be assigned again before the end.
-    return state.write_if(
-        unchanged, [*writes, (state.send, CompleteRevoke(partitions=completing, leaving_by=deadline))]
-    )
+    return [*writes, (state.send, CompleteRevoke(partitions=completing, leaving_by=deadline))]
 
 
 def _nothing_is_left(state: ApplicationState, errors: list[Exception]) -> Call[bool]:

@@ -201,17 +201,18 @@ class Poller:
         if self._stepped:
             return (yield from self._tell_lost()) or heard
         auto_commit_due(state, now)
-        while True:
-            unchanged = state.lists.polls.unchanged()
-            completing, writes = state.lists.step(state.gone)
-            if completing:
-                # Posted before the release: the network side completes the revoke at the commit's response.
-                commit_before_release(state, now, completing)
-                writes.append((state.send, CompleteRevoke(partitions=completing)))
-            # Else a handler of a signal has delayed some: the step is another one.
-            if state.write_if(unchanged, [*writes, *self._telling_lost(), (setattr, self, "_stepped", True)]):
-                break
+        # Where a handler of a signal delays some, the step is another one.
+        state.write_computed(partial(self._stepping, now))
         return (yield from run_callbacks(state)) or heard
+
+    def _stepping(self, now: float) -> list[Write]:
+        state = self._state
+        completing, writes = state.lists.step(state.gone)
+        if completing:
+            # Posted before the release: the network side completes the revoke at the commit's response.
+            commit_before_release(state, now, completing)
+            writes.append((state.send, CompleteRevoke(partitions=completing)))
+        return [*writes, *self._telling_lost(), (setattr, self, "_stepped", True)]
 
     # -- losses
 
@@ -282,23 +283,22 @@ class Poller:
             case RevocationRequested():
                 self._revocation_requested(change, taken, now, immediate=immediate)
             case Reassigned():
-                while not self._reassigned(change, taken):
-                    pass
+                self._state.write_computed(partial(self._reassigned, change, taken))
             case Assigned():
                 self._assigned(change, taken, immediate=immediate)
             case _:
                 assert_never(change)
 
-    def _reassigned(self, change: Reassigned, taken: Write) -> bool:
-        """False where a handler of a signal has sought or delayed meanwhile."""
-        state, unchanged = self._state, self._state.lists.polls.unchanged()
+    def _reassigned(self, change: Reassigned, taken: Write) -> list[Write]:
+        state = self._state
         back, writes = state.lists.reassigned(change.partitions)
-        return state.write_if(unchanged, [taken, *writes, *[restarted(state, owned) for owned in back]])
+        return [taken, *writes, *[restarted(state, owned) for owned in back]]
 
     def _revocation_requested(self, change: RevocationRequested, taken: Write, now: float, *, immediate: bool) -> None:
-        state = self._state
-        while True:
-            unchanged = state.lists.polls.unchanged()
+        state, requested = self._state, frozenset[TopicPartition]()
+
+        def requesting() -> list[Write]:
+            nonlocal requested
             requested, writes = state.lists.revocation_requested(change.partitions, change.deadline)
             if requested and not immediate:
                 writes.append((setattr, self, "_news", True))
@@ -310,21 +310,18 @@ class Poller:
             told = {each: state.lists.owned[each].all_told() for each in sorted(requested)}
             dropped = {each: left for each, left in told.items() if left[2]}
             sent: list[Write] = [(state.send, Consumed(partitions=dropped))] if dropped else []
-            if state.write_if(unchanged, [taken, *sent, *writes]):
-                break
-        if requested and immediate:
-            self._complete_now(requested, now)
+            return [taken, *sent, *writes]
 
-    def _complete_now(self, requested: frozenset[TopicPartition], now: float) -> None:
+        state.write_computed(requesting)
+        if requested and immediate:
+            state.write_computed(partial(self._completing_now, requested, now))
+
+    def _completing_now(self, requested: frozenset[TopicPartition], now: float) -> list[Write]:
         state = self._state
-        while True:
-            unchanged = state.lists.polls.unchanged()
-            completing, writes = state.lists.release(requested)
-            commit_before_release(state, now, completing)
-            awaited = (setattr, self, "_awaited", {**self._awaited, **completing})
-            told = (state.send, CompleteRevoke(partitions=completing))
-            if state.write_if(unchanged, [*writes, told, awaited]):
-                return
+        completing, writes = state.lists.release(requested)
+        commit_before_release(state, now, completing)
+        awaited = (setattr, self, "_awaited", {**self._awaited, **completing})
+        return [*writes, (state.send, CompleteRevoke(partitions=completing)), awaited]
 
     def _assigned(self, change: Assigned, taken: Write, *, immediate: bool) -> None:
         state = self._state

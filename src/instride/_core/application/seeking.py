@@ -13,10 +13,12 @@ Laws
 
 from __future__ import annotations
 
+from functools import partial
+
 from instride._core.application.calls import Write, first
 from instride._core.application.partition import OwnedPartition
 from instride._core.application.state import ApplicationState
-from instride._core.events import SetPosition
+from instride._core.events import DropBuffered, SetPosition
 
 __all__ = ["drop_due", "fetch_again", "reset_due", "restarted", "seek"]
 
@@ -28,9 +30,8 @@ def seek(
     leader_epoch: int = -1,
 ) -> None:
     """offset: a number, EARLIEST or LATEST."""
-    polls = state.lists.polls
-    while not state.write_if(polls.unchanged(), _seeking(state, owned, offset, leader_epoch)):
-        pass  # a handler of a signal has sought as well: this seek comes after it
+    # Where a handler of a signal seeks as well, this seek comes after it.
+    state.write_computed(partial(_seeking, state, owned, offset, leader_epoch))
 
 
 def _seeking(
@@ -56,10 +57,9 @@ def _seeking(
 
 def reset_due(state: ApplicationState) -> None:
     """Law 2, for every partition that is ready for it."""
-    polls = state.lists.polls
     for owned in state.lists.failing.those():
-        while not state.write_if(polls.unchanged(), _resetting(state, owned)):
-            pass  # a handler of a signal has sought: then nothing is due any more
+        # Where a handler of a signal seeks, nothing is due any more.
+        state.write_computed(partial(_resetting, state, owned))
 
 
 def _resetting(state: ApplicationState, owned: OwnedPartition) -> list[Write]:
@@ -74,15 +74,17 @@ def _resetting(state: ApplicationState, owned: OwnedPartition) -> list[Write]:
 
 def drop_due(state: ApplicationState) -> None:
     """Law 5."""
-    to_drop = state.inbox.to_drop
-    while (event := first(to_drop)) is not None:
-        unchanged = state.lists.polls.unchanged()
-        owned, writes = state.lists.owned.get(event.partition), list[Write]()
-        if owned is not None and (owned.epoch, owned.fetch_number) == (event.epoch, event.fetch_number):
-            stays = (setattr, owned, "unreadable", owned.unreadable)
-            writes = [*owned.restarting(), stays, restarted(state, owned)]
-        # Where a handler of a signal has sought, what is left of this is looked at anew.
-        state.write_if(unchanged, [(to_drop.index, event, 0, 1), (to_drop.popleft,), *writes])
+    while (event := first(state.inbox.to_drop)) is not None:
+        state.write_computed(partial(_dropping, state, event))
+
+
+def _dropping(state: ApplicationState, event: DropBuffered) -> list[Write]:
+    to_drop, owned, writes = state.inbox.to_drop, state.lists.owned.get(event.partition), list[Write]()
+    if owned is not None and (owned.epoch, owned.fetch_number) == (event.epoch, event.fetch_number):
+        stays = (setattr, owned, "unreadable", owned.unreadable)
+        writes = [*owned.restarting(), stays, restarted(state, owned)]
+    # Nothing, where a handler of a signal was quicker.
+    return [(to_drop.index, event, 0, 1), (to_drop.popleft,), *writes] if first(to_drop) is event else []
 
 
 def fetch_again(state: ApplicationState, owned: OwnedPartition) -> list[Write]:

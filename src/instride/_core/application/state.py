@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -115,19 +116,24 @@ class ApplicationState:
     def write(self, writes: Iterable[Write]) -> None:
         """All of it, or nothing where a signal's exception comes first (rule 13). `(state.send, event)` is one too."""
         at_once(writes)
-        self.ownership_view.catch_up()
-        self._wake()
+        self._written()
 
-    def write_if(self, unchanged: Write, writes: Iterable[Write]) -> bool:
-        """The same, and True. Nothing, and False, where `unchanged` raises ValueError: then what these were computed of
-        has changed (`Polls`)."""
-        try:
-            at_once([unchanged, *writes])
-        except ValueError:
-            return False
+    def write_computed(self, compute: Callable[[], Sequence[Write]]) -> None:
+        """The same of what `compute` returns, if anything. It is called anew as often as a handler of a signal has
+        changed meanwhile what it computes of (`Polls`): then one of the writes raises ValueError.
+        """
+        while True:
+            unchanged, writes = self.lists.polls.unchanged(), compute()
+            if not writes:
+                return
+            with suppress(ValueError):
+                at_once([unchanged, *writes])
+                break
+        self._written()
+
+    def _written(self) -> None:
         self.ownership_view.catch_up()
         self._wake()
-        return True
 
     def change_settings(self, config: ConsumerConfig) -> None:
         if config.fetch_fairness != self.config.fetch_fairness:

@@ -523,20 +523,17 @@ class AssignedPartitions(dict[TopicPartition, AssignedPartition]):
         return self._topics
 
     def in_phase(self, phase: Phase) -> list[AssignedPartition]:
-        if self.changed:
-            self._take_note()
+        self._take_note()
         return list(self._of_phase[phase])
 
     def pending(self) -> list[AssignedPartition]:
         """Those that are not simply owned: their revocation was requested, or completes."""
-        if self.changed:
-            self._take_note()
+        self._take_note()
         return list(self._pending)
 
     def take_pending_changed(self) -> bool:
         """Whether a pending partition has changed since the last call, or one has become so, or is so no longer."""
-        if self.changed:
-            self._take_note()
+        self._take_note()
         changed, self._pending_changed = self._pending_changed, False
         return changed
 
@@ -549,20 +546,17 @@ class AssignedPartitions(dict[TopicPartition, AssignedPartition]):
     @property
     def all_fetching(self) -> bool:
         """Whether every next offset is known, and was compared with metadata."""
-        if self.changed:
-            self._take_note()
+        self._take_note()
         return not self.unchecked and len(self._of_phase[Phase.FETCHING]) == len(self)
 
     def undecoded(self) -> list[AssignedPartition]:
         """Of which something came that is not decoded."""
-        if self.changed:
-            self._take_note()
+        self._take_note()
         return list(self._undecoded)
 
     def changed_for_fetches(self) -> Iterator[AssignedPartition]:
         """What has changed since this was asked last, those that are owned no more included."""
-        if self.changed:
-            self._take_note()
+        self._take_note()
         changed, self._changed_for_fetches = self._changed_for_fetches, {}
         return iter(changed)
 
@@ -575,8 +569,7 @@ class AssignedPartitions(dict[TopicPartition, AssignedPartition]):
     @property
     def memory_bytes(self) -> int:
         """Memory that decoded records keep."""
-        if self.changed:
-            self._take_note()
+        self._take_note()
         return self._memory
 
     @property
@@ -587,8 +580,7 @@ class AssignedPartitions(dict[TopicPartition, AssignedPartition]):
 
     def standing_still(self) -> list[AssignedPartition]:
         """Of which decoded records keep memory, and no poll may take them."""
-        if self.changed:
-            self._take_note()
+        self._take_note()
         return list(self._standing_still)
 
     @property
