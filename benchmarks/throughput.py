@@ -49,6 +49,12 @@ CASES = {
     "100 B, snappy": Log(rows=8192, codec="snappy"),
     "100 B, 1 partition": Log(rows=8192, random=True, partitions=1, hot=1),
     "100 B, TLS": Log(rows=8192, random=True, tls="in a folder of the run"),
+    "1 KB, keys": Log(size=1000, rows=1000, random=True, key=True),
+    "1 KB, 10 a batch": Log(size=1000, rows=10, random=True),
+    "1 KB, zstd": Log(size=1000, rows=1000, codec="zstd"),
+    "1 KB, lz4": Log(size=1000, rows=1000, codec="lz4"),
+    "1 KB, snappy": Log(size=1000, rows=1000, codec="snappy"),
+    "1 KB, TLS": Log(size=1000, rows=1000, random=True, tls="in a folder of the run"),
 }
 QUICK = ("100 B", "1 KB")
 

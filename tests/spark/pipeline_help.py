@@ -64,14 +64,19 @@ def fill(
     start: int = 0,
     settings: Mapping[str, Any] | None = None,
 ) -> list[str]:
-    """Write counts[partition] records, values "partition:number" from `start` on. The values."""
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "linger.ms": 5, **(settings or {})})
+    """Write counts[partition] records, values "partition:number" from `start` on. The values.
+
+    Up to 5,000 of a partition are one batch, since the flush ends the linger: who reads sees all of them, or none.
+    """
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "linger.ms": 10_000, **(settings or {})})
+    # A producer that does not know the leader yet gives the records to its partition one by one, while they are sent.
+    producer.list_topics(topic, timeout=PATIENCE)
     values = []
     for partition, count in counts.items():
         for number in range(start, start + count):
             values.append(f"{partition}:{number}")
             producer.produce(topic, values[-1].encode(), partition=partition)
-            if number % 5_000 == 0:
+            if (number - start) % 5_000 == 4_999:
                 producer.flush()
     assert producer.flush(30) == 0
     return values

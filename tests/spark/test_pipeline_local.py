@@ -237,7 +237,7 @@ def test_what_came_after_latest_is_not_lost_with_a_first_job_that_fails(
     with pytest.raises(RangeFailedError), first:
         _fill_and_wait(first, kafka, sink, TopicPartition(topic, 0), values)
     (tmp_path / "mended").touch()
-    values += fill(kafka, topic, {0: 7}, start=25)
+    values += fill(kafka, topic, {0: 7}, start=32)
     with runner(topic, function=function, auto_offset_reset="latest") as running:
         running.until_rows(32)
     each_once(tmp_path / "out", values)
@@ -247,7 +247,8 @@ def _fill_and_wait(
     running: Runner, kafka: LocalKafka, sink: ParquetSink, partition: TopicPartition, values: list[str]
 ) -> None:
     wait_for(lambda: sink.positions([partition]) == {partition: 5}, "the start")
-    values += fill(kafka, partition.topic, {partition.partition: 25})
+    # From 7 on: the job that has the first record fails, however many of the others came in time for it.
+    values += fill(kafka, partition.topic, {partition.partition: 25}, start=7)
     running.until(lambda: False)
 
 

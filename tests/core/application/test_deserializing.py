@@ -459,3 +459,58 @@ def test_a_log_that_is_cut_while_a_poll_deserializes_has_no_record_twice(cut: in
         script.up(PartitionFailed(partition=tp(0), epoch=1, fetch_number=0, error=error, void_from=cut))
 
     assert beside_a_small_poll(is_cut) == list(range(end))
+
+
+@pytest.mark.rule("16")
+def test_what_is_read_past_the_end_of_the_lease_is_not_returned_and_counts_for_nothing() -> None:
+    """A poll looks at the clock again once its deserializer has run: another member may own the partition by then."""
+    script = ReadingScript()
+    script.arrives(0, 0, 3)
+    script.lease.expires = script.now + 10
+
+    def long() -> None:
+        script.now += 11
+
+    script.reader.meanwhile = long
+    assert script.read() == []
+    assert script.position(0) == 0
+    assert script.take_posted(Consumed) == []
+    script.lease.expires = script.now + 10
+    assert script.read() == [(0, 0), (0, 1), (0, 2)]
+    (consumed,) = script.take_posted(Consumed)
+    assert consumed.partitions[tp(0)][2] == 3
+
+
+@pytest.mark.rule("16")
+def test_what_was_lost_while_it_was_read_is_not_returned_though_the_next_lease_holds() -> None:
+    script = ReadingScript()
+    script.arrives(0, 0, 3)
+    script.arrives(1, 0, 2)
+
+    def loses() -> None:
+        script.lost(0)
+        script.lease.number += 1
+
+    script.reader.meanwhile = loses
+    assert script.read() == [(1, 0), (1, 1)]
+    assert script.lost_partitions() == {0}
+
+
+@pytest.mark.rule("17")
+def test_a_poll_that_waits_goes_on_when_the_lease_that_its_reading_outlasted_is_renewed() -> None:
+    script = ReadingScript()
+    script.arrives(0, 0, 3)
+    script.lease.expires = script.now + 10
+
+    def long() -> None:
+        script.now += 11
+
+    script.reader.meanwhile = long
+    call = script.machine.poll(script.now, 60.0, immediate=False, limit=-1, read=script.reader.read)
+    script.start(call)
+    call.send(script.now)
+    script.lease.expires = script.now + 10
+    call.send(script.now)
+    with pytest.raises(StopIteration) as end:
+        call.send(script.now)
+    assert shown_records(end.value.value) == [(0, 0), (0, 1), (0, 2)]

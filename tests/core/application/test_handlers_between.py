@@ -16,7 +16,8 @@ import pytest
 from application_script import Script, tp
 
 import instride
-from instride._core.events import CompleteRevoke, PartitionFailed, SetPosition
+from instride._core.events import CompleteRevoke, Consumed, PartitionFailed, SetPosition
+from instride._core.metrics.meters import NetworkMeter
 
 pytestmark = pytest.mark.rule("13")
 
@@ -42,8 +43,8 @@ def handler(after: str, acts: Callable[[], object]) -> Iterator[None]:
     assert not waiting, f"nothing has called {after}"
 
 
-def owner() -> Script:
-    script = Script()
+def owner(**settings: Any) -> Script:
+    script = Script(**settings)
     script.subscribe()
     script.assigned(0)
     script.fetched(0, 0, 10)
@@ -125,3 +126,17 @@ def test_a_close_lets_go_once_of_what_a_handler_sought_in() -> None:
         script.start(script.machine.close(script.now, 10.0, leave=True))
     (told,) = script.take_posted(CompleteRevoke)
     assert told.partitions == {tp(0): 1}
+
+
+@pytest.mark.parametrize("computes", ["untold", "unmetered"])
+def test_what_a_seek_drops_while_a_poll_tells_what_it_took_is_not_told_later(computes: str) -> None:
+    script = owner(prefetch="total")
+    with handler(computes, seek_to_400(script)):
+        script.poll(limit=2)
+    script.take_posted(Consumed)
+    script.fetched(0, 400, 403, fetch_number=1)
+    assert script.poll() == [(0, 400, 403)]
+    assert [each.partitions[tp(0)][1:3] for each in script.take_posted(Consumed)] == [(1, 3)]
+    metrics = script.machine.metrics(NetworkMeter(), script.now)
+    returned = {value for name, value in metrics.items() if name.name == "records-consumed-total"}
+    assert returned == {4 + 2 + 3}

@@ -30,11 +30,12 @@ Laws
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import assert_never
 
 from instride._core.application.background_events import apply_early, drain
-from instride._core.application.calls import Call, Wait, Write
+from instride._core.application.calls import Call, Wait, Write, at_once
 from instride._core.application.committing import (
     auto_commit_due,
     auto_commit_is_due,
@@ -113,6 +114,14 @@ class Poller:
             heard |= yield from self._take_events(now, immediate=immediate)
             if holds and not heard and not self._awaited:
                 self._collect(result, limit, read, now)
+                if read is not None and result.deliveries:
+                    now = yield Wait(until=now)
+                    holds = self._look(now)
+                    if not holds or state.inbox.losses:
+                        result = self._open()  # what was taken goes on where it was (law 2)
+                        continue
+                if result.deliveries:
+                    self._tell_taken(result.deliveries)
             if not heard and (result.deliveries or self._news or now >= deadline):
                 return result
             now = yield Wait(until=now if heard else min(deadline, alive, self._next_look()))
@@ -160,9 +169,12 @@ class Poller:
         if polls.current.aside is None:
             self._stepped = self._news = False
             if self._returned_large:
-                self._state.write([*self._telling_consumed(), (setattr, self, "_returned_large", False)])
+                self._state.write_computed(self._telling_large)
         polls.current = PollResult()
         return polls.current
+
+    def _telling_large(self) -> list[Write]:
+        return [*self._telling_consumed(), (setattr, self, "_returned_large", False)]
 
     def _next_look(self) -> float:
         return min(next_auto_commit(self._state), next_retry(self._state.lists.failing.those()))
@@ -366,9 +378,7 @@ class Poller:
         result.aside.deliveries = deliveries
         if read is not None or self._unreadable:
             self._tell_unreadable()
-        if deliveries:
-            self._tell_taken(deliveries)
-        else:
+        if not deliveries:
             self._raise_failure()
 
     def _tell_unreadable(self) -> None:
@@ -378,30 +388,35 @@ class Poller:
             event = UnreadablePartitions(partitions=unreadable)
             self._state.write([(self._state.send, event), (setattr, self, "_unreadable", unreadable)])
 
-    def _tell_taken(self, deliveries: list[Delivery]) -> None:
+    def _tell_taken(self, deliveries: Sequence[Delivery]) -> None:
         """Law 10."""
-        state = self._state
+        state, view = self._state, self._state.ownership_view
         owned = {each.partition: state.lists.owned[each.partition] for each in deliveries}
-        metered = {tp: each.unmetered() for tp, each in owned.items()}
-        state.ownership_view.returned(deliveries)
-        state.ownership_view.meter.returned({tp: taken for tp, (taken, _) in metered.items()}, state.ownership_view.now)
+        view.returned(deliveries)
+        metered = {tp: each.unmetered()[0] for tp, each in owned.items()}
+        # Computed anew where a handler of a signal seeks meanwhile, which has noted all that it drops.
+        state.write_computed(partial(_metering, owned.values()))
+        view.meter.returned(metered, view.now)
         self._untold.update(owned)
-        self._untold_bytes += sum(nbytes for (_, nbytes), _ in metered.values())
-        emptied = any(each.buffered == 0 for each in owned.values())
-        self._tell_when_due(deliveries, [noted for _, noted in metered.values()], emptied=emptied)
+        self._untold_bytes += sum(nbytes for _, nbytes in metered.values())
+        self._tell_when_due(deliveries, emptied=any(each.buffered == 0 for each in owned.values()))
 
-    def _tell_part(self, deliveries: list[Delivery]) -> None:
+    def _tell_part(self, deliveries: Sequence[Delivery]) -> None:
         """The same with less work (law 11): all are of one partition, of which more is left."""
         state, view, partition = self._state, self._state.ownership_view, deliveries[0].partition
-        owned = state.lists.owned[partition]
+        owned, unchanged = state.lists.owned[partition], state.lists.polls.unchanged()
         (records, nbytes), noted = owned.unmetered()
+        try:
+            at_once((unchanged, noted))
+        except ValueError:
+            state.write_computed(partial(_metering, (owned,)))
         view.returned(deliveries)
         view.meter.returned_of(partition.topic, records, nbytes, view.now)
         self._untold[partition] = owned
         self._untold_bytes += nbytes
-        self._tell_when_due(deliveries, [noted], emptied=False)
+        self._tell_when_due(deliveries, emptied=False)
 
-    def _tell_when_due(self, deliveries: list[Delivery], writes: list[Write], *, emptied: bool) -> None:
+    def _tell_when_due(self, deliveries: Sequence[Delivery], *, emptied: bool) -> None:
         config = self._state.config
         self._returned_large = False
         for each in deliveries:
@@ -409,8 +424,7 @@ class Poller:
                 self._returned_large = True
         due = emptied or config.prefetch != "bytes" or self._untold_bytes >= config.fetch_buffer_bytes // _SUMS
         if due and not self._returned_large:
-            writes += self._telling_consumed()
-        self._state.write(writes)
+            self._state.write_computed(self._telling_consumed)
 
     def _telling_consumed(self) -> list[Write]:
         lists = self._state.lists
@@ -422,3 +436,7 @@ class Poller:
             (setattr, self, "_untold", {}),
             (setattr, self, "_untold_bytes", 0),
         ]
+
+
+def _metering(owned: Iterable[OwnedPartition]) -> list[Write]:
+    return [each.unmetered()[1] for each in owned]

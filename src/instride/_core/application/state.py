@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -126,9 +125,11 @@ class ApplicationState:
             unchanged, writes = self.lists.polls.unchanged(), compute()
             if not writes:
                 return
-            with suppress(ValueError):
+            try:
                 at_once([unchanged, *writes])
-                break
+            except ValueError:
+                continue
+            break
         self._written()
 
     def _written(self) -> None:
