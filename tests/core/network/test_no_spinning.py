@@ -6,6 +6,7 @@ import itertools
 import random
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -173,7 +174,7 @@ def of_each(request: api.Fetch, script: Lying, error: int) -> api.FetchResponse:
         12345,
     ],
 )
-def test_a_thousand_partitions_that_a_broker_refuses_are_requested_together(code: int) -> None:
+def test_two_hundred_partitions_that_a_broker_refuses_are_requested_together(code: int) -> None:
     script = Lying({api.Fetch: lambda script, request: of_each(request, script, code)}, max_poll_interval=10_000.0)
     script.topics = {"t": 200}
     script.member_of(1, *range(200))
@@ -181,6 +182,78 @@ def test_a_thousand_partitions_that_a_broker_refuses_are_requested_together(code
     assert script.most_in_a_second(api.Fetch, since=105.0) <= 6
     assert script.metadata_responses <= 100
     assert len(script.lines) <= 200
+
+
+REFUSALS = 6
+"""Of each partition: its back-off grows to the longest one."""
+
+
+def partitions_of(request: Any) -> list[api.Partition]:
+    match request:
+        case api.OffsetFetch():
+            return list(request.partitions)
+        case api.ListOffsets():
+            return list(request.timestamps)
+        case api.OffsetForLeaderEpoch():
+            return list(request.epochs)
+        case _:
+            return [(each.topic, each.partition) for each in request.partitions]
+
+
+def responses(kind: type[Any], codes: dict[api.Partition, int], *, committed: int) -> api.Response:
+    """committed: the offset that is, in an epoch before the leader's."""
+    if kind is api.OffsetFetch:
+        offset = api.CommittedOffset(offset=committed, leader_epoch=3)
+        return api.OffsetFetchResponse(offsets={each: replace(offset, error=code) for each, code in codes.items()})
+    if kind is api.ListOffsets:
+        return api.ListOffsetsResponse(
+            offsets={each: api.ListedOffset(offset=9, error=code) for each, code in codes.items()}
+        )
+    if kind is api.OffsetForLeaderEpoch:
+        end = api.EpochEnd(leader_epoch=3, end_offset=9)
+        return api.OffsetForLeaderEpochResponse(ends={each: replace(end, error=code) for each, code in codes.items()})
+    return api.FetchResponse(
+        partitions={each: api.FetchedPartition(error=code, high_watermark=9) for each, code in codes.items()}
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "code", "in_range"),
+    [
+        (api.OffsetFetch, ErrorCode.UNSTABLE_OFFSET_COMMIT, True),
+        (api.ListOffsets, ErrorCode.NOT_LEADER_OR_FOLLOWER, True),
+        (api.ListOffsets, ErrorCode.UNKNOWN_SERVER_ERROR, True),
+        (api.ListOffsets, ErrorCode.NOT_LEADER_OR_FOLLOWER, False),
+        (api.OffsetForLeaderEpoch, ErrorCode.NOT_LEADER_OR_FOLLOWER, True),
+        (api.Fetch, ErrorCode.NOT_LEADER_OR_FOLLOWER, True),
+    ],
+    ids=["committed", "listed", "unknown", "out of range", "validated", "fetched"],
+)
+def test_a_thousand_partitions_that_are_refused_one_by_one_are_tried_again_together(
+    kind: type[Any], code: int, in_range: bool
+) -> None:
+    """Each has a back-off of its own, with its own jitter: without more they would be tried again one by one, too."""
+    tries: Counter[api.Partition] = Counter()
+    refusing: list[bool] = []
+
+    def respond(_script: Lying, request: Any) -> api.Response:
+        codes = dict.fromkeys(partitions_of(request), 0)
+        if isinstance(request, kind):
+            tries.update(list(codes))
+            codes = {each: code if tries[each] <= REFUSALS else 0 for each in codes}
+            refusing.append(any(codes.values()))
+        elif isinstance(request, api.Fetch):
+            codes = dict.fromkeys(codes, ErrorCode.OFFSET_OUT_OF_RANGE)
+        return responses(type(request), codes, committed=-1 if kind is api.ListOffsets and in_range else 3)
+
+    looked_up = dict.fromkeys((api.OffsetFetch, api.ListOffsets, api.OffsetForLeaderEpoch), respond)
+    script = Lying({**looked_up, (kind if in_range else api.Fetch): respond})
+    script.topics, script.leader_epochs, script.committed_offset = {"t": 1000}, dict.fromkeys(range(1000), 5), None
+    script.member_of(1, *range(1000))
+    script.run(8.0)
+    assert len(tries) == 1000
+    assert min(tries.values()) > REFUSALS, "some are not well yet"
+    assert sum(refusing) <= 4 * REFUSALS, "responses, of 6,000 refusals"
 
 
 def test_a_thousand_partitions_without_a_leader_cost_few_turns() -> None:

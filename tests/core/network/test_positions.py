@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import cycle
+from itertools import cycle, pairwise
 from typing import Any
 
 import pytest
@@ -257,17 +257,21 @@ def test_partitions_that_come_while_a_request_is_under_way_are_requested_next(sc
 
 
 def test_one_request_to_a_leader_is_under_way_at_a_time() -> None:
+    """The next one names all whose back-off ended meanwhile."""
     jitter = cycle((0.0, 0.3, 0.6, 0.99))
     script = Finding(random=lambda: next(jitter))
     script.member_of(1, 0, 1, 2, 3)
     nothing: dict[api.Partition, api.CommittedOffset] = {tp(number): api.CommittedOffset() for number in range(4)}
     script.response(api.OffsetFetch, api.OffsetFetchResponse(offsets=nothing))
-    for _ in range(5):
+    named = []
+    for _ in range(6):
         requested = script.requested(api.ListOffsets)
+        named.append(set(requested.timestamps))
         refused = {each: api.ListedOffset(error=ErrorCode.NOT_LEADER_OR_FOLLOWER) for each in requested.timestamps}
         script.response(api.ListOffsets, api.ListOffsetsResponse(offsets=refused))
         script.pass_time(2.0)
-    assert len(script.requested(api.ListOffsets).timestamps) >= 1
+    assert named[0] == set(nothing)
+    assert all(one | other == named[0] for one, other in pairwise(named)), "one waits for two others"
 
 
 @pytest.mark.requirement("surface/reset")
