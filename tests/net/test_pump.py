@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import os
 import random
 import select
@@ -15,7 +16,12 @@ from types import ModuleType
 
 import pytest
 
+from attack.broker import Broker
+from attack.bytes_of import batch, record
 from instride._net import compiled_pump, plain_pump, pump
+from instride._wire.api import Fetch, FetchPartition, FetchResponse
+from instride._wire.connection import Connection, Received
+from instride._wire.memory_pool import Segments
 
 READ, WRITE = 1, 2
 FORMS = [compiled_pump, plain_pump]
@@ -217,6 +223,126 @@ def _played(form: ModuleType, seed: int) -> list[object]:
 @pytest.mark.parametrize("seed", range(40))
 def test_both_forms_give_the_same_results(seed: int) -> None:
     assert _played(compiled_pump, seed) == _played(plain_pump, seed)
+
+
+def value(partition: int, offset: int) -> bytes:
+    return b"%d:%d" % (partition, offset) * (9_000 if partition else 1)
+
+
+class Records(Broker):
+    """Partition 0 has ten short records in a batch, partition 1 long ones, partition 2 none."""
+
+    def records(self, index: int, offset: int) -> bytes:
+        if index == 2:
+            return b""
+        return batch(offset, b"".join(record(n, value(index, offset + n)) for n in range(10)), 10)
+
+    def linger(self) -> None:
+        pass
+
+
+def fetch(*offsets: int) -> Fetch:
+    """Of the first partitions, from these offsets on."""
+    requested = (FetchPartition(topic="t", partition=number, offset=offset) for number, offset in enumerate(offsets))
+    return Fetch(partitions=tuple(requested), max_wait=0.5, min_bytes=1, max_bytes=1 << 20)
+
+
+REQUESTS = [fetch(0), fetch(10, 0), fetch(20, 10, 0), fetch(20), fetch(20, 20), fetch(30, 30), fetch(30)]
+
+
+class Asking:
+    """A connection that has sent `REQUESTS`. frames: the responses to them, all that the broker has to say."""
+
+    def __init__(self) -> None:
+        self.connection = Connection(client_id="c", max_frame_bytes=1 << 24, segments=Segments(1 << 24))
+        broker = Records()
+        try:
+            while not self.connection.ready:
+                self.connection.receive_data(broker.response(self.connection.handshake()[4:]))
+            sent = [self.connection.send(number, request) for number, request in enumerate(REQUESTS)]
+            self.frames = [broker.response(each[4:]) for each in sent]
+        finally:
+            broker.close()
+        self.received: list[Received] = []
+
+    def by_the_pump(self, form: ModuleType, pieces: list[bytes]) -> None:
+        peer, one = socket.socketpair()
+        with peer, one:
+            one.setblocking(False)
+            pump, line = form.Pump(eager=False), form.Line()
+            pump.register("one", one.fileno(), READ, line)
+            for piece in pieces:
+                peer.sendall(piece)
+                while True:
+                    line.offer(self.connection.get_buffer(), self.connection.wanted)
+                    pump.select(0.0)
+                    used = line.take()
+                    if not used:
+                        break
+                    self.received += self.connection.buffer_updated(used)
+
+    def in_place(self, pieces: list[bytes]) -> None:
+        for piece in pieces:
+            rest = memoryview(piece)
+            while rest:
+                with self.connection.get_buffer() as buffer:
+                    size = min(len(buffer), len(rest))
+                    buffer[:size] = rest[:size]
+                self.received += self.connection.buffer_updated(size)
+                rest = rest[size:]
+
+    def from_elsewhere(self, pieces: list[bytes]) -> None:
+        for piece in pieces:
+            self.received += self.connection.receive_data(piece)
+
+    def records(self) -> list[tuple[int, int, int, int, bytes]]:
+        """With the request, the partition and the offset at which each was found."""
+        assert self.connection.failure is None
+        assert self.connection.outstanding == ()
+        found = []
+        for each in self.received:
+            assert isinstance(each.response, FetchResponse)
+            for (_, partition), fetched in each.response.partitions.items():
+                while fetched.undecoded is not None and not fetched.undecoded.done:
+                    piece = fetched.undecoded.decode(1 << 24, 1 << 24)
+                    assert piece is not None
+                    assert piece.chunk is not None
+                    for one in piece.chunk.records(epoch=1, seek_number=0):
+                        assert one.value is not None
+                        found.append((each.request_id, partition, one.offset, one.timestamp, one.value))
+        return found
+
+
+def cut(frames: list[bytes], chance: random.Random) -> list[bytes]:
+    """Anywhere, and near the ends of frames. No piece is longer than what a socket takes at once."""
+    ends = list(itertools.accumulate(map(len, frames)))
+    stream = b"".join(frames)
+    places = {chance.randrange(len(stream)) for _ in range(chance.randrange(30))}
+    places |= {chance.choice(ends) + chance.randrange(-9, 10) for _ in range(chance.randrange(30))}
+    places |= set(range(0, len(stream), 60_000))
+    inside = sorted(each for each in places | {0, len(stream)} if 0 <= each <= len(stream))
+    return [stream[start:end] for start, end in itertools.pairwise(inside)]
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("form", FORMS, ids=["compiled", "plain"])
+def test_a_brokers_bytes_give_the_same_records_by_the_pump_and_without_it(form: ModuleType, seed: int) -> None:
+    """Wherever the network, or whoever gives the bytes to a `Connection`, cuts them."""
+    chance = random.Random(seed)
+    pumped, in_place, elsewhere = Asking(), Asking(), Asking()
+    pumped.by_the_pump(form, cut(pumped.frames, chance))
+    in_place.in_place(cut(in_place.frames, chance))
+    elsewhere.from_elsewhere(cut(elsewhere.frames, chance))
+    expected = [
+        (number, each.partition, each.offset + n, 0, value(each.partition, each.offset + n))
+        for number, request in enumerate(REQUESTS)
+        for each in request.partitions
+        if each.partition < 2
+        for n in range(10)
+    ]
+    assert pumped.records() == expected
+    assert in_place.records() == expected
+    assert elsewhere.records() == expected
 
 
 @pytest.mark.parametrize("form", FORMS, ids=["compiled", "plain"])
