@@ -225,6 +225,25 @@ def test_both_forms_give_the_same_results(seed: int) -> None:
     assert _played(compiled_pump, seed) == _played(plain_pump, seed)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="not every system has this kind of socket")
+@pytest.mark.parametrize("form", FORMS, ids=["compiled", "plain"])
+def test_pieces_are_received_behind_each_other_until_the_frame_is_whole(form: ModuleType) -> None:
+    """A read of this kind of socket gives what one write sent, and no more."""
+    peer, one = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with peer, one:
+        one.setblocking(False)
+        pump, line, buffer = form.Pump(eager=False), form.Line(), bytearray(30)
+        pump.register("one", one.fileno(), READ, line)
+        frame = framed(b"abcde")
+        for piece in (frame[:2], frame[2:6], frame[6:], framed(b"the next one")):
+            peer.send(piece)
+        line.offer(memoryview(buffer), 0)
+        while line.received < len(frame):  # a busy machine may end a wait before
+            assert pump.select(60.0) == [("one", READ)]
+        assert line.take() == len(frame)
+        assert buffer == frame + bytes(30 - len(frame))
+
+
 def value(partition: int, offset: int) -> bytes:
     return b"%d:%d" % (partition, offset) * (9_000 if partition else 1)
 
