@@ -1,13 +1,15 @@
 """Rule 21 for the threads: no event waits for a time-out, and a wait ends when it is to end. The clock, the socket's
-pump and the token are scripted, so nothing here takes time."""
+pump and the token are scripted, so nothing here takes time; but for the test that counts the wakes of many polls.
+"""
 
 from __future__ import annotations
 
 import select
 import socket
+import threading
 from collections import deque
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +18,8 @@ import pytest
 
 import instride._net.mailbox
 import instride._net.thread
+from attack.broker import Broker, Request
+from attack.bytes_of import batch, record
 from instride import Consumer, TopicPartition
 from instride._core.events import CallCompleted, CallsCompleted, Consumed, Polled, Wakeup
 from instride._core.network.actions import Deliver
@@ -327,3 +331,62 @@ def test_each_verb_that_says_something_wakes_the_network_thread(monkeypatch: pyt
         verb()
         assert woken, "the network thread sleeps on"
         assert woken[-1] == len(consumer._driver._thread.events), "something came after the last wake-up"
+
+
+class Trickling(Broker):
+    """Has one partition, and in it a record more each time that `let_go` is called. A fetch waits for that."""
+
+    partitions, end = 1, 0
+
+    def __init__(self) -> None:
+        self._more = threading.Semaphore(0)
+        super().__init__()
+
+    def let_go(self) -> None:
+        self.end += 1
+        self._more.release()
+
+    def fetch(self, request: Request) -> bytes:
+        self._more.acquire(timeout=0.4)
+        return super().fetch(request)
+
+    def records(self, index: int, offset: int) -> bytes:
+        return b"" if offset >= self.end else batch(offset, record(0, b"%d" % offset), 1)
+
+    def linger(self) -> None:
+        pass
+
+
+def test_polls_of_records_that_trickle_wake_each_thread_as_often_as_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The application's thread once for each record, the network's by none of the polls."""
+    woken: list[str] = []
+
+    def count(kind: Any, method: str, who: str) -> None:
+        counted = getattr(kind, method)
+
+        def called(*given: Any) -> None:
+            woken.append(who)
+            counted(*given)
+
+        monkeypatch.setattr(kind, method, called)
+
+    count(instride._net.thread._WakePair, "wake", "network")
+    count(Mailbox, "deliver", "application")
+    with (
+        closing(Trickling()) as broker,
+        Consumer(bootstrap_servers=f"127.0.0.1:{broker.port}", group_id="g", auto_offset_reset="earliest") as consumer,
+    ):
+        consumer.subscribe(["t"])
+        broker.let_go()
+        while not consumer.poll(timeout=60.0):
+            pass
+        woken.clear()
+        for number in range(1, 51):
+            while not consumer._driver._thread._asleep:
+                pass  # else it needs no waking
+            broker.let_go()
+            (found,) = consumer.poll(timeout=60.0)
+            assert found.value == b"%d" % number
+        of_polls = woken.copy()
+    assert of_polls.count("network") <= 5, "a heartbeat's connection is opened, perhaps"
+    assert 50 <= of_polls.count("application") <= 55
