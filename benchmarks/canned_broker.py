@@ -153,7 +153,7 @@ class _Connection:
         for _ in range(body.take("i")):
             body.text()
             count = body.take("i")
-            self._counts.named.value += count
+            self._counts.named.value += count  # type: ignore[attr-defined]
             for _ in range(count):
                 number, _, offset, _, limit = body.row(self._REQUESTED)
                 self._session[number] = (offset, limit)
@@ -165,7 +165,7 @@ class _Connection:
                 number = body.take("i")
                 self._session.pop(number, None)
                 self._hot.pop(number, None)
-        self._counts.fetches.value += 1
+        self._counts.fetches.value += 1  # type: ignore[attr-defined]
         if not self._hot and not full:
             time.sleep(wait / 1000)
         return self._records(full=full, most=most)

@@ -12,6 +12,9 @@ hold      RATE records a second (1,200); a second member joins; the first needs 
 busy hold the same with a handler that computes for BUSY seconds a record (0.0005: over half of a core).
 storm     1,200 records a second; a second member, which runs already, joins and leaves every 2 seconds. Gaps of the
           partitions that the first keeps all the time, and which share of the records has been returned.
+
+The table shows medians. A run beside which other work took more than 5 % of the machine is void. The medians leave it
+out, and the table says how many were. If all runs of a client are void, the table shows them and says VOID.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from benchmarks.load import ForeignLoad
+from benchmarks.load import ForeignLoad, not_void, void_remark
 from benchmarks.members import Seen
 
 PARTITIONS = 12
@@ -219,5 +222,5 @@ def show(results: dict[str, dict[str, list[Row]]]) -> None:
         for shown in filter(None, (columns[:8], columns[8:])):
             print(f"{'client':36}" + "".join(f"{column:>18}" for column in shown))
             for name, runs in rows.items():
-                figures = (statistics.median(run[each] for run in runs) for each in shown)
-                print(f"{name:36}" + "".join(f"{figure:18.3f}" for figure in figures))
+                figures = (statistics.median(run[each] for run in not_void(runs)) for each in shown)
+                print(f"{name:36}" + "".join(f"{figure:18.3f}" for figure in figures) + void_remark(runs))

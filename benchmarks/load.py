@@ -59,5 +59,17 @@ def _descends(number: int, parents: dict[int, int]) -> bool:
 
 
 def not_void(runs: list[dict[str, float]]) -> list[dict[str, float]]:
-    """Those beside which nothing else took the machine; all, where there is none."""
+    """Those beside which nothing else took the machine. All, where there is none: `void_remark` says so."""
     return [each for each in runs if each["foreign"] <= FOREIGN_MOST] or runs
+
+
+def all_void(runs: list[dict[str, float]]) -> bool:
+    return all(each["foreign"] > FOREIGN_MOST for each in runs)
+
+
+def void_remark(runs: list[dict[str, float]]) -> str:
+    """What a table says behind the figures that it shows of `not_void(runs)`."""
+    if all_void(runs):
+        return f"  VOID: other work beside {'each run' if len(runs) > 1 else 'it'}"
+    void = sum(each["foreign"] > FOREIGN_MOST for each in runs)
+    return f"  {void} of {len(runs)} runs are void and left out" if void else ""

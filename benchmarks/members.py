@@ -252,9 +252,14 @@ def work(seconds: float) -> None:
         pass
 
 
+def _hear(told: queue.SimpleQueue[str]) -> None:
+    for line in sys.stdin:
+        told.put(line.strip())
+
+
 def main(name: str, servers: str, topic: str, hold: float, busy: float) -> None:
     told: queue.SimpleQueue[str] = queue.SimpleQueue()
-    threading.Thread(target=lambda: [told.put(line.strip()) for line in sys.stdin], daemon=True).start()
+    threading.Thread(target=_hear, args=(told,), daemon=True).start()
     client = CLIENTS[name](servers, topic, hold)
     window = Window(set())
     while True:

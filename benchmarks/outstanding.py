@@ -20,9 +20,9 @@ class Outstanding:
         self._began = self._idle_since = 0.0
         self._room_since: float | None = None
         self._without = self._with_room = 0.0
-        Fetcher._send = self._sending(Fetcher._send)  # type: ignore[method-assign, assignment]
-        Fetcher._on_response = self._responding(Fetcher._on_response)  # type: ignore[method-assign, assignment]
-        Fetcher.poll = self._looking(Fetcher.poll)  # type: ignore[method-assign, assignment]
+        Fetcher._send = self._sending(Fetcher._send)  # type: ignore[method-assign]
+        Fetcher._on_response = self._responding(Fetcher._on_response)  # type: ignore[method-assign]
+        Fetcher.poll = self._looking(Fetcher.poll)  # type: ignore[method-assign]
 
     def shares(self) -> dict[str, float]:
         took = time.perf_counter() - self._began

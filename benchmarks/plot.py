@@ -7,7 +7,7 @@ import statistics
 import sys
 from pathlib import Path
 
-from benchmarks.load import not_void
+from benchmarks.load import all_void, not_void
 
 SHOWN = {
     "instride, Arrow, views": "instride, to Arrow, with views",
@@ -39,7 +39,9 @@ def main(source: str, target: str) -> None:
         bars = axis.barh(
             places, rates, color=["#1f6f54" if name.startswith("instride") else "#b8b8b0" for name in shown]
         )
-        axis.bar_label(bars, labels=[f"{rate:.2f}" for rate in rates], padding=3, fontsize=8)
+        void = [" (void)" if all_void(found[case][name]) else "" for name in shown]
+        labels = [f"{rate:.2f}{remark}" for rate, remark in zip(rates, void, strict=True)]
+        axis.bar_label(bars, labels=labels, padding=3, fontsize=8)
         axis.set_yticks(places, shown.values(), fontsize=8)
         axis.set_title(f"records of {case}: millions a second", fontsize=9, loc="left")
         axis.margins(x=0.12)

@@ -27,7 +27,7 @@ from dataclasses import asdict, replace
 
 from benchmarks.batches import Log
 from benchmarks.canned_broker import canned_broker
-from benchmarks.load import FOREIGN_MOST, ForeignLoad
+from benchmarks.load import ForeignLoad, not_void, void_remark
 
 REMEDIES = ("reading ahead", "pump", "segments")
 CASES: dict[str, tuple[str, ...]] = {
@@ -89,13 +89,13 @@ def _show(runs: dict[str, list[dict[str, float]]]) -> None:
     heads = ("CPU ms for a million rows", *WORK, "in all", *(f"{each}, %" for each in waits), "M rows/s")
     print(f"\n| {' | '.join(heads)} |")
     print("|---" * (len(WORK) + len(waits) + 3) + "|")
-    for name, found in runs.items():
+    for name, mine in runs.items():
+        found, void = not_void(mine), void_remark(mine)
 
         def middle(key: str, found: list[dict[str, float]] = found) -> float:
             return statistics.median(each[key] for each in found)
 
         cpu = [middle(each) for each in WORK]
-        void = "; void: other work" if any(each["foreign"] > FOREIGN_MOST for each in found) else ""
         cells = [*(f"{each:.0f}" for each in (*cpu, sum(cpu))), *(f"{100 * middle(each):.0f}" for each in waits)]
         print(f"| {name}{void} | {' | '.join(cells)} | {middle('rate'):.1f} |")
 
