@@ -37,7 +37,7 @@ from pathlib import Path
 from benchmarks import certificates
 from benchmarks.batches import Log, batch
 from benchmarks.canned_broker import TOPIC, canned_broker
-from benchmarks.clients import handled, spin
+from benchmarks.clients import handled, pairs, spin, taken
 from benchmarks.load import ForeignLoad, not_void, void_remark
 from benchmarks.meter import Meter
 from benchmarks.outstanding import Outstanding
@@ -208,10 +208,6 @@ def _valueless(records: object) -> int:
     return sum(each.num_rows for each in records.to_arrow(columns=names))  # type: ignore[attr-defined]
 
 
-def _records(records: object) -> int:
-    return sum(1 for each in records if each.value is not None)  # type: ignore[attr-defined]
-
-
 def _client(form: str, limit: int, rows: int, port: int, log: Log) -> dict[str, float]:
     if form == "raw":
         return _read(_drain(port, log), rows)
@@ -232,8 +228,9 @@ def _client(form: str, limit: int, rows: int, port: int, log: Log) -> dict[str, 
         threading.Thread(target=spin, daemon=True).start()
     if "often" in besides:
         sys.setswitchinterval(0.0005)  # a tenth of what it is by default
-    forms: dict[str, Callable[[object], int]] = {"arrow": _arrow, "valueless": _valueless, "records": _records}
-    count: Callable[[object], int] = {**forms, "views": _views, "handler": handled}.get(form, len)  # type: ignore[arg-type]
+    forms: dict[str, Callable[[object], int]] = {"arrow": _arrow, "valueless": _valueless, "records": taken}
+    forms |= {"views": _views, "handler": lambda records: handled(pairs(records))}  # type: ignore[arg-type]
+    count: Callable[[object], int] = forms.get(form, len)  # type: ignore[arg-type]
     found = _read(_polls(consumer, count), rows)
     return found | outstanding.shares() if outstanding else found
 

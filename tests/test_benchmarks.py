@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from typing import Any
 from unittest import mock
 
 import pytest
 
-from benchmarks import canned, groups, throughput
+from benchmarks import canned, clients, groups, throughput
 from benchmarks.raw_drain import shared
 
 Run = dict[str, float]
 
+TASK = clients.Task(
+    servers="broker:9092", topic="t", warm_rows=1, warm_seconds=0.0, most_rows=4, most_seconds=0.0, partitions=12
+)
 SHOW: dict[str, Callable[[list[Run]], None]] = {
     "canned": lambda runs: canned.show({"arrow": runs}),
     "throughput": lambda runs: throughput.show("100 B", {"Java": runs}),
@@ -34,6 +38,56 @@ def test_the_raw_drain_fetches_each_partition_once(partitions: int, connections:
     groups = [group for mine in shared(partitions, connections, outstanding) for group in mine]
     assert all(groups), "a fetch without partitions"
     assert sorted(each for group in groups for each in group) == list(range(partitions))
+
+
+class Record:
+    """Notes which of its fields are read."""
+
+    def __init__(self, read: list[str]) -> None:
+        self._read = read
+
+    def __getattr__(self, name: str) -> bytes:
+        self._read.append(name)
+        return b""
+
+
+class Consumer:
+    """As much of each client as is called. Each poll returns two records."""
+
+    read: list[str]
+
+    def __init__(self, **_: Any) -> None:
+        self._records = [Record(self.read), Record(self.read)]
+
+    async def start(self) -> None:
+        pass
+
+    def assign(self, _: object) -> None:
+        pass
+
+    def poll(self, *, timeout: float = 0.0, timeout_ms: int = 0) -> Any:
+        return {"t-0": self._records} if timeout_ms else self._records
+
+    async def getmany(self, *, timeout_ms: int) -> Any:
+        return self.poll(timeout_ms=timeout_ms)
+
+
+@pytest.mark.filterwarnings("ignore:.*Use files.. instead:DeprecationWarning")  # kafka-python's own
+@pytest.mark.parametrize(
+    ("name", "consumer"),
+    [
+        ("kafka-python", "kafka.KafkaConsumer"),
+        ("aiokafka", "aiokafka.AIOKafkaConsumer"),
+        ("instride, records", "instride.Consumer"),
+        ("instride, handler of 5 us", "instride.Consumer"),
+    ],
+)
+def test_each_records_key_and_value_are_read(monkeypatch: pytest.MonkeyPatch, name: str, consumer: str) -> None:
+    monkeypatch.setattr(Consumer, "read", [], raising=False)
+    monkeypatch.setattr(consumer, Consumer)
+    found = clients.read(name, TASK)
+    assert found["rows"] == 2, "of the second poll: the first is warm-up"
+    assert Consumer.read == ["key", "value"] * 4
 
 
 def _run(seconds: float, foreign: float) -> Run:
