@@ -7,11 +7,14 @@ hand them out; keeping them all would measure the memory instead.
 
 With a codec the last column compares the way to Arrow with the least that it could take: the bare library (cramjam,
 each batch's payload into a buffer that is there already) and the uncompressed path together. 1.00: nothing besides.
+
+"other work %": how much of the machine other work took meanwhile. A row with more than 5 % is void; the table says so.
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from collections.abc import Callable
 
@@ -19,6 +22,7 @@ import cramjam
 from crc32c import crc32c
 
 from benchmarks.batches import CODECS, Log, batch
+from benchmarks.load import ForeignLoad, foreign_cell
 from instride._wire.decoder import COMPILED
 from instride._wire.record_chunk import RecordChunk
 from instride._wire.record_set import decode_record_set
@@ -75,41 +79,56 @@ def bare(data: memoryview, codec: str, space: bytearray) -> None:
         at += 12 + length
 
 
-def of_least(rows: int, size: int, codec: str, taken: float) -> str:
+def of_least(rows: int, size: int, codec: str, taken: float) -> float:
     """Of the time of the bare library and of the uncompressed path to Arrow together, over what was taken."""
-    if codec == "none":
-        return ""
     data, plain = record_set(rows, size, codec), record_set(rows, size, "none")
     space = bytearray(rows * (size + 64))
     least = seconds(lambda: bare(data, codec, space)) + seconds(lambda: decode(plain).to_arrow())
-    return f"{least / taken:>16.2f}"
+    return least / taken
 
 
-def measure(label: str, rows: int, size: int, codec: str) -> None:
+def measure(rows: int, size: int, codec: str) -> dict[str, float]:
+    """M rows a second of each form."""
+    load = ForeignLoad()
     data = record_set(rows, size, codec)
     count = len(decode(data))
-    figures = {
+    taken = {
         "checksums only": seconds(lambda: checksums(data)),
         "columns": seconds(lambda: decode(data)),
         "Arrow": seconds(lambda: decode(data).to_arrow()),
         "records": seconds(lambda: polls(decode(data))),
     }
-    row = "".join(f"{count / taken / 1e6:>16.1f}" for taken in figures.values())
-    print(f"{label:<24}{row}{of_least(rows, size, codec, figures['Arrow'])}")
+    figures = {form: count / each / 1e6 for form, each in taken.items()}
+    if codec != "none":
+        figures["of the least"] = of_least(rows, size, codec, taken["Arrow"])
+    return {**figures, "foreign": load.share()}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+SHAPES = {"100 B, 140 a batch": (140, 100), "100 B, 10 a batch": (10, 100), "1 KB, 16 a batch": (16, 1000)}
+
+
+def main(arguments: list[str]) -> dict[str, dict[str, dict[str, float]]]:
+    parser = argparse.ArgumentParser(
+        prog="benchmarks decoder", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--codec", choices=CODECS, nargs="+", default=["none"])
+    chosen = parser.parse_args(arguments)
     if not COMPILED:
         print("(uncompiled: INSTRIDE_PURE=1)")
-    for codec in parser.parse_args().codec:
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for codec in chosen.codec:
         last = "" if codec == "none" else f"{'of the least':>16}"
-        print(f"{'M rows/s, ' + codec:<24}{'checksums only':>16}{'columns':>16}{'Arrow':>16}{'records':>16}{last}")
-        measure("100 B, 140 a batch", 140, 100, codec)
-        measure("100 B, 10 a batch", 10, 100, codec)
-        measure("1 KB, 16 a batch", 16, 1000, codec)
+        print(
+            f"{'M rows/s, ' + codec:<24}{'checksums only':>16}{'columns':>16}{'Arrow':>16}{'records':>16}{last}"
+            f"{'other work %':>16}"
+        )
+        found[codec] = {}
+        for label, (rows, size) in SHAPES.items():
+            found[codec][label] = row = measure(rows, size, codec)
+            cells = "".join(f"{row[each]:>16.{2 if 'least' in each else 1}f}" for each in row if each != "foreign")
+            print(f"{label:<24}{cells}{foreign_cell(row['foreign'])}", flush=True)
+    return found
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

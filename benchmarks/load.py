@@ -73,3 +73,8 @@ def void_remark(runs: list[dict[str, float]]) -> str:
         return f"  VOID: other work beside {'each run' if len(runs) > 1 else 'it'}"
     void = sum(each["foreign"] > FOREIGN_MOST for each in runs)
     return f"  {void} of {len(runs)} runs are void and left out" if void else ""
+
+
+def foreign_cell(share: float) -> str:
+    """The last cell of a row that is one run."""
+    return f"{100 * share:16.1f}{void_remark([{'foreign': share}])}"

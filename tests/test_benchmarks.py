@@ -9,7 +9,7 @@ from unittest import mock
 
 import pytest
 
-from benchmarks import canned, clients, groups, throughput
+from benchmarks import assignors, canned, clients, decoder, groups, throughput
 from benchmarks.raw_drain import shared
 
 Run = dict[str, float]
@@ -119,3 +119,23 @@ def test_a_raw_drain_whose_runs_are_void_is_not_the_best() -> None:
     assert throughput.best_raw(runs) == 1.0
     del runs["raw drain, 1 fetch"]
     assert throughput.best_raw(runs) == 2.0, "there is no other"
+
+
+def test_the_decoders_figures_are_returned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoder, "seconds", lambda _: 0.5)
+    found = decoder.main(["--codec", "none", "lz4"])
+    assert [*found] == ["none", "lz4"]
+    assert all([*rows] == [*decoder.SHAPES] for rows in found.values())
+    forms = {"checksums only", "columns", "Arrow", "records", "foreign"}
+    assert all(row.keys() == forms for row in found["none"].values())
+    assert all(row.keys() == forms | {"of the least"} for row in found["lz4"].values())
+
+
+def test_the_assignors_figures_are_returned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(assignors, "MEMBERS", 4)
+    monkeypatch.setattr(assignors, "PARTITIONS", 100)
+    monkeypatch.setattr(assignors, "of_java", lambda: {"range": [1.0, 2.0, 3.0, 4.0]})
+    found = assignors.main([])
+    assert list(found) == ["range", "range, Java's", *assignors.NAMES[1:]]
+    assert [found["range, Java's"][each] for each in assignors.COLUMNS] == [1.0, 2.0, 3.0, 4.0]
+    assert all(row.keys() == {*assignors.COLUMNS, "foreign"} for row in found.values())
