@@ -191,8 +191,11 @@ def spin() -> None:
 
 CLIENTS: dict[str, Callable[[Task], Iterator[int]]] = {
     "raw drain, 1 fetch": lambda task: _raw(task, 1, 1),
+    "raw drain, 2 fetches": lambda task: _raw(task, 1, 2),
     "raw drain, 3 fetches": lambda task: _raw(task, 1, 3),
     "raw drain, 2 connections": lambda task: _raw(task, 2, 1),
+    "raw drain, 2 connections, 2 fetches": lambda task: _raw(task, 2, 2),
+    "raw drain, 2 connections, 3 fetches": lambda task: _raw(task, 2, 3),
     "instride, Arrow": lambda task: _instride(task, "arrow", **_tuned(task)),
     "instride, Arrow, views": lambda task: _instride(task, "views", **_tuned(task)),
     "instride, Arrow, at defaults": lambda task: _instride(task, "arrow"),
@@ -209,8 +212,9 @@ CLIENTS: dict[str, Callable[[Task], Iterator[int]]] = {
     "kafka-python": _kafka_python,
     "kafka-python, without CRC": lambda task: _kafka_python(task, crc=False),
 }
-"""The blocking ones. Beside them there are "aiokafka" (also without CRC), and in processes that are not Python "Java"
-(also without CRC) and "franz-go". instride and franz-go always check it."""
+"""The blocking ones. Of the raw drain, the fetches are those of each connection. Besides there are "aiokafka" (also
+without CRC), and in processes that are not Python "Java" (also without CRC) and "franz-go". instride and franz-go
+always check it."""
 
 
 class Window:

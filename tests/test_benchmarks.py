@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 from unittest import mock
 
@@ -38,6 +39,15 @@ def test_the_raw_drain_fetches_each_partition_once(partitions: int, connections:
     groups = [group for mine in shared(partitions, connections, outstanding) for group in mine]
     assert all(groups), "a fetch without partitions"
     assert sorted(each for group in groups for each in group) == list(range(partitions))
+
+
+def test_the_raw_drain_has_each_of_six_ways_to_fetch(monkeypatch: pytest.MonkeyPatch) -> None:
+    drain = mock.Mock()
+    monkeypatch.setattr("benchmarks.raw_drain.drain", drain)
+    for name in throughput.RAW:
+        clients.CLIENTS[name](TASK)
+    ways = [(each.kwargs["connections"], each.kwargs["outstanding"]) for each in drain.call_args_list]
+    assert sorted(ways) == list(product((1, 2), (1, 2, 3)))
 
 
 class Record:
