@@ -1,7 +1,8 @@
 """One client reads a topic, in a process of its own: `python -m benchmarks.clients NAME 'JSON of a Task'`.
 
 Prints one line of JSON: rows, and the seconds and CPU seconds that they took, all three without start-up and warm-up;
-peak memory. Every client reads each record's key and value, and drops it.
+peak memory; "first at", when the records of the first poll had been read (seconds since 1970), and "start-up cpu", the
+CPU seconds up to then. Every client reads each record's key and value, and drops it.
 
 The tuned forms have the fetch sizes of `Task`; librdkafka has the queue settings without which its queue would be
 measured. The forms "at defaults" have no setting that is not needed.
@@ -226,6 +227,7 @@ class Window:
         self._warming: Meter | None = None
         self._rows = 0
         self._rows_before = 0
+        self._start_up: dict[str, float] = {}
 
     def read(self, rows: int) -> dict[str, float] | None:
         """These rows have come; the result, when all that counts has."""
@@ -233,9 +235,10 @@ class Window:
         if self._meter is not None:
             found = self._meter.read(self._rows - self._rows_before)
             done = self._rows >= self._task.most_rows or found["seconds"] >= self._task.most_seconds
-            return found if done else None
+            return found | self._start_up if done else None
         if self._rows and self._warming is None:
             self._warming = Meter()
+            self._start_up = {"first at": time.time(), "start-up cpu": time.process_time()}
         if self._warming is not None:
             warm = self._warming.read(0)["seconds"] >= self._task.warm_seconds
             if warm or self._rows >= self._task.warm_rows:

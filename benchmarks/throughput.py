@@ -9,6 +9,10 @@ partitions end. The order is another in each round. Tables show medians, and the
 A run beside which other work took more than 5 % of the machine is void. The medians leave it out, and the table says
 how many were. If all runs of a client are void, the table shows them and says VOID. The raw drain is the best of six
 ways to fetch: 1, 2 or 3 fetches outstanding on each of 1 or 2 connections.
+
+A second table shows the start-up, which is in no other figure: from the start of the process until it has read the
+records of its first poll. The JVM and the imports are in it, a compiler is not: Java's and Go's clients are compiled
+before.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -121,7 +126,8 @@ def readers(names: list[str], folder: Path) -> dict[str, Reader]:
     found: dict[str, Reader] = {}
     for name in names:
         if name.startswith("Java"):
-            found[name] = lambda task, crc=name == "Java": _java(task, crc=crc)  # type: ignore[misc]
+            _compile_java(folder)
+            found[name] = lambda task, crc=name == "Java": _java(task, folder, crc=crc)  # type: ignore[misc]
         elif name != "franz-go":
             found[name] = lambda task, name=name: [  # type: ignore[misc]
                 *(sys.executable, "-m", "benchmarks.clients", name, json.dumps(asdict(task)))
@@ -135,16 +141,25 @@ def readers(names: list[str], folder: Path) -> dict[str, Reader]:
     return found
 
 
-def _java(task: Task, *, crc: bool) -> list[str]:
+def _compile_java(folder: Path) -> None:
+    """Before it is measured: a run of the source itself would compile it in its start-up."""
     from instride.testing import find_java, find_kafka
 
+    compiler = (str(find_java().path), "-m", "jdk.compiler/com.sun.tools.javac.Main")
     source = str(HERE / "peers" / "Reader.java")
+    jars = ":".join(map(str, Path(find_kafka().class_path).parent.glob("*.jar")))  # only java itself knows libs/*
+    subprocess.run([*compiler, "-cp", jars, "-d", str(folder), source], check=True)
+
+
+def _java(task: Task, folder: Path, *, crc: bool) -> list[str]:
+    from instride.testing import find_java, find_kafka
+
     return [
         str(find_java().path),
         "-Xmx1g",
         "-cp",
-        find_kafka().class_path,
-        source,
+        f"{find_kafka().class_path}:{folder}",
+        "Reader",
         *_told(task),
         str(crc),
         task.ca_file,
@@ -162,8 +177,9 @@ def rounds(commands: dict[str, Reader], task: Task, count: int) -> Iterator[tupl
     for number in range(count):
         for place in range(len(names)):
             name = names[(place + number) % len(names)]
-            load = ForeignLoad()
-            done = subprocess.run(commands[name](task), capture_output=True, text=True, timeout=600, check=False)
+            command = commands[name](task)
+            load, began = ForeignLoad(), time.time()
+            done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
             if "UnsupportedCodecError" in done.stderr:
                 print(f"{name} is not measured: {done.stderr.splitlines()[-1]}", file=sys.stderr)
                 continue
@@ -171,6 +187,7 @@ def rounds(commands: dict[str, Reader], task: Task, count: int) -> Iterator[tupl
                 raise SystemExit(f"{name}: {done.stderr}")
             run: Run = json.loads(done.stdout.splitlines()[-1])
             run["foreign"] = load.share()
+            run["start-up"] = run.pop("first at") - began
             print(f"round {number + 1} of {count}: {name}: {_rate(run):.2f} M rows/s", file=sys.stderr, flush=True)
             yield name, run
 
@@ -197,6 +214,11 @@ def show(case: str, runs: dict[str, list[Run]]) -> None:
             f"{name:40}{rate:8.2f}{min(mine):8.2f}{max(mine):8.2f}{cpu:9.3f}{rate / raw:8.2f}{rate / base:14.2f}"
             f"{remarks[name]}"
         )
+    print(f"\n{case}, from the start of the process until the first records are read (medians)")
+    print(f"{'client':40}{'seconds':>8}{'CPU s':>8}")
+    for name, found in sorted(runs.items(), key=lambda each: statistics.median(run["start-up"] for run in each[1])):
+        wall, cpu = (statistics.median(run[each] for run in found) for each in ("start-up", "start-up cpu"))
+        print(f"{name:40}{wall:8.2f}{cpu:8.2f}{remarks[name]}")
 
 
 def best_raw(runs: dict[str, list[Run]]) -> float:

@@ -100,8 +100,21 @@ def test_each_records_key_and_value_are_read(monkeypatch: pytest.MonkeyPatch, na
     assert Consumer.read == ["key", "value"] * 4
 
 
+def test_the_start_up_ends_with_the_first_poll_that_has_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = mock.Mock()
+    monkeypatch.setattr("benchmarks.clients.time", clock)
+    window = clients.Window(TASK)
+    found = None
+    for at, rows in ((10.0, 0), (11.0, 2), (12.0, 2)):
+        clock.time.return_value, clock.process_time.return_value = at, at / 10
+        assert found is None
+        found = window.read(rows)
+    assert found is not None
+    assert (found["first at"], found["start-up cpu"]) == (11.0, 1.1)
+
+
 def _run(seconds: float, foreign: float) -> Run:
-    names = ("cpu", "faults", "without a fetch")
+    names = ("cpu", "faults", "without a fetch", "start-up", "start-up cpu")
     return {**dict.fromkeys(names, seconds), "rows": 1e6, "seconds": seconds, "foreign": foreign}
 
 

@@ -35,7 +35,7 @@ public class Reader {
             partitions.add(new TopicPartition(told[1], number));
         }
         long rows = 0, checked = 0, warm = -1;
-        double first = 0, begun = 0, cpuBefore = 0;
+        double first = 0, begun = 0, cpuBefore = 0, firstAt = 0, startUpCpu = 0;
         try (KafkaConsumer<byte[], byte[]> consumer = new KafkaConsumer<>(settings, new ByteArrayDeserializer(), new ByteArrayDeserializer())) {
             consumer.assign(partitions);
             while (true) {
@@ -44,13 +44,18 @@ public class Reader {
                     rows++;
                 }
                 double now = System.nanoTime() / 1e9;
-                if (rows > 0 && first == 0) first = now;
+                if (rows > 0 && first == 0) {
+                    first = now;
+                    firstAt = System.currentTimeMillis() / 1e3;
+                    startUpCpu = cpu();
+                }
                 if (warm < 0 && first > 0 && (rows >= warmRows || now - first >= warmSeconds)) {
                     warm = rows;
                     begun = now;
                     cpuBefore = cpu();
                 } else if (warm >= 0 && (rows >= mostRows || now - begun >= mostSeconds)) {
-                    System.out.printf("{\"rows\": %d, \"seconds\": %f, \"cpu\": %f, \"bytes\": %d}%n", rows - warm, now - begun, cpu() - cpuBefore, checked);
+                    System.out.printf("{\"rows\": %d, \"seconds\": %f, \"cpu\": %f, \"bytes\": %d, \"first at\": %f, \"start-up cpu\": %f}%n",
+                            rows - warm, now - begun, cpu() - cpuBefore, checked, firstAt, startUpCpu);
                     System.out.flush();
                     Runtime.getRuntime().halt(0);
                 }

@@ -66,7 +66,7 @@ func main() {
 	}
 	var rows, warm, bytes int64 = 0, -1, 0
 	var first, begun time.Time
-	var before float64
+	var before, startUpCpu float64
 	for {
 		fetches := client.PollFetches(context.Background())
 		fetches.EachRecord(func(each *kgo.Record) {
@@ -75,12 +75,13 @@ func main() {
 		})
 		now := time.Now()
 		if rows > 0 && first.IsZero() {
-			first = now
+			first, startUpCpu = now, cpu()
 		}
 		if warm < 0 && !first.IsZero() && (rows >= warmRows || now.Sub(first).Seconds() >= warmSeconds) {
 			warm, begun, before = rows, now, cpu()
 		} else if warm >= 0 && (rows >= mostRows || now.Sub(begun).Seconds() >= mostSeconds) {
-			fmt.Printf("{\"rows\": %d, \"seconds\": %f, \"cpu\": %f, \"bytes\": %d}\n", rows-warm, now.Sub(begun).Seconds(), cpu()-before, bytes)
+			fmt.Printf("{\"rows\": %d, \"seconds\": %f, \"cpu\": %f, \"bytes\": %d, \"first at\": %f, \"start-up cpu\": %f}\n",
+				rows-warm, now.Sub(begun).Seconds(), cpu()-before, bytes, float64(first.UnixMilli())/1e3, startUpCpu)
 			os.Exit(0)
 		}
 	}
