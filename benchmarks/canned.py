@@ -68,6 +68,7 @@ CASES: dict[str, tuple[Log, str, int]] = {
     "arrow, busy thread": (Log(), "arrow-busy", -1),
     "arrow, busy thread, TLS": (Log(tls="in a folder of the run"), "arrow-busy", -1),
     "arrow, busy thread that switches often": (Log(), "arrow-busy-often", -1),
+    "arrow, busy thread that switches often, TLS": (Log(tls="in a folder of the run"), "arrow-busy-often", -1),
     "handler of 5 us": (Log(), "handler", 500),
     "handler of 5 us, alone": (Log(), "alone", -1),
     "arrow, 12 of 1000": (Log(partitions=1000), "arrow", -1),
