@@ -97,8 +97,9 @@ class ConsumerRecords(Generic[K_co, V_co]):
         ]
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """The batches of `to_arrow` as an Arrow C stream: pandas, Polars, DuckDB and pyarrow take the records as they
-        are (`pyarrow.table(records)`, `polars.DataFrame(records)`). Needs the extra `instride[arrow]`.
+        """The batches of `to_arrow` as an Arrow C stream. So other libraries take the records as they are:
+        `pyarrow.table(records)`, `polars.DataFrame(records)`, `duckdb.sql("FROM records")`, and from pandas 3 on
+        `pandas.DataFrame.from_arrow(records)`. Needs the extra `instride[arrow]`.
         """
         from instride._wire.arrow import reader  # noqa: PLC0415 - pyarrow is an extra, and slow to import
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, cast
 
+import duckdb
+import polars
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -179,6 +182,45 @@ def test_a_stream_is_taken_by_what_speaks_arrow() -> None:
     records = ConsumerRecords(deliveries)
     assert pa.table(records).column("offset").to_pylist() == [0, 1, 2]
     assert pa.table(ConsumerRecords()).schema == arrow.schema()
+
+
+ROWS = [
+    Rec(offset=0, timestamp=1000, key=b"k", value=b"longer than a view", headers=(("h", b"1"), ("n", None))),
+    Rec(offset=1, timestamp=2000, value=b""),
+    Rec(offset=2, timestamp=3000, key=b"twelve bytes"),
+]
+
+
+def _of_pandas(data: Any) -> list[tuple[Any, ...]]:
+    frame = pa.table(data).to_pandas()
+    frame["headers"] = [cell if cell is None else [*cell] for cell in frame["headers"]]  # arrays are not compared so
+    return list(frame.itertuples(index=False, name=None))
+
+
+def _of_duckdb(data: Any) -> list[tuple[Any, ...]]:
+    found = duckdb.sql("FROM data")
+    assert found is not None
+    return found.fetchall()
+
+
+TAKERS: dict[str, Callable[[Any], list[tuple[Any, ...]]]] = {
+    "pandas": _of_pandas,
+    "Polars": lambda data: polars.DataFrame(data).rows(),
+    "DuckDB": _of_duckdb,
+}
+
+
+@pytest.mark.parametrize("binary_view", [False, True], ids=["plain", "views"])
+@pytest.mark.parametrize("library", TAKERS)
+def test_each_library_that_the_pages_name_takes_the_rows(library: str, *, binary_view: bool) -> None:
+    """Plain: the records themselves. With views: the table that `poll_arrow(binary_view=True)` returns."""
+    chunks = [_chunk(batch(ROWS[:2])), _chunk(batch(ROWS[2:]))]
+    records = ConsumerRecords(
+        [Delivery(partition=TopicPartition("t", 0), chunk=each, epoch=1, seek_number=0) for each in chunks]
+    )
+    table = arrow.table(records.to_arrow(binary_view=True), binary_view=True)
+    expected = [tuple(row.values()) for each in chunks for row in _expected(each)]
+    assert TAKERS[library](table if binary_view else records) == expected
 
 
 def test_each_batch_has_its_own_timestamp_type() -> None:
