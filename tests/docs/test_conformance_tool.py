@@ -192,3 +192,25 @@ def test_a_case_that_was_skipped_is_named_though_others_of_its_test_passed(
     assert "not run here: test_a.py::test_it_works[b]" in output
     assert "test_it_works[a]" not in output
     assert "test_of_no_row" not in output, "it proves no row"
+
+
+def test_what_a_test_did_not_play_in_this_run_it_does_not_show(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No failure either: another commit draws another part. Where the test fails, it fails all its rows."""
+    report = project / "report.xml"
+    (project / "tests" / "test_a.py").write_text(
+        'import pytest\n@pytest.mark.requirement("A/1", "A/2")\ndef test_it_works() -> None: ...\n'
+    )
+    played = '<properties><property name="requirement" value="A/2"/></properties>'
+    case = '<testsuite><testcase classname="tests.test_a" name="test_it_works">{}</testcase></testsuite>'
+    report.write_text(case.format(played))
+    assert main(["--results", str(report)], root=project) == 0
+    output = capsys.readouterr().out
+    assert "not run here: test_a.py::test_it_works (of A/1)" in output
+    assert "1 of 2 requirements" in output
+    report.write_text(case.format("<failure/>"))
+    assert main(["--results", str(report)], root=project) == 1
+    output = capsys.readouterr().out
+    assert "NOT SHOWN A/1: failed" in output
+    assert "NOT SHOWN A/2: failed" in output

@@ -46,9 +46,13 @@ class App:
 
     def run(self, kafka: LocalKafka, topic: str, out: Path, *, slow: str = "none", **more: Any) -> None:
         """Begin a pipeline. more: see `pipeline_app`."""
-        self._skip = len(read_events(self._events))
+        self.forget()
         wanted = {"topic": topic, "servers": kafka.bootstrap_servers, "out": str(out), "slow": slow}
         self.say({**wanted, "gate": str(out.parent / "gate"), **more})
+
+    def forget(self) -> None:
+        """What happened until now is not of the pipeline that begins."""
+        self._skip = len(read_events(self._events))
 
     def say(self, wanted: dict[str, Any]) -> None:
         """Tell it what to do."""

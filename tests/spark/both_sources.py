@@ -163,7 +163,8 @@ class Source:
             writer = frame.writeStream.format("parquet").option("path", str(place / "out"))
         query = writer.option("checkpointLocation", str(place / "at")).trigger(availableNow=True).start()
         query.awaitTermination()
-        found: Result = {"rows": rows(self._spark.read.parquet(str(place / "out")))}
+        written = sorted((place / "out").glob("*.parquet"))
+        found: Result = {"rows": rows(self._spark.read.parquet(str(place / "out"))) if written else []}
         if command.get("batches"):
             told = [dict(progress) for progress in query.recentProgress if progress["numInputRows"]]
             found["batches"] = [progress["numInputRows"] for progress in told]

@@ -16,7 +16,7 @@ from pipeline_help import QUICK_JVM, wait_for
 
 from instride.testing._kafka.ports import free_ports
 
-__all__ = ["CONF", "SparkCluster", "ancestors_of", "descendants_of"]
+__all__ = ["CONF", "SparkCluster", "ancestors_of", "command_of", "descendants_of"]
 
 CONF = {"spark.executor.memory": "512m", "spark.executor.extraJavaOptions": QUICK_JVM}
 """Of applications on it."""
@@ -78,7 +78,7 @@ class SparkCluster:
             process: worker.pid
             for worker in self.workers
             for process in descendants_of(worker.pid)
-            if _EXECUTOR in _command(process)
+            if _EXECUTOR in command_of(process)
         }
 
     def wait_for_executors(self, count: int) -> None:
@@ -90,7 +90,7 @@ class SparkCluster:
         return found
 
 
-def _command(process: int) -> bytes:
+def command_of(process: int) -> bytes:
     try:
         return Path(f"/proc/{process}/cmdline").read_bytes()
     except OSError:

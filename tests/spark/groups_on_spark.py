@@ -1,6 +1,7 @@
 """`make spark-groups`: group mode with two real applications, each a driver of its own.
 
-They join and leave 20 times by `instride.spark.stop`; and a driver is killed in mid-batch, by SIGKILL and by SIGTERM.
+They join and leave 20 times by `instride.spark.stop`; and a driver, or its source alone, is killed in mid-batch, by
+SIGKILL and by SIGTERM.
 QueryApps live on from turn to turn, so that no JVM starts 20 times.
 """
 
@@ -9,12 +10,12 @@ from __future__ import annotations
 import os
 import signal
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from cluster_help import ancestors_of, descendants_of
+from cluster_help import ancestors_of, command_of, descendants_of
 from pipeline_help import fill, wait_for
 from query_help import QueryApp
 
@@ -36,16 +37,23 @@ def jvms_of(driver: int) -> list[int]:
     return [each for each in descendants_of(driver) if ancestors_of(each)[0] == driver]
 
 
+def sources_of(driver: int) -> list[int]:
+    """The processes of its queries' sources."""
+    return [each for each in descendants_of(driver) if b"python_streaming_source_runner" in command_of(each)]
+
+
 def committed(kafka: LocalKafka, topic: str) -> int:
     with Consumer(bootstrap_servers=kafka.bootstrap_servers, group_id=topic) as consumer:
         found = consumer.committed([TopicPartition(topic, number) for number in range(PARTITIONS)])
     return sum(each.offset for each in found.values() if each is not None)
 
 
-def each_once(count: int, rows: list[Row]) -> None:
+def each_once(count: int, rows: list[Row], *, repeated: Iterable[Row] = ()) -> None:
+    """repeated: those are there once more."""
     expected = Counter((partition, offset) for partition in range(PARTITIONS) for offset in range(count))
+    expected.update(repeated)
     there = Counter(rows)
-    assert there == expected, f"lost {list(expected - there)[:5]}, twice {list(there - expected)[:5]}"
+    assert there == expected, f"too few {list(expected - there)[:5]}, too many {list(there - expected)[:5]}"
 
 
 @pytest.fixture
@@ -94,21 +102,30 @@ def test_two_applications_join_and_leave_and_each_record_is_in_one_sink_once(
     each_once(at, staying.rows() + joining.rows())
 
 
-@pytest.mark.parametrize("kind", ["SIGKILL", "SIGTERM"])
-def test_a_driver_that_is_killed_in_mid_batch_goes_on_with_that_very_batch(
-    driver: Callable[[str], QueryApp], kafka: LocalKafka, kafka_topic: Topic, tmp_path: Path, kind: str
-) -> None:
-    topic, gate = kafka_topic(PARTITIONS), tmp_path / "gate"
+def in_mid_batch(one: QueryApp, kafka: LocalKafka, topic: str, gate: Path) -> int:
+    """Its query runs a batch that waits at the gate. The number of the batch, which is planned and not committed."""
     fill(kafka, topic, dict.fromkeys(range(PARTITIONS), 100))
-    one = driver("A")
     one.start(kafka, topic, slow="2:150", gate=str(gate))
     one.until(lambda: len(one.rows()) == PARTITIONS * 100, "the first records")
     fill(kafka, topic, dict.fromkeys(range(PARTITIONS), 100), start=100)
     one.until(gate.with_suffix(".reached").exists, "to meet the slow record")
     pending = one.log_of("offsets")[-1]
     assert one.log_of("commits")[-1] < pending
+    assert (2, 150) in one.planned(pending)
+    return pending
+
+
+kinds = pytest.mark.parametrize("kind", ["SIGKILL", "SIGTERM"])
+
+
+@kinds
+def test_a_driver_that_is_killed_in_mid_batch_goes_on_with_that_very_batch(
+    driver: Callable[[str], QueryApp], kafka: LocalKafka, kafka_topic: Topic, tmp_path: Path, kind: str
+) -> None:
+    topic, gate = kafka_topic(PARTITIONS), tmp_path / "gate"
+    one = driver("A")
+    pending = in_mid_batch(one, kafka, topic, gate)
     planned = one.planned(pending)
-    assert (2, 150) in planned
     for process in [one.process.pid, *jvms_of(one.process.pid)]:
         os.kill(process, signal.Signals[kind])
     wait_for(lambda: not Path(f"/proc/{one.process.pid}").exists() or one.process.poll() is not None, "its end")
@@ -122,3 +139,27 @@ def test_a_driver_that_is_killed_in_mid_batch_goes_on_with_that_very_batch(
     again.stop()
     assert sorted(again.batches()[pending]) == sorted(planned)
     each_once(250, again.rows())
+
+
+@kinds
+def test_a_source_that_is_killed_in_mid_batch_loses_nothing_and_repeats_that_batch(
+    driver: Callable[[str], QueryApp], kafka: LocalKafka, kafka_topic: Topic, tmp_path: Path, kind: str
+) -> None:
+    """Spark notices when it asks for the next batch: this one is in the sink then, and the group never hears of it."""
+    topic, gate = kafka_topic(PARTITIONS), tmp_path / "gate"
+    one = driver("A")
+    pending = in_mid_batch(one, kafka, topic, gate)
+    planned = one.planned(pending)
+    (source,) = sources_of(one.process.pid)
+    os.kill(source, signal.Signals[kind])
+    wait_for(lambda: not Path(f"/proc/{source}").exists(), "its end")
+    assert pending not in one.log_of("commits")
+    gate.touch()
+    one.wait(lambda: one.events("failed"), "its query to fail")
+    assert sorted(one.batches()[pending]) == sorted(planned)
+    assert one.log_of("commits")[-1] == pending
+    fill(kafka, topic, dict.fromkeys(range(PARTITIONS), 50), start=200)
+    one.start(kafka, topic)
+    one.until(lambda: len(set(one.rows())) >= PARTITIONS * 250, "every record")
+    one.stop()
+    each_once(250, one.rows(), repeated=planned)

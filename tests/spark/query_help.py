@@ -33,10 +33,11 @@ class QueryApp(App):
     def start(
         self, kafka: LocalKafka, topic: str, *, group: bool = True, slow: str = "none", gate: str = "none"
     ) -> None:
-        before = len(self.events("started"))
+        """From here on its events are those of this query."""
+        self.forget()
         wanted = {"do": "start", "topic": topic, "servers": kafka.bootstrap_servers, "folder": str(self.place)}
         self.say({**wanted, "group": group, "slow": slow, "gate": gate})
-        self.wait(lambda: len(self.events("started")) > before, "to start its query")
+        self.wait(lambda: self.events("started"), "to start its query")
 
     def stop(self) -> None:
         before = len(self.events("stopped"))

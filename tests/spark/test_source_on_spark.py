@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
-from pipeline_help import PATIENCE, QUICK_JVM, fill
+from pipeline_help import PATIENCE, QUICK_JVM, fill, wait_for
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StringType, StructType
@@ -18,8 +20,7 @@ from session_help import beside_a_full_load, local_session
 
 from instride import Consumer, OffsetAndMetadata, TopicPartition
 from instride.errors import ConfigError
-from instride.spark import recommended_conf, source
-from instride.spark._listener import offsets_behind
+from instride.spark import OffsetsBehindListener, recommended_conf, source
 from instride.testing import LocalKafka
 
 # Each query starts Python processes, one after another: slow beside a full load.
@@ -212,12 +213,26 @@ def test_a_fused_source_of_something_else_is_refused(transform: Any, schema: Any
         source(transform, schema)
 
 
+@contextmanager
+def exported(spark: SparkSession) -> Iterator[list[tuple[str, dict[TopicPartition, int]]]]:
+    """What an OffsetsBehindListener of the session exports meanwhile."""
+    told: list[tuple[str, dict[TopicPartition, int]]] = []
+    listener = OffsetsBehindListener(lambda query, behind: told.append((query, dict(behind))))
+    spark.streams.addListener(listener)
+    try:
+        yield told
+    finally:
+        spark.streams.removeListener(listener)
+
+
 class Stream:
     """A query of one topic into a folder of Parquet files, which restarts from its checkpoint."""
 
+    source = "instride"
+
     def __init__(self, spark: SparkSession, kafka: LocalKafka, topic: str, folder: Path, **options: str) -> None:
         self._spark, self._folder = spark, folder
-        reader = spark.readStream.format("instride").option("kafka.bootstrap.servers", kafka.bootstrap_servers)
+        reader = spark.readStream.format(self.source).option("kafka.bootstrap.servers", kafka.bootstrap_servers)
         options = {"subscribe": topic, "startingOffsets": "earliest", **_dotted(options)}
         self.frame = reader.options(**options).load()
 
@@ -234,8 +249,11 @@ class Stream:
             query.stop()
         return [dict(each) for each in query.recentProgress]
 
+    def written(self) -> DataFrame:
+        return self._spark.read.parquet(str(self._folder / "out"))
+
     def rows(self) -> list[str]:
-        return values(self._spark.read.parquet(str(self._folder / "out")))
+        return values(self.written())
 
 
 @pytest.mark.requirement("source/1", "source/27")
@@ -245,14 +263,16 @@ def test_a_stream_goes_on_from_its_checkpoint_in_batches_of_its_limit(
     topic = kafka_topic(2)
     written = fill(kafka, topic, {0: 12, 1: 3})
     stream = Stream(spark, kafka, topic, tmp_path, maxOffsetsPerTrigger="5", commitOffsetsToGroup=f"{topic}-lag")
-    progress = [each for each in stream.run() if each["numInputRows"]]
-    batches = [each["numInputRows"] for each in progress]
-    sources = [each["sources"][0] for each in progress]
-    behind = [sum(offsets_behind(each["endOffset"], each["latestOffset"]).values()) for each in sources]
-    assert behind[0] == 15 - batches[0]
-    assert behind[-1] == 0
+    with exported(spark) as heard:
+        progress = stream.run()
+        wait_for(lambda: len(heard) >= len(progress), "the listener to hear of each batch")
+    batches = [each["numInputRows"] for each in progress if each["numInputRows"]]
     assert sum(batches) == 15
     assert max(batches) <= 6
+    assert {name for name, _ in heard} == {str(progress[0]["id"])}
+    behind = [sum(each.values()) for _, each in heard]
+    assert behind == [15 - read for read in accumulate(each["numInputRows"] for each in progress)]
+    assert heard[-1][1] == {TopicPartition(topic, 0): 0, TopicPartition(topic, 1): 0}
     written += fill(kafka, topic, {0: 4, 1: 4}, start=12)
     assert sum(each["numInputRows"] for each in stream.run()) == 8
     # And by bytes: a row is its value of 1,000 bytes, and the other columns.
@@ -271,6 +291,30 @@ def test_a_stream_goes_on_from_its_checkpoint_in_batches_of_its_limit(
     with Consumer(bootstrap_servers=kafka.bootstrap_servers, group_id=f"{topic}-lag") as lag:
         told = lag.committed(TopicPartition(topic, 0), TopicPartition(topic, 1))
     assert {partition.partition: each and each.offset for partition, each in told.items()} == {0: 26, 1: 17}
+
+
+class Evens(Stream):
+    source = "even-stream"
+
+
+@pytest.mark.drawn(1)
+@pytest.mark.parametrize("group", [False, True])
+def test_a_fused_stream_goes_on_from_its_checkpoint(
+    spark: SparkSession, kafka: LocalKafka, kafka_topic: Topic, tmp_path: Path, group: bool
+) -> None:
+    topic = kafka_topic(2)
+    fill(kafka, topic, {0: 9, 1: 4})
+    schema = StructType().add("offset", LongType()).add("more", StringType())
+    spark.dataSource.register(source(_evens(), schema, name=Evens.source))
+    options = {"columns": "value,offset", "maxOffsetsPerTrigger": "5", **({"consumerGroup": topic} if group else {})}
+    stream = Evens(spark, kafka, topic, tmp_path, **options)
+    batches = [each["numInputRows"] for each in stream.run() if each["numInputRows"]]
+    assert sum(batches) == 5 + 2
+    assert len(batches) > 1
+    fill(kafka, topic, {0: 4, 1: 4}, start=9)
+    assert sum(each["numInputRows"] for each in stream.run()) == 2 + 2
+    rows = [(row["offset"], row["more"]) for row in stream.written().collect()]
+    assert sorted(rows) == [(n, None) for n in (0, 0, 2, 2, 4, 4, 6, 6, 8, 10, 12)]
 
 
 @pytest.mark.requirement("source/24")

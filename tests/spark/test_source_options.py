@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,57 +11,101 @@ import pytest
 
 from instride.errors import ConfigError
 from instride.records import TopicPartition
-from instride.spark._data_source.options import EARLIEST, LATEST, Bound, Options, Topics, parse_options
+from instride.spark._data_source import options as source_options
+from instride.spark._data_source import security
+from instride.spark._data_source.options import (
+    COLUMNS,
+    EARLIEST,
+    LATEST,
+    Bound,
+    Mode,
+    Options,
+    Topics,
+    parse_options,
+)
 
 DOCS = Path(__file__).parents[2] / "docs" / "spark-source.md"
 BASE = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "t"}
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-def parse(mode: Any = "stream", **given: str) -> Options:
+def parse(mode: Mode = "stream", **given: str) -> Options:
     return parse_options({**BASE, **{name.replace("__", "."): value for name, value in given.items()}}, mode)
 
 
-TAKEN: list[tuple[str, str, str, object]] = [
-    ("subscribe", " b, a ,b", "topics", Topics(subscribe=("a", "b"))),
-    ("startingOffsets", "earliest", "starting", Bound(every=EARLIEST)),
-    ("startingOffsets", "LATEST", "starting", Bound(every=LATEST)),
-    ("startingOffsets", '{"t": {"0": 23, "1": -2}}', "starting", Bound(offsets=((P0, 23), (P1, -2)))),
-    ("startingTimestamp", "17", "starting", Bound(timestamp=17)),
-    ("startingOffsetsByTimestamp", '{"t": {"0": 9}}', "starting", Bound(timestamps=((P0, 9),))),
-    ("failOnDataLoss", "False", "fail_on_data_loss", False),
-    ("maxOffsetsPerTrigger", "9223372036854775807", "max_offsets", 2**63 - 1),
-    ("maxBytesPerTrigger", "1000000", "max_bytes", 1_000_000),
-    ("minOffsetsPerTrigger", "5", "min_offsets", 5),
-    ("maxTriggerDelay", "2m", "max_delay", 120.0),
-    ("maxTriggerDelay", "500ms", "max_delay", 0.5),
-    ("minPartitions", "6", "min_partitions", 6),
-    ("maxPartitions", "6", "max_partitions", 6),
-    ("maxRecordsPerPartition", "100", "max_records", 100),
-    ("columns", "value, KEY", "columns", ("key", "value")),
-    ("columns", "headers", "columns", ("headers",)),
-    ("commitOffsetsToGroup", "lag", "commit_group", "lag"),
-    ("consumerGroup", "billing", "group", "billing"),
-    ("statelessQuery", "true", "stateless", True),
-    ("kafkaConsumer.pollTimeoutMs", "1500", "read_timeout", 1.5),
-    ("groupIdPrefix", "x", "commit_group", None),
-    ("fetchOffset.numRetries", "3", "commit_group", None),
-    ("fetchOffset.retryIntervalMs", "10", "commit_group", None),
+SPELLINGS: tuple[Callable[[str], str], ...] = (str, str.lower, str.upper)
+EACH = '{"t": {"0": 9}}'
+# The first name of a row is that of the option; others are what it needs beside it.
+TAKEN: list[tuple[Mode, dict[str, str], str, object]] = [
+    ("batch", {"assign": '{"t": [1, 0]}'}, "topics", Topics(assign=(P0, P1))),
+    ("stream", {"assign": '{"u": [0], "t": [1]}'}, "topics", Topics(assign=(P1, TopicPartition("u", 0)))),
+    ("batch", {"subscribe": "t"}, "topics", Topics(subscribe=("t",))),
+    ("stream", {"subscribe": " b, a ,b"}, "topics", Topics(subscribe=("a", "b"))),
+    ("batch", {"subscribePattern": "t.*"}, "topics", Topics(pattern="t.*")),
+    ("stream", {"subscribePattern": " [tT] "}, "topics", Topics(pattern="[tT]")),
+    ("batch", {"startingOffsets": "earliest"}, "starting", Bound(every=EARLIEST)),
+    ("stream", {"startingOffsets": "LATEST"}, "starting", Bound(every=LATEST)),
+    ("stream", {"startingOffsets": '{"t": {"0": 23, "1": -2}}'}, "starting", Bound(offsets=((P0, 23), (P1, -2)))),
+    ("batch", {"startingOffsets": "group", "kafka.group.id": "g"}, "starting", Bound(group="g")),
+    ("stream", {"startingOffsets": "Group", "kafka.group.id": "G"}, "starting", Bound(group="G")),
+    ("stream", {"startingTimestamp": "17"}, "starting", Bound(timestamp=17)),
+    ("stream", {"startingOffsetsByTimestamp": EACH}, "starting", Bound(timestamps=((P0, 9),))),
+    (
+        "batch",
+        {"startingOffsetsByTimestampStrategy": "Latest", "startingTimestamp": "4"},
+        "starting",
+        Bound(timestamp=4, unmatched="latest"),
+    ),
+    (
+        "stream",
+        {"startingOffsetsByTimestampStrategy": "latest", "startingOffsetsByTimestamp": EACH},
+        "starting",
+        Bound(timestamps=((P0, 9),), unmatched="latest"),
+    ),
+    ("batch", {"endingOffsets": "Latest"}, "ending", Bound(every=LATEST)),
+    ("batch", {"endingOffsets": '{"t": {"0": 23, "1": -1}}'}, "ending", Bound(offsets=((P0, 23), (P1, -1)))),
+    ("batch", {"endingOffsetsByTimestamp": EACH}, "ending", Bound(timestamps=((P0, 9),), unmatched="latest")),
+    ("batch", {"endingTimestamp": "17"}, "ending", Bound(timestamp=17, unmatched="latest")),
+    ("stream", {"failOnDataLoss": "False"}, "fail_on_data_loss", False),
+    ("batch", {"maxOffsetsPerTrigger": "5"}, "max_offsets", 5),
+    ("stream", {"maxOffsetsPerTrigger": "9223372036854775807"}, "max_offsets", 2**63 - 1),
+    ("stream", {"maxBytesPerTrigger": "1000000"}, "max_bytes", 1_000_000),
+    ("stream", {"minOffsetsPerTrigger": "5"}, "min_offsets", 5),
+    ("stream", {"maxTriggerDelay": "2m"}, "max_delay", 120.0),
+    ("stream", {"maxTriggerDelay": "500ms"}, "max_delay", 0.5),
+    ("batch", {"minPartitions": "6"}, "min_partitions", 6),
+    ("stream", {"maxPartitions": "6"}, "max_partitions", 6),
+    ("batch", {"maxRecordsPerPartition": "100"}, "max_records", 100),
+    ("batch", {"includeHeaders": "True"}, "columns", (*COLUMNS, "headers")),
+    ("stream", {"includeHeaders": "false"}, "columns", COLUMNS),
+    ("stream", {"columns": "value, KEY"}, "columns", ("key", "value")),
+    ("batch", {"columns": "headers"}, "columns", ("headers",)),
+    ("batch", {"pushFilters": "True"}, "push_filters", True),
+    ("stream", {"commitOffsetsToGroup": "lag"}, "commit_group", "lag"),
+    ("stream", {"consumerGroup": "billing"}, "group", "billing"),
+    ("stream", {"statelessQuery": "true"}, "stateless", True),
+    ("batch", {"kafkaConsumer.pollTimeoutMs": "1500"}, "read_timeout", 1.5),
+    ("stream", {"groupIdPrefix": "x"}, "commit_group", None),
+    ("batch", {"fetchOffset.numRetries": "3"}, "commit_group", None),
+    ("stream", {"fetchOffset.retryIntervalMs": "10"}, "commit_group", None),
 ]
 
 
 @pytest.mark.requirement("source/23", "source/taken")
-@pytest.mark.parametrize(("name", "value", "attribute", "expected"), TAKEN)
-def test_an_option_is_taken_whatever_its_case(name: str, value: str, attribute: str, expected: object) -> None:
-    for spelled in (name, name.lower(), name.upper()):
-        given = {**BASE, spelled: value} if name != "subscribe" else {**BASE, "subscribe": value}
-        assert getattr(parse_options(given, "stream"), attribute) == expected
+@pytest.mark.parametrize(("mode", "given", "attribute", "expected"), TAKEN)
+def test_an_option_is_taken_whatever_its_case(
+    mode: Mode, given: dict[str, str], attribute: str, expected: object
+) -> None:
+    base = {} if {"assign", "subscribe", "subscribePattern"} & set(given) else {"subscribe": "t"}
+    for spelled in SPELLINGS:
+        named = {spelled(name): value for name, value in given.items()}
+        options = parse_options({"kafka.bootstrap.servers": "localhost:9092", **base, **named}, mode)
+        assert getattr(options, attribute) == expected
 
 
-def test_topics_are_assigned_or_match_a_pattern() -> None:
-    base = {"kafka.bootstrap.servers": "localhost:9092"}
-    assert parse_options({**base, "assign": '{"t": [1, 0]}'}, "batch").topics == Topics(assign=(P0, P1))
-    assert parse_options({**base, "subscribePattern": "t.*"}, "batch").topics == Topics(pattern="t.*")
+@pytest.mark.requirement("source/taken")
+def test_every_option_that_is_taken_has_a_row() -> None:
+    assert {next(iter(given)) for _, given, _, _ in TAKEN} == set(source_options._TAKEN.values())
 
 
 @pytest.mark.requirement("source/6")
@@ -85,11 +130,7 @@ def test_times_beat_offsets_and_the_one_time_beats_those_of_partitions() -> None
     assert ending == Bound(timestamp=4, unmatched="latest")
 
 
-def test_a_group_names_where_to_begin() -> None:
-    assert parse(startingOffsets="group", kafka__group__id="g").starting == Bound(group="g")
-
-
-REFUSED: list[tuple[str, dict[str, str], str]] = [
+REFUSED: list[tuple[Mode, dict[str, str], str]] = [
     ("batch", {"startingOffsets": "latest"}, "startingOffsets must not be"),
     ("batch", {"startingOffsets": '{"t": {"0": -1}}'}, "startingOffsets must not be"),
     ("batch", {"endingOffsets": "earliest"}, "endingOffsets must not be"),
@@ -129,12 +170,6 @@ REFUSED: list[tuple[str, dict[str, str], str]] = [
     ("stream", {"consumerGroup": "g", "kafka.session.timeout.ms": "1000"}, "heartbeat_interval"),
     ("stream", {"kafka.bootstrap.servers": ""}, "kafka.bootstrap.servers"),
     ("stream", {"kafka.auto.offset.reset": "latest"}, "kafka.auto.offset.reset is not supported: .*startingOffsets"),
-    ("stream", {"kafka.key.deserializer": "x"}, "kafka.key.deserializer"),
-    ("stream", {"kafka.value.deserializer": "x"}, "kafka.value.deserializer"),
-    ("stream", {"kafka.key.serializer": "x"}, "kafka.key.serializer"),
-    ("stream", {"kafka.value.serializer": "x"}, "kafka.value.serializer"),
-    ("stream", {"kafka.enable.auto.commit": "true"}, "kafka.enable.auto.commit"),
-    ("stream", {"kafka.interceptor.classes": "x"}, "kafka.interceptor.classes"),
     ("stream", {"kafka.sasl.login.class": "x"}, "kafka.sasl.login.class is not supported: it names a Java class"),
     ("stream", {"kafka.no.such": "x"}, "kafka.no.such is not supported"),
     ("stream", {"kafka.request.timeout.ms": "long"}, "kafka.request.timeout.ms must be a whole number"),
@@ -156,9 +191,21 @@ def test_nobody_shares_assigned_partitions() -> None:
 
 @pytest.mark.requirement("source/8", "source/23", "source/28", "source/refused")
 @pytest.mark.parametrize(("mode", "given", "message"), REFUSED)
-def test_what_is_wrong_or_cannot_be_kept_is_refused_by_name(mode: Any, given: dict[str, str], message: str) -> None:
+def test_what_is_wrong_or_cannot_be_kept_is_refused_by_name(mode: Mode, given: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         parse_options({**BASE, **given}, mode)
+
+
+@pytest.mark.requirement("source/23", "source/refused")
+@pytest.mark.parametrize("mode", ["batch", "stream"])
+@pytest.mark.parametrize("name", security._REFUSED)
+def test_what_kafka_has_and_the_source_cannot_keep_says_why(mode: Mode, name: str) -> None:
+    """Its value, which may be a secret, is not repeated."""
+    message = re.escape(f"kafka.{name} is not supported: {security._REFUSED[name]}")
+    for spelled in (f"kafka.{name}", f"KAFKA.{name.upper()}"):
+        with pytest.raises(ConfigError, match=message) as caught:
+            parse_options({**BASE, spelled: "hush-hush"}, mode)
+        assert "hush-hush" not in str(caught.value)
 
 
 def test_bootstrap_servers_are_needed() -> None:
@@ -243,9 +290,7 @@ def test_no_secret_is_in_a_text_of_the_options() -> None:
 def test_the_page_names_every_option() -> None:
     page = DOCS.read_text(encoding="utf-8")
     named = {name.lower() for name in re.findall(r"`([\w.]+)`", page)}
-    from instride.spark._data_source import options, security
-
-    assert set(options._TAKEN) <= named
+    assert set(source_options._TAKEN) <= named
     kafka = (
         set(security._OF_MEMBERS)
         | set(security._PLAIN)

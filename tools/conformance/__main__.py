@@ -15,7 +15,7 @@ from pathlib import Path
 from conformance.markers import Proof, proofs_in
 from conformance.page import conformance_page, unknown_ids
 from conformance.requirements import Document, read_documents
-from conformance.results import judge, read_results, skipped_cases
+from conformance.results import judge, read_played, read_results, skipped_cases
 
 __all__ = ["main"]
 
@@ -45,7 +45,7 @@ def main(arguments: list[str] | None = None, *, root: Path = _ROOT) -> int:
 
 def _compare(documents: Sequence[Document], proofs: Sequence[Proof], report: Path) -> int:
     """Print what the run showed. 1 where it did not show a row that needs a proof."""
-    verdict = judge(documents, proofs, read_results(report))
+    verdict = judge(documents, proofs, read_results(report), read_played(report))
     needed = sum(row.needs_proof for document in documents for row in document.requirements)
     named = {(proof.path, proof.test) for proof in proofs}
     cases = [case for case in skipped_cases(report) if tuple(case.partition("[")[0].split("::")) in named]

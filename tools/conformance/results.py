@@ -5,13 +5,15 @@ Laws
 2. A test that is not in the report, or whose cases were all skipped, did not run. It proves nothing in this run.
 3. A row of which every test was skipped, for what this machine lacks, is named. It is no failure, and does not count
    as shown. A row of which a test is not in the report at all, and none passed, is a failure.
+4. A test that plays a part of what it proves says which rows that was (properties "requirement" of its case): for its
+   other rows it did not run.
 """
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -21,7 +23,7 @@ from xml.etree import ElementTree
 from conformance.markers import Proof
 from conformance.requirements import Document, Requirement
 
-__all__ = ["Result", "Verdict", "judge", "read_results", "skipped_cases"]
+__all__ = ["Result", "Verdict", "judge", "read_played", "read_results", "skipped_cases"]
 
 Results = Mapping[tuple[str, str], "Result"]
 """Results by the path of the test's file (from the folder of tests on) and the name of its function."""
@@ -44,6 +46,16 @@ def read_results(report: Path) -> dict[tuple[str, str], Result]:
         name = _PARAMETERS.sub("", case.get("name", ""))
         cases[_path(case.get("classname", "")), name].add(_result(case))
     return {test: _of_all(results) for test, results in cases.items()}
+
+
+def read_played(report: Path) -> dict[tuple[str, str], set[str]]:
+    """Law 4: of the tests that say so, the rows that they have shown. Raises as `read_results`."""
+    played: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+    for case in ElementTree.parse(report).iter("testcase"):  # noqa: S314 - our own pytest wrote it
+        test = _path(case.get("classname", "")), _PARAMETERS.sub("", case.get("name", ""))
+        for each in case.iterfind("properties/property[@name='requirement']"):
+            played[test].add(each.get("value", ""))
+    return dict(played)
 
 
 def skipped_cases(report: Path) -> list[str]:
@@ -90,11 +102,17 @@ class Verdict:
     not_run: Sequence[str]
 
 
-def judge(documents: Sequence[Document], proofs: Sequence[Proof], results: Results) -> Verdict:
+def judge(
+    documents: Sequence[Document],
+    proofs: Sequence[Proof],
+    results: Results,
+    played: Mapping[tuple[str, str], Collection[str]],
+) -> Verdict:
+    """played: see `read_played`."""
     shown, not_shown, not_run = 0, [], defaultdict(list)
     for row in (row for document in documents for row in document.requirements if row.needs_proof):
         tests = [(proof.path, proof.test) for proof in proofs if proof.requirement == row.id]
-        found = {test: results.get(test, Result.NOT_RUN) for test in tests}
+        found = {test: _of_row(row, results.get(test, Result.NOT_RUN), played.get(test)) for test in tests}
         for path, test in (test for test, result in found.items() if result is Result.NOT_RUN):
             not_run[f"{path}::{test}"].append(row.id)
         if problem := _problem(row, found, results):
@@ -103,6 +121,12 @@ def judge(documents: Sequence[Document], proofs: Sequence[Proof], results: Resul
             shown += 1
     tests_not_run = [f"{test} (of {', '.join(rows)})" for test, rows in sorted(not_run.items())]
     return Verdict(shown=shown, not_shown=not_shown, not_run=tests_not_run)
+
+
+def _of_row(row: Requirement, result: Result, played: Collection[str] | None) -> Result:
+    """played: law 4; None: the test does not say."""
+    left_out = result is Result.PASSED and played is not None and row.id not in played
+    return Result.NOT_RUN if left_out else result
 
 
 def _problem(row: Requirement, found: Mapping[tuple[str, str], Result], results: Results) -> str:
