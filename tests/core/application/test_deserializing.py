@@ -462,7 +462,7 @@ def test_a_log_that_is_cut_while_a_poll_deserializes_has_no_record_twice(cut: in
 
 
 @pytest.mark.rule("16")
-def test_what_is_read_past_the_end_of_the_lease_is_not_returned_and_counts_for_nothing() -> None:
+def test_what_is_read_past_the_end_of_the_lease_counts_for_nothing() -> None:
     """A poll looks at the clock again once its deserializer has run: another member may own the partition by then."""
     script = ReadingScript()
     script.arrives(0, 0, 3)
@@ -482,7 +482,7 @@ def test_what_is_read_past_the_end_of_the_lease_is_not_returned_and_counts_for_n
 
 
 @pytest.mark.rule("16")
-def test_what_was_lost_while_it_was_read_is_not_returned_though_the_next_lease_holds() -> None:
+def test_what_is_lost_while_it_is_read_is_not_returned_by_the_next_lease() -> None:
     script = ReadingScript()
     script.arrives(0, 0, 3)
     script.arrives(1, 0, 2)
@@ -497,7 +497,7 @@ def test_what_was_lost_while_it_was_read_is_not_returned_though_the_next_lease_h
 
 
 @pytest.mark.rule("17")
-def test_a_poll_that_waits_goes_on_when_the_lease_that_its_reading_outlasted_is_renewed() -> None:
+def test_a_poll_goes_on_when_the_lease_that_its_reading_outlasted_is_renewed() -> None:
     script = ReadingScript()
     script.arrives(0, 0, 3)
     script.lease.expires = script.now + 10
