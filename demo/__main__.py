@@ -55,17 +55,21 @@ class Contender(NamedTuple):
     is_ours: bool = False
 
 
+def _sink_files(folder: Path) -> list[Path]:
+    return [Path(file) for file in read_files(folder)]
+
+
 def _parquet_files(folder: Path) -> list[Path]:
     """One that is being written has a name that starts with a dot."""
     return [*folder.glob("[!.]*.parquet")]
 
 
 CONTENDERS: Final = {
-    "instride": Contender("instride on Spark", "instride", 6, written=read_files, is_ours=True),
+    "instride": Contender("instride on Spark", "instride", 6, written=_sink_files, is_ours=True),
     "processor": Contender("instride, a Processor", "processor", 6, written=_parquet_files, is_ours=True),
     "confluent": Contender("confluent-kafka, waiting", "confluent", 3, written=_parquet_files),
     "letting_go": Contender("confluent-kafka, letting go", "confluent", 3, written=_parquet_files),
-    KILLED: Contender("instride on Spark, one killed", "instride", 6, written=read_files, is_ours=True),
+    KILLED: Contender("instride on Spark, one killed", "instride", 6, written=_sink_files, is_ours=True),
 }
 """By kind, in the order in which they stand side by side. Those in between have the same handler."""
 

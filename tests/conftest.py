@@ -19,6 +19,8 @@ import pytest_instride
 from drawn_by_commit import WHOLE, commit, without_undrawn
 
 if TYPE_CHECKING:
+    from s3_server import S3Server
+
     from instride.testing._kafka.local_kafka import LocalKafka
     from postgres_server import PostgresServer
 
@@ -80,6 +82,15 @@ def postgres_database(postgres: PostgresServer) -> Iterator[str]:
     yield f"{postgres.uri}&options=-csearch_path%3D{name}"
     with psycopg.connect(postgres.uri, autocommit=True) as connection:
         connection.execute(f"DROP SCHEMA {name} CASCADE")
+
+
+@pytest.fixture
+def s3() -> Iterator[S3Server]:
+    """A server of this test's own, whose buckets are all there and empty."""
+    from s3_server import s3_server
+
+    with s3_server() as server:
+        yield server
 
 
 @pytest.hookimpl(trylast=True)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from s3_server import options_for
 
 from instride.spark import DatabaseSink, DeltaSink, IcebergSink, ParquetSink
 from instride.spark.contract import SCHEMA, SinkUnderTest
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["MAKERS", "READERS", "catalog", "database_of", "delta", "iceberg", "parquet", "place", "ready", "table_in"]
 
 URI = "postgres.uri"
+ENDPOINT = "s3.endpoint"
 
 
 def catalog(folder: Path) -> SqlCatalog:
@@ -38,6 +40,22 @@ def catalog(folder: Path) -> SqlCatalog:
 
 def _parquet_sink(folder: Path, schema: pa.Schema) -> Sink:
     return ParquetSink(folder)
+
+
+def _in_s3(folder: Path) -> dict[str, Any]:
+    """A prefix of a name of its own: one bucket serves many places."""
+    options = options_for((folder.parent / ENDPOINT).read_text(encoding="utf-8"))
+    return {"uri": f"s3://bucket/{table_in(folder)}", "storage_options": options}
+
+
+def _s3_sink(folder: Path, schema: pa.Schema) -> Sink:
+    place = _in_s3(folder)
+    return ParquetSink(place["uri"], storage_options=place["storage_options"])
+
+
+def _s3_table(folder: Path) -> pa.Table:
+    place = _in_s3(folder)
+    return read_table(place["uri"], storage_options=place["storage_options"])
 
 
 def _delta_sink(folder: Path, schema: pa.Schema) -> Sink:
@@ -81,7 +99,9 @@ def _delta_table(folder: Path) -> pa.Table:
 
 
 def ready(kind: str, request: pytest.FixtureRequest, folder: Path) -> None:
-    """What the place below the folder needs: the database whose URI it finds there."""
+    """What the place below the folder needs: the server whose address it finds there."""
+    if kind == "s3":
+        (folder / ENDPOINT).write_text(request.getfixturevalue("s3").endpoint, encoding="utf-8")
     if kind in ("postgresql", "iceberg-postgresql"):
         (folder / URI).write_text(request.getfixturevalue("postgres_database"), encoding="utf-8")
 
@@ -133,6 +153,7 @@ def _database_table(kind: str, folder: Path) -> pa.Table:
 
 MAKERS: dict[str, Callable[[Path, pa.Schema], Sink]] = {
     "parquet": _parquet_sink,
+    "s3": _s3_sink,
     "delta": _delta_sink,
     "iceberg": _iceberg_sink,
     "iceberg-postgresql": _iceberg_sink_in_postgresql,
@@ -141,6 +162,7 @@ MAKERS: dict[str, Callable[[Path, pa.Schema], Sink]] = {
 }
 READERS: dict[str, Callable[[Path], pa.Table]] = {
     "parquet": read_table,
+    "s3": _s3_table,
     "delta": _delta_table,
     "iceberg": _iceberg_table,
     "iceberg-postgresql": _iceberg_table_in_postgresql,

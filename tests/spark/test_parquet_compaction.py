@@ -12,10 +12,14 @@ import pytest
 from parquet_help import PARTITION, Crash, DeadFrom, SystemCalls, commit, rows, span, write
 
 from instride.errors import CorruptManifestError, MissingDataError, SinkWriteError
-from instride.spark.parquet import LocalManifestStore, ParquetSink, compact, read_files, read_table, vacuum
+from instride.spark.parquet import ParquetSink, compact, read_files, read_table, vacuum
 from instride.spark.parquet._checkpoint import checkpoint_key
+from instride.spark.parquet._local_storage import LocalStorage
 from instride.spark.parquet._manifest_chain import Chain
-from instride.spark.sink import CommitStatus, JobResult
+from instride.spark.parquet._read import listed_files
+from instride.spark.sink import CommitStatus, FileInfo, JobResult
+
+_READ = LocalStorage.read
 
 
 def _go_on(sink: ParquetSink, ranges: int, *, size: int = 3) -> None:
@@ -48,7 +52,7 @@ def test_the_same_rows_in_one_file_and_those_that_came_since(sink: ParquetSink) 
     assert len(made) == 1
     assert read_table(sink.folder) == before
     _go_on(sink, 2)
-    assert [path.parts[-4] for path in read_files(sink.folder)] == ["_compacted", "_data", "_data"]
+    assert [Path(path).parts[-4] for path in read_files(sink.folder)] == ["_compacted", "_data", "_data"]
     assert [offset for _, offset, _ in rows(sink.folder)] == list(range(24))
 
 
@@ -59,31 +63,28 @@ def test_with_nothing_new_there_is_nothing_to_do(sink: ParquetSink) -> None:
     assert _places(sink.folder) == before
 
 
-class Counting(LocalManifestStore):
-    """Counts the manifests and checkpoints that are opened."""
-
-    opened = 0
-
-    def read(self, key: str) -> bytes | None:
-        self.opened += 1
-        return super().read(key)
-
-
 @pytest.mark.parametrize("ranges", [3, 12])
 def test_a_compacted_chain_opens_with_one_checkpoint_however_long_it_is(tmp_path: Path, ranges: int) -> None:
     sink = ParquetSink(tmp_path / "out")
     _go_on(sink, ranges)
     compact(sink.folder)
-    store = Counting(sink.folder / "_instride")
-    assert len(read_files(sink.folder, store=store)) == 1
-    assert store.opened == 2, "the folder's marker, and the checkpoint"
+    opened: list[str] = []
+
+    def read(storage: LocalStorage, key: str) -> bytes | None:
+        opened.append(key)
+        return _READ(storage, key)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LocalStorage, "read", read)
+        assert len(read_files(sink.folder)) == 1
+    assert opened == ["sink.json", checkpoint_key("flights", 3, 1)]
     vacuum(sink.folder, keep_for=0)
     names = [path.name for path in _places(sink.folder)]
     assert len(names) == 5, "the folder's marker and its signpost, one manifest, one checkpoint, one file"
 
 
 def test_files_are_put_together_up_to_a_size(sink: ParquetSink) -> None:
-    size = read_files(sink.folder)[0].stat().st_size
+    size = Path(read_files(sink.folder)[0]).stat().st_size
     made = compact(sink.folder, target_bytes=2 * size)
     assert len(made) == 3
     assert [offset for _, offset, _ in rows(sink.folder)] == list(range(18))
@@ -124,19 +125,20 @@ def test_a_range_of_two_schemas_stays_as_it_is_and_stops_no_other(tmp_path: Path
 
 def test_what_was_replaced_stays_for_readers_that_began_before(sink: ParquetSink) -> None:
     snapshot = read_files(sink.folder)
+    taken = listed_files(LocalStorage(sink.folder))
     compact(sink.folder)
     assert vacuum(sink.folder) == []
-    assert all(path.exists() for path in snapshot)
+    assert all(Path(path).exists() for path in snapshot)
     assert set(vacuum(sink.folder, keep_for=0)) == set(snapshot)
     with pytest.raises(MissingDataError, match=r"this reader took longer than vacuum\(keep_for=...\)"):
-        _read_late(sink.folder, snapshot)
+        _read_late(sink.folder, taken)
     assert [offset for _, offset, _ in rows(sink.folder)] == list(range(18))
 
 
-def _read_late(folder: Path, snapshot: list[Path]) -> None:
+def _read_late(folder: Path, snapshot: list[FileInfo]) -> None:
     """A reader that took its snapshot long ago, and opens its files now."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("instride.spark.parquet._read.read_files", lambda *_, **__: snapshot)
+        patch.setattr("instride.spark.parquet._read.listed_files", lambda *_, **__: snapshot)
         read_table(folder)
 
 
@@ -255,20 +257,21 @@ def test_a_damaged_checkpoint_stops_readers_and_writers(sink: ParquetSink, damag
 def test_a_listing_of_what_expires_meanwhile_is_made_anew(sink: ParquetSink) -> None:
     """Between listing and reading, others compact and delete all that the listing showed."""
 
-    class Slow(LocalManifestStore):
-        expired = False
+    class Slow(LocalStorage):
+        expired: list[str] = []  # noqa: RUF012
 
         def read(self, key: str) -> bytes | None:
             if not self.expired and "partition" in key:
-                self.expired = True
+                self.expired.append(key)
                 _others(sink.folder)
-            return super().read(key)
+            return _READ(self, key)
 
     compact(sink.folder)
     chain = Chain(Slow(sink.folder / "_instride"), "flights", 3)
     last = chain.state().last
     assert last is not None
     assert last.end == 24
+    Slow.expired.clear()
     again = Chain(Slow(sink.folder / "_instride"), "flights", 3).last()
     assert again is not None
     assert again.end == 30

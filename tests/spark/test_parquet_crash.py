@@ -206,7 +206,7 @@ def test_a_manifest_is_on_disk_before_it_is_seen_and_its_name_before_it_is_repor
 def test_a_file_system_without_links_is_named(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         FailingFrom(0, errno.EPERM).install(patch)
-        with pytest.raises(SinkWriteError, match="hard links are needed, or another ManifestStore"):
+        with pytest.raises(SinkWriteError, match="hard links are needed, or a sink in an object store"):
             ParquetSink(tmp_path / "out").writer()
 
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from parquet_help import PARTITION, commit, span, write
 
 from instride.errors import CorruptManifestError, SinkError
-from instride.spark.parquet import LocalManifestStore, Manifest, ManifestStore, ParquetSink, read_table
+from instride.spark.parquet import Manifest, ParquetSink, read_table
+from instride.spark.parquet._local_storage import LocalStorage
 from instride.spark.parquet._manifest import decode, encode, key_of
 from instride.spark.parquet._manifest_chain import Chain
 from instride.spark.sink import FileInfo
@@ -26,7 +27,7 @@ def manifest(sequence: int, start: int, end: int, job: str = "a") -> Manifest:
 
 
 class MemoryStore:
-    """A `ManifestStore` as others may write one; counts what is asked of it."""
+    """A `ManifestStore` in memory; counts what is asked of it."""
 
     def __init__(self, length: int = 0) -> None:
         self.kept = {key_of("flights", 3, n): encode(manifest(n, 2 * n, 2 * n + 2)) for n in range(1, length + 1)}
@@ -46,11 +47,6 @@ class MemoryStore:
 
     def remove(self, key: str) -> None:
         self.kept.pop(key, None)
-
-
-def test_the_stores_are_stores(tmp_path: Path) -> None:
-    assert isinstance(MemoryStore(), ManifestStore)
-    assert isinstance(LocalManifestStore(tmp_path), ManifestStore)
 
 
 @given(st.integers(1, 10**18), st.integers(0, 10**15), st.integers(1, 10**6), st.integers(0, 3))
@@ -153,22 +149,12 @@ def test_a_listing_that_misses_a_new_name_is_no_gap() -> None:
     assert last.sequence == 5
 
 
-def test_a_sink_works_with_a_store_of_others(tmp_path: Path) -> None:
-    store = MemoryStore()
-    sink = ParquetSink(tmp_path / "out", store=store)
-    commit(sink, "a", write(sink, span(0, 5), "a"))
-    assert read_table(sink.folder, store=store).num_rows == 5
-    assert not (sink.folder / "_instride").exists()
-
-
-def test_a_store_that_contradicts_itself_is_named(tmp_path: Path) -> None:
-    class Liar(MemoryStore):
-        def create_if_absent(self, key: str, content: bytes) -> bool:
-            return False if "partition" in key else super().create_if_absent(key, content)
-
-    sink = ParquetSink(tmp_path / "out", store=Liar())
+def test_a_storage_that_contradicts_itself_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sink = ParquetSink(tmp_path / "out")
+    written = write(sink, span(0, 5), "a")
+    monkeypatch.setattr(LocalStorage, "create_if_absent", lambda *_: False)
     with pytest.raises(SinkError, match="refused a manifest"):
-        commit(sink, "a", write(sink, span(0, 5), "a"))
+        commit(sink, "a", written)
 
 
 def test_a_manifest_can_be_read_by_people(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ def test_columns_of_all_files_in_sparks_types(sink: ParquetSink) -> None:
 def test_small_files_share_a_task_and_large_ones_do_not(sink: ParquetSink, monkeypatch: pytest.MonkeyPatch) -> None:
     for start in range(5):
         commit(sink, "a", write(sink, span(start, start + 1), "a"))
-    bytes_ = read_files(sink.folder)[0].stat().st_size
+    bytes_ = Path(read_files(sink.folder)[0]).stat().st_size
     monkeypatch.setattr(module, "_OPEN_BYTES", 0)
     monkeypatch.setattr(module, "_TASK_BYTES", 2 * bytes_)
     options = {"path": str(sink.folder)}

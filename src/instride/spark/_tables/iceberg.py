@@ -21,7 +21,7 @@ from instride.errors import KafkaError, NotASinkError, SinkWriteError
 from instride.records import TopicPartition
 from instride.spark._tables.table_sink import Reached, TableSink
 from instride.spark._tables.writer import TableWriter
-from instride.spark.parquet._layout import local_folder
+from instride.spark.parquet._location import local_folder
 from instride.spark.sink import FileInfo
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """A Parquet sink for the pipeline, with compare-and-set commits: every offset exactly once, whoever writes.
 
-A sink is a folder. Any number of applications commit to it at once; what a reader sees is, for each
-partition, one unbroken chain of ranges, each written by exactly one job.
+A sink is a folder, or a prefix in a bucket. Any number of applications commit to it at once; what a reader sees is,
+for each partition, one unbroken chain of ranges, each written by exactly one job.
 """
 
 # What is inside:
@@ -9,14 +9,16 @@ partition, one unbroken chain of ranges, each written by exactly one job.
 # _manifest_chain, _manifest           a partition's chain of manifests, and one link of it
 # _checkpoint, _compaction, _vacuum    fewer, larger files; what is deleted
 # _read, _data_source                  reading, also by Spark
-# _layout, _manifest_store, _files     where what lies; where manifests are kept; steps on the file system
+# _layout                              where what lies
+# _storage, _location                  what the sink needs of the place that holds it; which places are served
+# _local_storage, _files               a folder, and the steps on its file system
+# _object_storage                      a bucket of an object store
 
 # _sink has the commit, _layout the folder, _read the readers; _compaction and _vacuum keep a folder small.
 
 from instride.spark.parquet._compaction import compact
 from instride.spark.parquet._data import ParquetWriter, write_data_file
 from instride.spark.parquet._manifest import Manifest
-from instride.spark.parquet._manifest_store import LocalManifestStore, ManifestStore
 from instride.spark.parquet._read import read_dataframe, read_files, read_manifests, read_table
 from instride.spark.parquet._sink import ParquetSink
 from instride.spark.parquet._vacuum import vacuum
@@ -32,6 +34,4 @@ __all__ = [
     "compact",
     "vacuum",
     "Manifest",
-    "ManifestStore",
-    "LocalManifestStore",
 ]

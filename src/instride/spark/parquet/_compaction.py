@@ -12,9 +12,10 @@ Laws
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,29 +23,35 @@ import pyarrow.parquet as pq
 from instride.errors import CorruptManifestError, MissingDataError, SinkError
 from instride.errors._quoting import counted
 from instride.spark.parquet._checkpoint import Checkpoint, Piece
-from instride.spark.parquet._data import write_data_file
-from instride.spark.parquet._layout import COMPACTED, local_folder, open_sink
+from instride.spark.parquet._data import write_to
+from instride.spark.parquet._layout import COMPACTED, open_sink
+from instride.spark.parquet._location import storage_at
 from instride.spark.parquet._manifest_chain import Chain, ChainState
-from instride.spark.parquet._manifest_store import ManifestStore
 from instride.spark.parquet._read import chains_in
+from instride.spark.parquet._storage import Storage
 from instride.spark.sink import FileInfo, OutputRange, new_job_id
 
 __all__ = ["compact"]
 
 
 def compact(
-    path: str | Path, *, store: ManifestStore | None = None, target_bytes: int = 128 << 20, compression: str = "zstd"
-) -> list[Path]:
-    """Put small files together, and write a checkpoint of each partition's chain; the files that were made.
+    path: str | Path,
+    *,
+    storage_options: Mapping[str, str] | None = None,
+    target_bytes: int = 128 << 20,
+    compression: str = "zstd",
+) -> list[str]:
+    """Put small files together, and write a checkpoint of each partition's chain; the files that were made, as
+    `read_files` names them.
 
     It runs in the calling process, a partition at a time, beside writers, readers and others of its kind. What it
-    replaces stays until `vacuum`. target_bytes: files are put together up to this size, as they are on the disk.
+    replaces stays until `vacuum`. target_bytes: files are put together up to this size, as they are in the sink.
     Raises NotASinkError, CorruptManifestError, MissingDataError, SinkWriteError; what was done before stays.
     """
-    root = local_folder(path)
-    made: list[Path] = []
-    for chain in chains_in(open_sink(root, store)):
-        made += _Compaction(root=root, chain=chain, target=target_bytes, compression=compression).run()
+    storage = open_sink(storage_at(path, storage_options))
+    made: list[str] = []
+    for chain in chains_in(storage):
+        made += _Compaction(storage=storage, chain=chain, target=target_bytes, compression=compression).run()
     return made
 
 
@@ -52,12 +59,12 @@ def compact(
 class _Compaction:
     """That of one partition."""
 
-    root: Path
+    storage: Storage
     chain: Chain
     target: int
     compression: str
 
-    def run(self) -> list[Path]:
+    def run(self) -> list[str]:
         state = self.chain.state()
         number = state.checkpoint.number + 1 if state.checkpoint else 1
         made: list[FileInfo] = []
@@ -69,7 +76,7 @@ class _Compaction:
             if newest is None or newest.number < number:
                 raise
             added = False
-        return [self.root / file.path for file in made] if added else []
+        return [self.storage.at(file.path) for file in made] if added else []
 
     def _is_added(self, state: ChainState, number: int, made: list[FileInfo]) -> bool:
         last, groups = state.last, self._groups(state.pieces)
@@ -98,7 +105,7 @@ class _Compaction:
 
     def _schemas(self, files: Sequence[FileInfo]) -> set[pa.Schema]:
         """Tasks that share a range may write two, such as where all values of a column are null in one."""
-        return {pq.read_schema(self._place(file)).remove_metadata() for file in files}
+        return {self._schema(file).remove_metadata() for file in files}
 
     def _together(self, group: Sequence[Piece], number: int, made: list[FileInfo]) -> Piece:
         listed = tuple(file for piece in group for file in piece.files)
@@ -112,8 +119,8 @@ class _Compaction:
         output = OutputRange(
             topic=self.chain.topic, partition=self.chain.partition, start=group[0].start, end=group[-1].end
         )
-        file = write_data_file(
-            self.root,
+        file = write_to(
+            self.storage,
             output,
             job=new_job_id(),
             attempt=number,
@@ -130,12 +137,16 @@ class _Compaction:
 
     def _rows(self, listed: Sequence[FileInfo]) -> Iterator[pa.RecordBatch]:
         for file in listed:
-            with pq.ParquetFile(self._place(file)) as opened:
+            with pq.ParquetFile(self._opened(file)) as opened:
                 for batch in opened.iter_batches():
                     yield batch.replace_schema_metadata(None)
 
-    def _place(self, file: FileInfo) -> Path:
-        place = self.root / file.path
-        if not place.exists():
-            raise MissingDataError(f"a manifest lists {place}, but it is not there: it was deleted or moved")
-        return place
+    def _schema(self, file: FileInfo) -> pa.Schema:
+        return pq.read_schema(self._opened(file))
+
+    def _opened(self, file: FileInfo) -> Any:
+        if self.storage.size(file.path) is None:
+            raise MissingDataError(
+                f"a manifest lists {self.storage.at(file.path)}, but it is not there: it was deleted or moved"
+            )
+        return self.storage.opened(file)

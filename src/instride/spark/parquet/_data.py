@@ -2,16 +2,18 @@
 
 Laws
 1. A data file holds rows of one range of one Kafka partition, written by one attempt; its name says which.
-2. It is written under a hidden temporary name, synced and renamed: what is reported is whole, and durable.
+2. It is written under a name that nobody looks at, and published when it is finished: what is reported is whole, and
+   durable.
 3. No rows, no file. The range is reported all the same, for the chain must advance over it.
-4. After an error the attempt leaves at most a hidden temporary file, which `vacuum` deletes.
+4. After an error the attempt leaves nothing. A process that dies leaves at most a temporary file: `vacuum` deletes
+   those in a sink's folder; those for an object store are in the system's folder for temporary files.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +23,12 @@ import pyarrow.parquet as pq
 from instride.errors import SinkError
 from instride.spark.parquet import _files as files
 from instride.spark.parquet._layout import DATA, check_job_id, check_topic, file_name
+from instride.spark.parquet._location import storage_at
 from instride.spark.parquet._manifest import chain_folder
+from instride.spark.parquet._storage import Storage
 from instride.spark.sink import FileInfo, OutputRange, WrittenRange
 
-__all__ = ["ParquetWriter", "write_data_file"]
+__all__ = ["ParquetWriter", "write_data_file", "write_to"]
 
 # Small batches are gathered into row groups of about this size: a row group a batch would make files large
 # and slow.
@@ -34,17 +38,23 @@ _GROUP_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class ParquetWriter:
-    """Writes the ranges of a `ParquetSink`; picklable. Every executor must see the same folder as the
-    driver.
+    """Writes the ranges of a `ParquetSink`; picklable. Every executor must see the same folder or bucket as the
+    driver. folder: a path or URI. storage_options travel with it; its repr does not show them.
     """
 
     folder: str
     compression: str = "zstd"
+    storage_options: Mapping[str, str] | None = field(default=None, repr=False)
 
     def write(self, output: OutputRange, *, job: str, attempt: int, batches: Iterator[pa.RecordBatch]) -> WrittenRange:
         """Write one range; see `write_data_file` for the errors."""
-        file = write_data_file(
-            self.folder, output, job=job, attempt=attempt, batches=batches, compression=self.compression
+        file = write_to(
+            storage_at(self.folder, self.storage_options),
+            output,
+            job=job,
+            attempt=attempt,
+            batches=batches,
+            compression=self.compression,
         )
         return WrittenRange(range=output, files=(file,) if file else ())
 
@@ -58,29 +68,47 @@ def write_data_file(
     batches: Iterator[pa.RecordBatch],
     compression: str = "zstd",
     below: str = DATA,
+    storage_options: Mapping[str, str] | None = None,
 ) -> FileInfo | None:
     """Write a range's rows into one new data file, or none where there are no rows.
 
-    folder: the sink's. below: the folder in it that holds all data files. job, attempt: as for `RangeWriter.write`.
-    Memory: one row group (64 MiB or 131,072 rows, whichever is reached first, and one batch more).
+    folder: the sink's, a path or URI. below: the folder in it that holds all data files. job, attempt: as for
+    `RangeWriter.write`. storage_options: as for `ParquetSink`.
+    Memory: one row group (64 MiB or 131,072 rows, whichever is reached first, and one batch more). For an object store
+    the file is first written to the local folder for temporary files (TMPDIR).
 
-    Raises SinkWriteError (a full disk, say), SinkError where the batches' schemas differ, and whatever
-    `batches` raises.
+    Raises SinkWriteError (a full disk, say), SinkError where the batches' schemas differ, NotASinkError and ConfigError
+    as `ParquetSink`, and whatever `batches` raises.
     """
-    root = Path(folder)
+    storage = storage_at(folder, storage_options)
+    return write_to(storage, output, job=job, attempt=attempt, batches=batches, compression=compression, below=below)
+
+
+def write_to(
+    storage: Storage,
+    output: OutputRange,
+    *,
+    job: str,
+    attempt: int,
+    batches: Iterator[pa.RecordBatch],
+    compression: str,
+    below: str = DATA,
+) -> FileInfo | None:
+    """As `write_data_file`."""
     name = file_name(output, check_job_id(job), attempt)
-    path = f"{below}/{chain_folder(check_topic(output.topic), output.partition)}/{name}"
-    target = root / path
-    temp = files.temporary(target)
+    key = f"{below}/{chain_folder(check_topic(output.topic), output.partition)}/{name}"
+    groups = _groups(batches)
+    first = next(groups, None)
+    if first is None:
+        return None
+    temp = storage.scratch(key)
     try:
-        rows = _write_groups(temp, _groups(batches), compression)
-        if rows == 0:
-            return None
-        size = _finish(temp, target)
+        rows = _write_groups(temp, first, groups, compression)
+        size = storage.publish(temp, key)
     except BaseException:
         files.remove(temp)
         raise
-    return FileInfo(path=path, rows=rows, bytes=size, attempt=attempt)
+    return FileInfo(path=key, rows=rows, bytes=size, attempt=attempt)
 
 
 def _groups(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
@@ -101,11 +129,8 @@ def _groups(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(gathered)
 
 
-def _write_groups(temp: Path, groups: Iterator[pa.Table], compression: str) -> int:
-    """Write all groups; the number of rows. The file exists only if that is not 0."""
-    first = next(groups, None)
-    if first is None:
-        return 0
+def _write_groups(temp: Path, first: pa.Table, groups: Iterator[pa.Table], compression: str) -> int:
+    """Write the first group and the others; the number of rows."""
     writer = _open(temp, first.schema, compression)
     try:
         rows = _write_group(writer, temp, first)
@@ -128,7 +153,6 @@ def _write_groups(temp: Path, groups: Iterator[pa.Table], compression: str) -> i
 
 def _open(temp: Path, schema: pa.Schema, compression: str) -> Any:
     try:
-        files.make_folders(temp.parent)
         return pq.ParquetWriter(str(temp), schema, compression=compression)
     except OSError as error:
         raise files.write_error(temp, error) from error
@@ -147,11 +171,3 @@ def _close(writer: Any, temp: Path) -> None:
         writer.close()
     except OSError as error:
         raise files.write_error(temp, error) from error
-
-
-def _finish(temp: Path, target: Path) -> int:
-    try:
-        files.publish(temp, target)
-        return target.stat().st_size
-    except OSError as error:
-        raise files.write_error(target, error) from error

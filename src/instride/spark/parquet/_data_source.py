@@ -5,13 +5,13 @@ Laws
    asks once for each `load`.
 2. The schema is that of all files together, looked up by `load`, or the one that the user gave: columns by name, null
    where a file lacks one, cast where its type is another.
-3. Executors read the files, several small ones in a task. They must see the same folder as the driver.
+3. Executors read the files, several small ones in a task. They must see the same folder or bucket as the driver.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -21,8 +21,9 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from instride.errors import ConfigError, MissingDataError
-from instride.spark.parquet._layout import local_folder
+from instride.spark.parquet._location import storage_at
 from instride.spark.parquet._read import listed_files, schema_of
+from instride.spark.parquet._storage import Storage
 from instride.spark.sink import FileInfo
 
 if TYPE_CHECKING:
@@ -33,15 +34,19 @@ __all__ = ["FilesPartition", "ParquetReader", "parquet_schema"]
 _TASK_BYTES: Final = 128 << 20
 # To open a file costs about as much as to read so many bytes: Spark's own number.
 _OPEN_BYTES: Final = 4 << 20
+_STORAGE: Final = "storage."
 
 
 def parquet_schema(options: Mapping[str, str]) -> StructType:
     """Of the chosen columns. Raises ConfigError, and as `read_table`."""
-    folder, columns = _parsed(options)
-    found = schema_of(folder)
+    place, columns = _parsed(options)
+    storage = place.storage()
+    found = schema_of(storage)
     missing = [name for name in columns or () if name not in found.names]
     if missing:
-        raise ConfigError(f"columns: {folder} has no column {', '.join(missing)}; it has {', '.join(found.names)}")
+        raise ConfigError(
+            f"columns: {storage.name} has no column {', '.join(missing)}; it has {', '.join(found.names)}"
+        )
     return from_arrow_schema(pa.schema([_plain(found.field(name)) for name in columns or found.names]))
 
 
@@ -52,9 +57,9 @@ def _plain(field: pa.Field) -> pa.Field:
 
 
 class FilesPartition(InputPartition):
-    """The files of one task: their paths."""
+    """The files of one task."""
 
-    def __init__(self, files: tuple[str, ...]) -> None:
+    def __init__(self, files: tuple[FileInfo, ...]) -> None:
         super().__init__(files)
         self.files = files
 
@@ -63,48 +68,62 @@ class ParquetReader(DataSourceReader):
     """Picklable: Spark sends it to the executors after `partitions`."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
-        self._folder, _ = _parsed(options)
+        self._place, _ = _parsed(options)
         self._schema = to_arrow_schema(schema, timezone="UTC")
 
     def partitions(self) -> Sequence[InputPartition]:
         """Law 1. Raises NotASinkError, CorruptManifestError."""
-        return [FilesPartition(tuple(str(self._folder / file.path) for file in task)) for task in _tasks(self._folder)]
+        return [FilesPartition(tuple(task)) for task in _tasks(self._place.storage())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Raises MissingDataError where a file of the snapshot is gone."""
         # Where there is nothing to read, Spark makes a task with a partition of its own.
         if isinstance(partition, FilesPartition):
+            storage = self._place.storage()
             for file in partition.files:
-                yield from self._rows(file)
+                yield from self._rows(storage, file)
 
-    def _rows(self, place: str) -> Iterator[pa.RecordBatch]:
-        if not Path(place).exists():
+    def _rows(self, storage: Storage, file: FileInfo) -> Iterator[pa.RecordBatch]:
+        if storage.size(file.path) is None:
             raise MissingDataError(
-                f"{place} is not there: does this executor share the folder, or did the query take longer than "
-                "vacuum(keep_for=...)?"
+                f"{storage.at(file.path)} is not there: does this executor share the folder, or did the query take "
+                "longer than vacuum(keep_for=...)?"
             )
-        with pq.ParquetFile(place) as opened:
+        with pq.ParquetFile(storage.opened(file)) as opened:
             there = [name for name in self._schema.names if name in opened.schema_arrow.names]
             for batch in opened.iter_batches(columns=there):
                 yield _in_schema(batch, self._schema)
 
 
-def _parsed(options: Mapping[str, str]) -> tuple[Path, list[str] | None]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """The sink's path or URI. It travels to the executors, and its repr shows no option's value."""
+
+    folder: str
+    options: Mapping[str, str] = field(repr=False)
+
+    def storage(self) -> Storage:
+        return storage_at(self.folder, self.options)
+
+
+def _parsed(options: Mapping[str, str]) -> tuple[_Place, list[str] | None]:
+    """Spark gives the options' names in lower case."""
     given = {name.lower(): value for name, value in options.items()}
+    storage = {name.removeprefix(_STORAGE): given.pop(name) for name in list(given) if name.startswith(_STORAGE)}
     unknown = sorted(set(given) - {"path", "columns"})
     if unknown:
-        raise ConfigError(f"unknown option {unknown[0]!r}: instride-parquet takes columns")
+        raise ConfigError(f"unknown option {unknown[0]!r}: instride-parquet takes columns and storage.NAME")
     if "path" not in given:
         raise ConfigError("give the sink's folder, and one only: load(folder)")
     columns = [name.strip() for name in given["columns"].split(",")] if "columns" in given else None
-    return local_folder(given["path"]), columns
+    return _Place(folder=given["path"], options=storage), columns
 
 
-def _tasks(folder: Path) -> Iterator[list[FileInfo]]:
+def _tasks(storage: Storage) -> Iterator[list[FileInfo]]:
     """Neighbours, up to the size of a task."""
     task: list[FileInfo] = []
     size = 0
-    for file in listed_files(folder):
+    for file in listed_files(storage):
         if task and size + file.bytes + _OPEN_BYTES > _TASK_BYTES:
             yield task
             task, size = [], 0

@@ -101,7 +101,7 @@ def write_error(target: Path, error: OSError) -> SinkWriteError:
     if error.errno in _FULL:
         reason = "there is no room on the disk (or the quota is used up); free some and try again"
     elif error.errno in _NO_LINKS:
-        reason = "the file system does not do what was asked (hard links are needed, or another ManifestStore)"
+        reason = "the file system does not do what was asked (hard links are needed, or a sink in an object store)"
     else:
         reason = "the file system refused"
     return SinkWriteError(f"cannot write {target}: {reason}: {error}")

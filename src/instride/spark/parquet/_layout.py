@@ -1,4 +1,4 @@
-"""Where things lie in a sink's folder, and how a folder is known to be one.
+"""Where things lie in a sink's folder (or below its prefix), and how a folder is known to be one.
 
     FOLDER/_instride/sink.json                                        "this is a sink", and its version
     FOLDER/_instride/topic-T/partition-PPPPP/SEQUENCE.json            the chain of manifests
@@ -20,24 +20,22 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from pathlib import Path
 from typing import Final
 
 from instride.errors import NotASinkError
-from instride.spark.parquet import _files as files
 from instride.spark.parquet._manifest import VERSION, chain_folder
-from instride.spark.parquet._manifest_store import LocalManifestStore, ManifestStore
+from instride.spark.parquet._storage import Storage
 from instride.spark.sink import OutputRange
 
 __all__ = [
     "COMPACTED",
     "DATA",
+    "META",
     "check_job_id",
     "check_topic",
     "create_sink",
     "data_folder",
     "file_name",
-    "local_folder",
     "name_prefix",
     "open_sink",
     "attempt_of",
@@ -50,23 +48,12 @@ _SIGNPOST: Final = "read-this-folder-with-format(instride-parquet).parquet"
 _SIGNPOST_TEXT: Final = b"""The rows are in files that manifests list; other files here hold rows twice, or half.
 Read them with spark.read.format("instride-parquet").load(folder), or with instride.spark.parquet.read_table(folder).
 """
-_META: Final = "_instride"
+META: Final = "_instride"
 _MARKER: Final = "sink.json"
+_FORMAT: Final = {"format": "instride-parquet", "version": VERSION}
 _JOB = re.compile(r"[A-Za-z0-9_]{1,64}")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _NAME = re.compile(r"\.?(\d{20})-\d{20}-[A-Za-z0-9_]{1,64}-(\d+)-")
-
-
-def local_folder(place: str | Path) -> Path:
-    """The folder of a local path or a file: URI. Raises NotASinkError for any other URI: it would be a folder "s3:"."""
-    text = str(place)
-    scheme, found, path = text.partition(":/")
-    if found and scheme == "file":
-        # file:/data and file:///data are the same.
-        return Path("/" + path.lstrip("/"))
-    if found and scheme.isalnum():
-        raise NotASinkError(f"{text} is not on a local file system, and its data files would be: give a folder")
-    return Path(text).absolute()
 
 
 def check_job_id(job: str) -> str:
@@ -112,47 +99,48 @@ def attempt_of(name: str) -> int | None:
     return int(match[2]) if match else None
 
 
-def open_sink(folder: Path, store: ManifestStore | None) -> ManifestStore:
-    """The store of an existing sink. Raises NotASinkError where there is none, or a newer one."""
-    store = store or LocalManifestStore(folder / _META)
-    if not _is_marked(folder, store):
-        raise NotASinkError(f"{folder} is not a sink of instride (it has no {_META}/{_MARKER})")
-    return store
+def open_sink(storage: Storage) -> Storage:
+    """The storage of an existing sink. Raises NotASinkError where there is none, or a newer one."""
+    if not _is_marked(storage):
+        raise NotASinkError(f"{storage.name} is not a sink of instride (it has no {META}/{_MARKER})")
+    return storage
 
 
-def create_sink(folder: Path, store: ManifestStore | None) -> ManifestStore:
-    """The store of a sink that exists, or of a new one in a folder that is absent or empty.
+def create_sink(storage: Storage) -> Storage:
+    """The storage of a sink that exists, or of a new one in a folder that is absent or empty.
 
-    Raises NotASinkError where the folder holds other things, or is a file.
+    Raises NotASinkError where the folder holds other things, or is a file, or where a create of what exists is not
+    refused.
     """
-    store = store or LocalManifestStore(folder / _META)
-    if not _is_marked(folder, store):
-        strange = _strange_things(folder)
+    inner = storage.inside(META)
+    if not _is_marked(storage):
+        strange = _strange_things(storage)
         # Another process may have made the sink, and written to it, between the two looks.
-        if strange and not _is_marked(folder, store):
-            raise NotASinkError(f"{folder} is not a sink and not empty (it holds {strange}); choose another folder")
-        store.create_if_absent(_MARKER, json.dumps({"format": "instride-parquet", "version": VERSION}).encode())
-    if not (folder / _SIGNPOST).exists():
-        files.create_if_absent(folder / _SIGNPOST, _SIGNPOST_TEXT)
-    return store
+        if strange and not _is_marked(storage):
+            raise NotASinkError(
+                f"{storage.name} is not a sink and not empty (it holds {strange}); choose another folder"
+            )
+        inner.create_if_absent(_MARKER, json.dumps(_FORMAT).encode())
+    inner.check_creates(_MARKER, json.dumps({**_FORMAT, "check": uuid.uuid4().hex}).encode())
+    if storage.size(_SIGNPOST) is None:
+        storage.create_if_absent(_SIGNPOST, _SIGNPOST_TEXT)
+    return storage
 
 
-def _is_marked(folder: Path, store: ManifestStore) -> bool:
-    if folder.exists() and not folder.is_dir():
-        raise NotASinkError(f"{folder} is a file, not a sink's folder")
-    content = store.read(_MARKER)
+def _is_marked(storage: Storage) -> bool:
+    storage.check_kind()
+    content = storage.inside(META).read(_MARKER)
     if content is None:
         return False
     try:
         marker = json.loads(content)
-        known = marker["format"] == "instride-parquet" and marker["version"] == VERSION
+        known = {name: marker[name] for name in _FORMAT} == _FORMAT
     except (ValueError, KeyError, TypeError):
         known = False
     if not known:
-        raise NotASinkError(f"{folder} is not a sink of version {VERSION}: its marker says {content[:200]!r}")
+        raise NotASinkError(f"{storage.name} is not a sink of version {VERSION}: its marker says {content[:200]!r}")
     return True
 
 
-def _strange_things(folder: Path) -> str:
-    names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
-    return ", ".join([name for name in names if name not in (_META, _SIGNPOST) and not files.is_temporary(name)][:3])
+def _strange_things(storage: Storage) -> str:
+    return ", ".join([name for name in sorted(storage.names("")) if name not in (META, _SIGNPOST)][:3])

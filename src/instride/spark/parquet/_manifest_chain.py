@@ -30,7 +30,7 @@ from instride.spark.parquet._checkpoint import (
     number_of,
 )
 from instride.spark.parquet._manifest import Manifest, chain_folder, decode, encode, key_of
-from instride.spark.parquet._manifest_store import ManifestStore
+from instride.spark.parquet._storage import ManifestStore
 from instride.spark.sink import FileInfo
 
 __all__ = ["Chain", "ChainState", "Retained"]
@@ -176,12 +176,14 @@ class Chain:
     def expire(self, oldest: Checkpoint) -> None:
         """Remove what only readers need that began before this checkpoint was there. Laws 2 and 4: in order."""
         listing = self._listed()
-        for number in listing.checkpoints:
-            if number < oldest.number:
-                self.store.remove(checkpoint_key(self.topic, self.partition, number))
-        for sequence in sorted(listing.sequences):
-            if sequence < oldest.sequence:
-                self.store.remove(key_of(self.topic, self.partition, sequence))
+        keys = [
+            checkpoint_key(self.topic, self.partition, each) for each in listing.checkpoints if each < oldest.number
+        ]
+        expired = sorted(each for each in listing.sequences if each < oldest.sequence)
+        for key in keys + [key_of(self.topic, self.partition, each) for each in expired]:
+            # One that stays, where a call to an object store failed, must not be the newest that looks unexpired.
+            if not self.store.remove(key) and self.store.read(key) is not None:
+                return
 
     # -- one look at the chain
 

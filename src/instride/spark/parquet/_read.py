@@ -8,6 +8,7 @@ lock and disturbs no writer. The files of a snapshot stay for as long as `vacuum
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,10 +18,11 @@ import pyarrow.parquet as pq
 
 from instride.errors import MissingDataError
 from instride.records import TopicPartition
-from instride.spark.parquet._layout import local_folder, open_sink
+from instride.spark.parquet._layout import META, open_sink
+from instride.spark.parquet._location import is_local, storage_at
 from instride.spark.parquet._manifest import Manifest, partition_of, topic_of
 from instride.spark.parquet._manifest_chain import Chain
-from instride.spark.parquet._manifest_store import ManifestStore
+from instride.spark.parquet._storage import Storage
 from instride.spark.sink import FileInfo
 
 if TYPE_CHECKING:
@@ -29,55 +31,79 @@ if TYPE_CHECKING:
 __all__ = ["chains_in", "listed_files", "read_dataframe", "read_files", "read_manifests", "read_table", "schema_of"]
 
 
-def read_manifests(path: str | Path, *, store: ManifestStore | None = None) -> dict[TopicPartition, list[Manifest]]:
-    """Every partition's manifests since its newest checkpoint, in order. Raises NotASinkError, CorruptManifestError."""
-    chains = chains_in(open_sink(local_folder(path), store))
+def read_manifests(
+    path: str | Path, *, storage_options: Mapping[str, str] | None = None
+) -> dict[TopicPartition, list[Manifest]]:
+    """Every partition's manifests since its newest checkpoint, in order.
+
+    path, storage_options: as for `ParquetSink`, here and below. Raises NotASinkError, CorruptManifestError, SinkError,
+    ConfigError.
+    """
+    chains = chains_in(open_sink(storage_at(path, storage_options)))
     return {TopicPartition(chain.topic, chain.partition): list(chain.state().manifests) for chain in chains}
 
 
-def read_files(path: str | Path, *, store: ManifestStore | None = None) -> list[Path]:
-    """The data files that are in the sink, by topic, partition and offset. Raises as `read_manifests`."""
-    root = local_folder(path)
-    return [root / file.path for file in listed_files(path, store=store)]
+def read_files(path: str | Path, *, storage_options: Mapping[str, str] | None = None) -> list[str]:
+    """The data files that are in the sink, by topic, partition and offset: paths, or URIs as that of the sink.
+
+    Raises as `read_manifests`.
+    """
+    storage = storage_at(path, storage_options)
+    return [storage.at(file.path) for file in listed_files(storage)]
 
 
-def listed_files(path: str | Path, *, store: ManifestStore | None = None) -> list[FileInfo]:
+def listed_files(storage: Storage) -> list[FileInfo]:
     """As `read_files`, with their sizes."""
-    return [file for chain in chains_in(open_sink(local_folder(path), store)) for file in chain.state().files]
+    return [file for chain in chains_in(open_sink(storage)) for file in chain.state().files]
 
 
-def read_table(path: str | Path, *, store: ManifestStore | None = None) -> pa.Table:
+def read_table(path: str | Path, *, storage_options: Mapping[str, str] | None = None) -> pa.Table:
     """All rows. Columns are those of all files together, null where a file lacks one.
 
     A sink without rows gives a table without columns. Raises as `read_manifests`, and MissingDataError where
     a listed file is gone.
     """
-    found = _existing(read_files(path, store=store))
+    storage = storage_at(path, storage_options)
+    found = _existing(storage, listed_files(storage))
     if not found:
         return pa.table({})
-    return ds.dataset([str(file) for file in found], schema=_together(found), format="parquet").to_table()
+    schema = _together(storage, found)
+    if is_local(path):
+        return ds.dataset([storage.opened(file) for file in found], schema=schema, format="parquet").to_table()
+    kind = ds.ParquetFileFormat()
+    return pa.concat_tables([kind.make_fragment(storage.opened(file)).to_table(schema=schema) for file in found])
 
 
-def schema_of(path: str | Path, *, store: ManifestStore | None = None) -> pa.Schema:
+def schema_of(storage: Storage) -> pa.Schema:
     """Of all files together. Raises as `read_table`."""
-    return _together(_existing(read_files(path, store=store)))
+    return _together(storage, _existing(storage, listed_files(storage)))
 
 
-def read_dataframe(spark: SparkSession, path: str | Path, *, store: ManifestStore | None = None) -> DataFrame:
-    """All rows as Spark's DataFrame; the snapshot is taken now, the data is read when the DataFrame is used.
+def read_dataframe(
+    spark: SparkSession, path: str | Path, *, storage_options: Mapping[str, str] | None = None
+) -> DataFrame:
+    """All rows as Spark's DataFrame. The data is read when the DataFrame is used: of a snapshot that is taken now, or,
+    in an object store, each time when Spark plans the query.
 
     A sink without rows gives a DataFrame without columns. Raises as `read_table`.
     """
-    found = _existing(read_files(path, store=store))
+    from pyspark.sql.types import StructType  # noqa: PLC0415 - only here is Spark needed
+
+    storage = storage_at(path, storage_options)
+    found = _existing(storage, listed_files(storage))
     if not found:
-        from pyspark.sql.types import StructType  # noqa: PLC0415 - only here is Spark needed
-
         return spark.createDataFrame([], StructType([]))
-    return spark.read.option("mergeSchema", "true").parquet(*[_for_spark(file) for file in found])
+    if not is_local(path):
+        # Spark's own reader would need Hadoop's client of the store, and its credentials in another form.
+        options = {f"storage.{name}": value for name, value in (storage_options or {}).items()}
+        return spark.read.format("instride-parquet").options(**options).load(str(path))
+    places = [_for_spark(storage.at(file.path)) for file in found]
+    return spark.read.option("mergeSchema", "true").parquet(*places)
 
 
-def chains_in(store: ManifestStore) -> list[Chain]:
-    """The chain of every partition in the store, by topic and partition."""
+def chains_in(storage: Storage) -> list[Chain]:
+    """The chain of every partition in the sink, by topic and partition."""
+    store = storage.inside(META)
     found: list[TopicPartition] = []
     for folder in store.names(""):
         topic = topic_of(folder)
@@ -87,20 +113,21 @@ def chains_in(store: ManifestStore) -> list[Chain]:
     return [Chain(store, partition.topic, partition.partition) for partition in sorted(found)]
 
 
-def _together(found: list[Path]) -> pa.Schema:
-    return pa.unify_schemas([pq.read_schema(file) for file in found] or [pa.schema([])], promote_options="permissive")
+def _together(storage: Storage, found: Sequence[FileInfo]) -> pa.Schema:
+    schemas = [pq.read_schema(storage.opened(file)) for file in found]
+    return pa.unify_schemas(schemas or [pa.schema([])], promote_options="permissive")
 
 
-def _for_spark(file: Path) -> str:
+def _for_spark(file: str) -> str:
     """A path as Spark takes it: on the local file system, not the cluster's default one, and never a pattern."""
-    return "file://" + re.sub(r"([\[\]{}*?\\])", r"\\\1", str(file))
+    return "file://" + re.sub(r"([\[\]{}*?\\])", r"\\\1", file)
 
 
-def _existing(found: list[Path]) -> list[Path]:
+def _existing(storage: Storage, found: list[FileInfo]) -> list[FileInfo]:
     for file in found:
-        if not file.exists():
+        if storage.size(file.path) is None:
             raise MissingDataError(
-                f"a manifest lists {file}, but it is not there: it was deleted or moved, or this reader took "
-                "longer than vacuum(keep_for=...)"
+                f"a manifest lists {storage.at(file.path)}, but it is not there: it was deleted or moved, or this "
+                "reader took longer than vacuum(keep_for=...)"
             )
     return found

@@ -28,19 +28,19 @@ from pathlib import Path, PurePosixPath
 from instride.errors import MissingDataError, SinkError, WrongTopicError
 from instride.errors._quoting import counted
 from instride.records import TopicPartition
-from instride.spark.parquet import _files as files
 from instride.spark.parquet._data import ParquetWriter
 from instride.spark.parquet._layout import (
+    META,
     check_job_id,
     check_topic,
     create_sink,
     data_folder,
-    local_folder,
     name_prefix,
 )
+from instride.spark.parquet._location import local_folder, storage_at
 from instride.spark.parquet._manifest import Manifest
 from instride.spark.parquet._manifest_chain import Chain
-from instride.spark.parquet._manifest_store import ManifestStore
+from instride.spark.parquet._storage import Storage
 from instride.spark.sink import CommitOutcome, CommitStatus, JobResult, OutputRange, WrittenRange
 
 __all__ = ["ParquetSink"]
@@ -49,25 +49,40 @@ _log = logging.getLogger(__name__)
 
 
 class ParquetSink:
-    """A folder of Parquet files to which any number of drivers commit, each offset exactly once.
+    """Parquet files in a folder or bucket, to which any number of drivers commit, each offset exactly once.
 
-    folder: a path or file: URI; absent, empty, or a sink already; shared by all drivers and executors (a local disk for
-    one machine). Any other URI is NotASinkError, at once. Nothing is read or made before the first call. compression:
-    of the data files. store: keeps the manifests; by default they are in the folder itself, which needs a POSIX file
-    system with hard links.
+    folder: a path, a file: URI, or a prefix in an object store such as s3://bucket/flights (also gs:, az: and abfss:);
+    absent, empty, or a sink already; shared by all drivers and executors (a local disk for one machine). Any other URI
+    is NotASinkError, at once. A local folder needs a POSIX file system with hard links. An object store needs the extra
+    "s3". Nothing is read or made before the first call. compression: of the data files.
+
+    storage_options: of the object store's client, as obstore names them ("aws_endpoint", "aws_region"); they precede
+    the environment (AWS_ACCESS_KEY_ID and so on). They travel to executors within `writer`, and are in no repr.
 
     Implements `instride.spark.sink.Sink`. Thread-safe. Every method raises NotASinkError for a folder that
-    holds something else, CorruptManifestError for a damaged chain, WrongTopicError for a topic made anew
-    under its old name.
+    holds something else, a bucket that is not there or a store that cannot create conditionally, CorruptManifestError
+    for a damaged chain, WrongTopicError for a topic made anew under its old name, SinkError where the storage fails.
     """
 
-    def __init__(self, folder: str | Path, *, compression: str = "zstd", store: ManifestStore | None = None) -> None:
-        self.folder = local_folder(folder)
+    def __init__(
+        self, folder: str | Path, *, compression: str = "zstd", storage_options: Mapping[str, str] | None = None
+    ) -> None:
+        self._storage = storage_at(folder, storage_options)
+        self._options = dict(storage_options) if storage_options else None
         self._compression = compression
-        self._given_store = store
         self._lock = threading.Lock()
-        self._opened: ManifestStore | None = None
+        self._opened: Storage | None = None
         self._seen: dict[TopicPartition, Manifest] = {}
+
+    @property
+    def uri(self) -> str:
+        """The local path, or the URI of the bucket with the prefix."""
+        return self._storage.name
+
+    @property
+    def folder(self) -> Path:
+        """The local folder. Raises NotASinkError for a sink in an object store."""
+        return local_folder(self.uri)
 
     def positions(
         self, partitions: Iterable[TopicPartition], *, topic_ids: Mapping[str, str] | None = None
@@ -103,8 +118,8 @@ class ParquetSink:
 
     def writer(self) -> ParquetWriter:
         """The executors' half, picklable. The folder is a sink from here on."""
-        self._store()
-        return ParquetWriter(str(self.folder), self._compression)
+        self._sink_storage()
+        return ParquetWriter(self.uri, self._compression, self._options)
 
     def commit(self, job: JobResult) -> dict[TopicPartition, CommitOutcome]:
         """Compare and set, for each range of the job.
@@ -118,16 +133,16 @@ class ParquetSink:
         return _each_tried([_Commit(sink=self, job=job.job, written=written) for written in job.written])
 
     def __repr__(self) -> str:
-        return f"ParquetSink({str(self.folder)!r})"
+        return f"ParquetSink({self.uri!r})"
 
-    def _store(self) -> ManifestStore:
+    def _sink_storage(self) -> Storage:
         with self._lock:
             if self._opened is None:
-                self._opened = create_sink(self.folder, self._given_store)
+                self._opened = create_sink(self._storage)
             return self._opened
 
     def _chain(self, partition: TopicPartition) -> Chain:
-        return Chain(self._store(), check_topic(partition.topic), partition.partition)
+        return Chain(self._sink_storage().inside(META), check_topic(partition.topic), partition.partition)
 
     def _last(self, partition: TopicPartition) -> Manifest | None:
         last = self._chain(partition).last(self._seen.get(partition))
@@ -136,10 +151,10 @@ class ParquetSink:
         return last
 
     def _shown(self, partition: TopicPartition, last: Manifest | None) -> Manifest:
-        """The last manifest after another won the race. A store that says "taken" and shows nothing is broken."""
+        """The last manifest after another won the race. A storage that says "taken" and shows nothing is broken."""
         now = self._chain(partition).last()
         if now is None or (last is not None and now.sequence <= last.sequence):
-            raise SinkError(f"the manifest store refused a manifest of {partition} as present, but does not show it")
+            raise SinkError(f"{self.uri} refused a manifest of {partition} as present, but does not show it")
         self._remember(partition, now)
         return now
 
@@ -168,7 +183,15 @@ class _Commit:
         last = self.sink._last(partition)
         while last is None or last.end == self.range.start:
             _check_topic_id(last, partition, self.range.topic_id)
-            self._check_data()
+            try:
+                self._check_data()
+            except MissingDataError:
+                # Where another has committed the range since, a vacuum may have deleted what it does without.
+                now = self.sink._last(partition)
+                if now == last:
+                    raise
+                last = now
+                continue
             if self.sink._chain(partition).append(self._next(last), after=last):
                 self.sink._remember(partition, self._next(last))
                 return CommitOutcome(status=CommitStatus.COMMITTED, position=self.range.end)
@@ -197,18 +220,17 @@ class _Commit:
         _log.warning("the sink is at offset %d, so job %s drops %s", last.end, self.job, self.range)
         if there is not None and there.start <= self.range.start:
             for file in self.written.files:
-                files.remove(self.sink.folder / file.path)
+                self.sink._storage.remove(file.path)
         return CommitOutcome(status=CommitStatus.CONFLICT, position=last.end)
 
     def _check_data(self) -> None:
         for file in self.written.files:
-            path = self.sink.folder / file.path
-            size = path.stat().st_size if path.exists() else None
+            size = self.sink._storage.size(file.path)
             if size != file.bytes:
                 found = "is not there" if size is None else f"has {counted(size, 'byte')}"
                 raise MissingDataError(
-                    f"a task wrote {path} with {counted(file.bytes, 'byte')}, but here it {found}. "
-                    "Do driver and executors share that folder?"
+                    f"a task wrote {self.sink._storage.at(file.path)} with {counted(file.bytes, 'byte')}, but here it "
+                    f"{found}. Do driver and executors share that folder?"
                 )
 
 

@@ -18,78 +18,81 @@ Laws
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from instride.spark.parquet import _files as files
 from instride.spark.parquet._checkpoint import number_of
-from instride.spark.parquet._layout import COMPACTED, attempt_of, data_folder, local_folder, open_sink, start_of
+from instride.spark.parquet._layout import COMPACTED, META, attempt_of, data_folder, open_sink, start_of
+from instride.spark.parquet._location import storage_at
 from instride.spark.parquet._manifest_chain import Chain, ChainState, Retained
-from instride.spark.parquet._manifest_store import LocalManifestStore, ManifestStore
 from instride.spark.parquet._read import chains_in
+from instride.spark.parquet._storage import Storage
 
 __all__ = ["vacuum"]
 
 _DAY: Final = 86_400.0
 
 
-def vacuum(path: str | Path, *, store: ManifestStore | None = None, keep_for: float = _DAY) -> list[Path]:
-    """Delete the files of dropped, failed and repeated attempts, and what `compact` has replaced; the paths.
+def vacuum(path: str | Path, *, storage_options: Mapping[str, str] | None = None, keep_for: float = _DAY) -> list[str]:
+    """Delete the files of dropped, failed and repeated attempts, and what `compact` has replaced; the paths (URIs).
 
     keep_for: seconds. What was replaced less than that ago stays, for readers that took their snapshot before: longer
-    than any of them takes. By the clocks of the machines that call `compact` and this. Raises NotASinkError,
-    CorruptManifestError; a file that cannot be deleted is left.
+    than any of them takes. By the clocks of the machines that call `compact` and this. In an object store at least
+    900.0: so long a store may yet take a request that was sent and not answered. Raises NotASinkError,
+    CorruptManifestError, SinkError; a file that cannot be deleted is left.
     """
-    root = local_folder(path)
-    opened = open_sink(root, store)
-    doomed = _temporary(root)
-    if isinstance(opened, LocalManifestStore):
-        doomed += _temporary(opened.folder)
-    for chain in chains_in(opened):
+    storage = open_sink(storage_at(path, storage_options))
+    doomed = _temporary(storage, "") + _temporary(storage, META)
+    for chain in chains_in(storage):
         kept = chain.kept(time.time() - keep_for)
         if kept.oldest is not None:
             chain.expire(kept.oldest)
-        doomed += _unlisted(root, chain, kept) + _replaced(root, chain, kept)
-        if isinstance(opened, LocalManifestStore):
-            doomed += _half_manifests(opened, chain, kept.state)
-    return [file for file in doomed if files.remove(file)]
+        doomed += _unlisted(storage, chain, kept) + _replaced(storage, chain, kept)
+        doomed += _half_manifests(storage, chain, kept.state)
+    return [storage.at(key) for key in doomed if storage.remove(key)]
 
 
-def _temporary(folder: Path) -> list[Path]:
-    return [file for file in _inside(folder) if files.is_temporary(file.name)]
+def _temporary(storage: Storage, folder: str) -> list[str]:
+    return [_key(folder, name) for name in storage.unfinished(folder)]
 
 
-def _unlisted(root: Path, chain: Chain, kept: Retained) -> list[Path]:
+def _inside(storage: Storage, folder: str) -> list[tuple[str, str]]:
+    """The keys in a folder, finished or not, each with its last part."""
+    return [(_key(folder, name), name) for name in storage.names(folder) + storage.unfinished(folder)]
+
+
+def _key(folder: str, name: str) -> str:
+    return f"{folder}/{name}" if folder else name
+
+
+def _unlisted(storage: Storage, chain: Chain, kept: Retained) -> list[str]:
     """Laws 1 and 2."""
     last = kept.state.last
     if last is None:
         return []
-    listed = {root / file.path for file in kept.files}
-    found = ((file, start_of(file.name)) for file in _inside(root / data_folder(chain.topic, chain.partition)))
-    return [file for file, start in found if start is not None and start < last.end and file not in listed]
+    listed = {file.path for file in kept.files}
+    found = ((key, start_of(name)) for key, name in _inside(storage, data_folder(chain.topic, chain.partition)))
+    return [key for key, start in found if start is not None and start < last.end and key not in listed]
 
 
-def _replaced(root: Path, chain: Chain, kept: Retained) -> list[Path]:
+def _replaced(storage: Storage, chain: Chain, kept: Retained) -> list[str]:
     """Laws 2 and 3."""
     checkpoint = kept.state.checkpoint
     if checkpoint is None:
         return []
-    listed = {root / file.path for file in kept.files}
-    found = ((file, attempt_of(file.name)) for file in _inside(root / COMPACTED / chain.folder))
-    return [file for file, made_for in found if made_for and made_for <= checkpoint.number and file not in listed]
+    listed = {file.path for file in kept.files}
+    found = ((key, attempt_of(name)) for key, name in _inside(storage, f"{COMPACTED}/{chain.folder}"))
+    return [key for key, made_for in found if made_for and made_for <= checkpoint.number and key not in listed]
 
 
-def _inside(folder: Path) -> Iterator[Path]:
-    return folder.iterdir() if folder.is_dir() else iter(())
-
-
-def _half_manifests(store: LocalManifestStore, chain: Chain, state: ChainState) -> list[Path]:
+def _half_manifests(storage: Storage, chain: Chain, state: ChainState) -> list[str]:
     last, newest = state.last, state.checkpoint.number if state.checkpoint else 0
-    found = ((file, file.name.removeprefix(".").split(".")[0]) for file in _temporary(store.folder / chain.folder))
+    folder = f"{META}/{chain.folder}"
+    found = ((_key(folder, file), file.removeprefix(".").split(".")[0]) for file in storage.unfinished(folder))
     return [
-        file
-        for file, name in found
+        key
+        for key, name in found
         if (name.isdecimal() and last is not None and int(name) <= last.sequence)
         # What is no checkpoint's name counts as one that is yet to come.
         or (number_of(f"{name}.json") or newest + 1) <= newest

@@ -1,0 +1,95 @@
+"""A sink in a folder of a POSIX file system with hard links: a local disk, or one that all machines share."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from instride.errors import NotASinkError, SinkError
+from instride.spark.parquet import _files as files
+from instride.spark.sink import FileInfo
+
+__all__ = ["LocalStorage"]
+
+
+@dataclass(frozen=True, slots=True)
+class LocalStorage:
+    """Implements `Storage` by the steps of `_files`, whose laws hold for it."""
+
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        return str(self.folder)
+
+    def at(self, key: str) -> str:
+        return str(self.folder / key)
+
+    def inside(self, folder: str) -> LocalStorage:
+        return LocalStorage(self.folder / folder)
+
+    def check_kind(self) -> None:
+        if self.folder.exists() and not self.folder.is_dir():
+            raise NotASinkError(f"{self.folder} is a file, not a sink's folder")
+
+    def check_creates(self, key: str, content: bytes) -> None:
+        """The kernel refuses it: a file system without hard links is told by the first create."""
+
+    def create_if_absent(self, key: str, content: bytes) -> bool:
+        """By a hard link, which fails where the name is taken."""
+        return files.create_if_absent(self.folder / key, content)
+
+    def read(self, key: str) -> bytes | None:
+        try:
+            return (self.folder / key).read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise SinkError(f"cannot read {self.folder / key}: {error}") from error
+
+    def size(self, key: str) -> int | None:
+        try:
+            return (self.folder / key).stat().st_size
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise SinkError(f"cannot read {self.folder / key}: {error}") from error
+
+    def names(self, folder: str) -> list[str]:
+        return [name for name in self._all_names(folder) if not files.is_temporary(name)]
+
+    def unfinished(self, folder: str) -> list[str]:
+        return [name for name in self._all_names(folder) if files.is_temporary(name)]
+
+    def remove(self, key: str) -> bool:
+        """In the order of the calls on a file system with a journal (ext4, XFS)."""
+        return files.remove(self.folder / key)
+
+    def scratch(self, key: str) -> Path:
+        """Hidden, beside the target: what gives it its name is a rename."""
+        temp = files.temporary(self.folder / key)
+        try:
+            files.make_folders(temp.parent)
+        except OSError as error:
+            raise files.write_error(temp, error) from error
+        return temp
+
+    def publish(self, scratch: Path, key: str) -> int:
+        target = self.folder / key
+        try:
+            files.publish(scratch, target)
+            return target.stat().st_size
+        except OSError as error:
+            raise files.write_error(target, error) from error
+
+    def opened(self, file: FileInfo) -> str:
+        return self.at(file.path)
+
+    def _all_names(self, folder: str) -> list[str]:
+        try:
+            return os.listdir(self.folder / folder)  # noqa: PTH208 - a chain may have 100,000 of them
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise SinkError(f"cannot list {self.folder / folder}: {error}") from error

@@ -1,0 +1,320 @@
+"""A sink below a prefix in a bucket of an object store, by the package obstore.
+
+Laws
+1. A manifest is created by a conditional PUT (S3 and Azure: ``If-None-Match: *``; Google: generation 0): the store
+   decides races. A store that ignores the condition is refused before anything is written to the sink.
+2. A PUT without an answer may have been done, may be done later, or never. What is under the key decides: this content,
+   and it is ours; another, and it is another's; nothing, and the same PUT is sent again. None is sent again before that
+   look, so the client that creates does not retry by itself.
+3. "Refused" with nothing under the key decides nothing: the store was busy with another's PUT, or what was there has
+   expired. It is as no answer.
+4. A data file is written to a local temporary file, and uploaded once it is finished. An object appears whole or not
+   at all, and its key is its attempt's own, so uploads need no condition. Parts of an upload that died are no object.
+5. Errors name the bucket and the key. No message, log or repr holds a value of storage_options.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import re
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
+
+from instride.errors import ConfigError, MissingDataError, NotASinkError, SinkError, SinkWriteError
+from instride.spark.parquet import _files as files
+from instride.spark.sink import FileInfo
+
+try:
+    import obstore
+    from obstore import exceptions
+    from obstore.store import from_url
+except ImportError as error:
+    raise ConfigError(
+        'a sink in an object store needs the package obstore: pip install "instride[s3]", in the driver and '
+        "in the executors"
+    ) from error
+
+if TYPE_CHECKING:
+    from obstore.store import AzureStore, GCSStore, S3Store
+
+    Client = S3Store | GCSStore | AzureStore
+
+__all__ = ["ObjectStorage", "object_storage"]
+
+_log = logging.getLogger(__name__)
+
+_URI: Final = re.compile(r"([A-Za-z0-9]+):/+([^/]+)/*(.*)")
+# Others are percent-encoded on the way, so that a user would not find the objects again.
+_PREFIX: Final = re.compile(r"[A-Za-z0-9._=+@()!', -]+")
+_NO_BUCKET: Final = ("NoSuchBucket", "ContainerNotFound", "The specified bucket does not exist")
+_FAILED: Final = (exceptions.BaseError, OSError, NotImplementedError)
+_EXISTS: Final = (exceptions.AlreadyExistsError, exceptions.PreconditionError)
+_DENIED: Final = (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)
+_UNABLE: Final = (exceptions.NotSupportedError, NotImplementedError)
+# What obstore takes apart from the store's own settings: of its HTTP client.
+_HTTP: Final = frozenset(
+    {"allow_http", "allow_invalid_certificates", "connect_timeout", "http1_only", "http2_only", "pool_idle_timeout"}
+    | {"pool_max_idle_per_host", "proxy_url", "proxy_ca_certificate", "proxy_excludes", "read_timeout"}
+    | {"root_certificate", "timeout", "user_agent"}
+)
+# Before each further PUT that creates, in seconds.
+_PAUSES: Final = [0.1, 0.4, 1.6]
+_PART_BYTES: Final = 16 << 20
+_PARTS_AT_ONCE: Final = 4
+
+
+def object_storage(uri: str, options: Mapping[str, str]) -> ObjectStorage:
+    """The storage at a URI; the network is not used. Raises NotASinkError, ConfigError."""
+    found = _URI.fullmatch(uri)
+    if found is None:
+        raise NotASinkError(f"{uri} names no bucket: give SCHEME://BUCKET/PREFIX")
+    scheme, bucket, rest = found.groups()
+    parts = rest.rstrip("/").split("/") if rest.rstrip("/") else []
+    for part in parts:
+        if part in (".", "..") or not _PREFIX.fullmatch(part):
+            raise NotASinkError(f"{uri}: {part!r} cannot be a part of the prefix; take letters, digits and -_.=")
+    root = f"{scheme.lower()}://{bucket}"
+    return ObjectStorage(
+        bucket=root,
+        prefix="/".join(parts),
+        client=_client(root, options, retries=10),
+        creator=_client(root, options, retries=0),
+    )
+
+
+def _client(root: str, options: Mapping[str, str], *, retries: int) -> Client:
+    """One with the environment's credentials, and the options before them."""
+    config = {name: value for name, value in options.items() if name not in _HTTP}
+    client: dict[str, Any] = {name: value for name, value in options.items() if name in _HTTP}
+    for name in client.keys() & {"allow_http", "allow_invalid_certificates", "http1_only", "http2_only"}:
+        client[name] = client[name].lower() == "true"
+    retry = {"max_retries": retries, "retry_timeout": timedelta(minutes=3)}
+    make: Any = from_url
+    try:
+        return cast("Client", make(root, config=config, client_options=client, retry_config=retry))
+    except (*_FAILED, TypeError, ValueError) as error:
+        raise ConfigError(f"storage_options: no client for {root} can be made: {_reason(error)}") from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectStorage:
+    """Implements `Storage`. bucket: its URI. prefix: parts joined by "/". creator: a client that never retries."""
+
+    bucket: str
+    prefix: str
+    client: Client = field(repr=False)
+    creator: Client = field(repr=False)
+
+    @property
+    def name(self) -> str:
+        return f"{self.bucket}/{self.prefix}".rstrip("/")
+
+    def at(self, key: str) -> str:
+        return f"{self.bucket}/{self._path(key)}"
+
+    def inside(self, folder: str) -> ObjectStorage:
+        return ObjectStorage(bucket=self.bucket, prefix=self._path(folder), client=self.client, creator=self.creator)
+
+    def check_kind(self) -> None:
+        """A prefix is always one; whether the bucket is there, the first call tells."""
+
+    def check_creates(self, key: str, content: bytes) -> None:
+        """Law 1. A store that ignores the condition writes this content, which is why it must be a good one."""
+        if self.create_if_absent(key, content):
+            raise NotASinkError(
+                f"{self.bucket} ignores the condition of a PUT (If-None-Match: *): it created {self.at(key)} though it "
+                "was there. Two drivers could commit the same range. Take another store, or a local folder"
+            )
+
+    def create_if_absent(self, key: str, content: bytes) -> bool:
+        """Laws 1, 2 and 3."""
+        unsure: Exception | None = None
+        for pause in (0.0, *_PAUSES):
+            if unsure is not None:
+                _log.info("%s may have been created, and is looked up: %s", self.at(key), _reason(unsure))
+                time.sleep(pause)
+            try:
+                obstore.put(self.creator, self._path(key), content, mode="create", use_multipart=False)
+            except _FAILED as error:
+                self._raise_certain(key, error)
+                is_ours = self._decided(key, content, error, is_first=unsure is None)
+                if is_ours is not None:
+                    return is_ours
+                unsure = error
+            else:
+                return True
+        assert unsure is not None
+        raise SinkWriteError(
+            f"cannot create {self.at(key)}: the object store does not answer for sure: {_reason(unsure)}; "
+            "look at the store, and try again"
+        ) from unsure
+
+    def read(self, key: str) -> bytes | None:
+        try:
+            return bytes(obstore.get(self.client, self._path(key)).bytes())
+        except FileNotFoundError as error:
+            self._check_bucket(error)
+            return None
+        except _FAILED as error:
+            raise self._read_error(key, error) from error
+
+    def size(self, key: str) -> int | None:
+        try:
+            return obstore.head(self.client, self._path(key))["size"]
+        except FileNotFoundError as error:
+            self._check_bucket(error)
+            return None
+        except _FAILED as error:
+            raise self._read_error(key, error) from error
+
+    def names(self, folder: str) -> list[str]:
+        path = self._path(folder)
+        try:
+            found = obstore.list_with_delimiter(self.client, path or None)
+        except _FAILED as error:
+            self._check_bucket(error)
+            raise SinkError(f"cannot list {self.at(folder)}: {_advice(error)}: {_reason(error)}") from error
+        paths = [*found["common_prefixes"], *(each["path"] for each in found["objects"])]
+        # The object that consoles put for an empty folder is the prefix itself.
+        return [each.rstrip("/").rpartition("/")[2] for each in paths if each.strip("/") != path]
+
+    def unfinished(self, folder: str) -> list[str]:
+        """None: parts of an upload are no objects. The bucket's rule for incomplete uploads removes them."""
+        return []
+
+    def remove(self, key: str) -> bool:
+        try:
+            obstore.delete(self.client, self._path(key))
+        except _FAILED as error:
+            _log.warning("cannot remove %s: %s", self.at(key), _reason(error))
+            return False
+        return True
+
+    def scratch(self, key: str) -> Path:
+        try:
+            handle, path = tempfile.mkstemp(prefix="instride-", suffix=".parquet")
+        except OSError as error:
+            raise files.write_error(Path(tempfile.gettempdir()), error) from error
+        os.close(handle)
+        return Path(path)
+
+    def publish(self, scratch: Path, key: str) -> int:
+        """Law 4."""
+        path = self._path(key)
+        try:
+            size = scratch.stat().st_size
+        except OSError as error:
+            raise files.write_error(scratch, error) from error
+        try:
+            obstore.put(self.client, path, scratch, chunk_size=_PART_BYTES, max_concurrency=_PARTS_AT_ONCE)
+        except _FAILED as error:
+            self._raise_certain(key, error)
+            raise SinkWriteError(f"cannot write {self.at(key)}: {_reason(error)}; try again") from error
+        with suppress(OSError):
+            scratch.unlink()
+        return size
+
+    def opened(self, file: FileInfo) -> BinaryIO:
+        return cast("BinaryIO", _ObjectFile(self, file))
+
+    def _path(self, key: str) -> str:
+        return f"{self.prefix}/{key}".strip("/")
+
+    def _decided(self, key: str, content: bytes, error: Exception, *, is_first: bool) -> bool | None:
+        """Whether we created it, after a PUT that failed; None where nobody knows yet."""
+        try:
+            there = self.read(key)
+        except SinkError:
+            return None
+        if there is None:
+            return None
+        # The first PUT was refused for sure, so it is another's, even with the same content.
+        return there == content and not (is_first and isinstance(error, _EXISTS))
+
+    def _raise_certain(self, key: str, error: Exception) -> None:
+        """Errors that say that nothing was written, and that nothing changes by trying again."""
+        if isinstance(error, FileNotFoundError):
+            raise NotASinkError(f"cannot write {self.at(key)}: the bucket {self.bucket} is not there") from error
+        if isinstance(error, _UNABLE):
+            raise NotASinkError(
+                f"cannot write {self.at(key)}: the object store cannot create an object only if it is absent: "
+                f"{_reason(error)}"
+            ) from error
+        if isinstance(error, _DENIED):
+            raise SinkWriteError(f"cannot write {self.at(key)}: {_advice(error)}: {_reason(error)}") from error
+
+    def _check_bucket(self, error: Exception) -> None:
+        if any(sign in str(error) for sign in _NO_BUCKET):
+            raise NotASinkError(f"{self.name} is no sink: the bucket {self.bucket} is not there") from error
+
+    def _read_error(self, key: str, error: Exception) -> SinkError:
+        return SinkError(f"cannot read {self.at(key)}: {_advice(error)}: {_reason(error)}")
+
+
+class _ObjectFile(io.RawIOBase):
+    """A data file that is read by ranges of bytes."""
+
+    def __init__(self, storage: ObjectStorage, file: FileInfo) -> None:
+        super().__init__()
+        self._storage = storage
+        self._file = file
+        self._place = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._place
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._place, os.SEEK_END: self._file.bytes}[whence]
+        self._place = max(0, base + offset)
+        return self._place
+
+    def read(self, size: int = -1) -> bytes:
+        left = max(0, self._file.bytes - self._place)
+        wanted = left if size is None or size < 0 else min(size, left)
+        if wanted == 0:
+            return b""
+        found = self._range(self._place, self._place + wanted)
+        self._place += len(found)
+        return found
+
+    def readall(self) -> bytes:
+        return self.read()
+
+    def _range(self, start: int, end: int) -> bytes:
+        storage, key = self._storage, self._file.path
+        try:
+            return bytes(obstore.get_range(storage.client, storage._path(key), start=start, end=end))
+        except FileNotFoundError as error:
+            raise MissingDataError(f"{storage.at(key)} is not there: it was deleted or moved") from error
+        except _FAILED as error:
+            raise storage._read_error(key, error) from error
+
+
+def _advice(error: Exception) -> str:
+    # A listing's error says it in its text only.
+    if isinstance(error, _DENIED) or any(sign in str(error) for sign in (" 401 ", " 403 ")):
+        return (
+            "permission denied; check the credentials (storage_options, or the environment), and that they may get, "
+            "put, list and delete objects"
+        )
+    return "the object store failed"
+
+
+def _reason(error: Exception) -> str:
+    """The first line: the others are the client's structures."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return lines[0][:400]

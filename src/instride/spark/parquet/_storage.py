@@ -1,0 +1,101 @@
+"""What the sink needs of the place that holds it: all that it reads, writes, lists and removes goes through here.
+
+Everything lies under keys, whose parts are joined by "/", such as
+``_instride/topic-flights/partition-00003/00000000000000000007.json``. Two places are served: a folder of a POSIX file
+system (`_local_storage`), and a bucket of an object store (`_object_storage`). The URI decides (`_location`).
+
+Laws
+1. `create_if_absent` is the one step that decides races. Plain "write, then rename" is *not* enough.
+2. What is under a key is there whole or not at all, and never changes.
+3. What was reported as created or published is durable, and every later call shows it, from any machine.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+from instride.spark.sink import FileInfo
+
+__all__ = ["ManifestStore", "Storage"]
+
+
+class ManifestStore(Protocol):
+    """Small immutable texts by key: what a chain needs. Every method may be called from several threads."""
+
+    def create_if_absent(self, key: str, content: bytes) -> bool:
+        """Create, atomically with its content; False where the key exists, whoever made it.
+
+        Raises SinkWriteError where it cannot be known to have been created; the caller then calls again.
+        """
+        ...
+
+    def read(self, key: str) -> bytes | None:
+        """The whole content, or None where the key does not exist. Raises SinkError where it cannot be read."""
+        ...
+
+    def names(self, folder: str) -> list[str]:
+        """The next parts of the keys below a folder ("" for the top), each once, in any order.
+
+        A key that was created before the call is among them; what is not finished is not. Raises SinkError.
+        """
+        ...
+
+    def remove(self, key: str) -> object:
+        """Remove what is under the key, if it is there and may be removed: nothing is raised.
+
+        Keys that are removed one after another must go in that order, also where the machine crashes between.
+        """
+        ...
+
+
+class Storage(ManifestStore, Protocol):
+    """A sink's folder or prefix."""
+
+    @property
+    def name(self) -> str:
+        """Its path or URI."""
+        ...
+
+    def at(self, key: str) -> str:
+        """The path or URI of what is under a key."""
+        ...
+
+    def inside(self, folder: str) -> Storage:
+        """The part of it below a folder."""
+        ...
+
+    def check_kind(self) -> None:
+        """Raises NotASinkError where what is there can hold no sink: a file, say."""
+        ...
+
+    def check_creates(self, key: str, content: bytes) -> None:
+        """Raises NotASinkError where a create of this key, which exists, is not refused. content: made anew."""
+        ...
+
+    def size(self, key: str) -> int | None:
+        """In bytes, or None where the key does not exist. Raises SinkError."""
+        ...
+
+    def remove(self, key: str) -> bool:
+        """As above; False where nothing was removed."""
+        ...
+
+    def unfinished(self, folder: str) -> list[str]:
+        """The names of the hidden temporary files in a folder."""
+        ...
+
+    def scratch(self, key: str) -> Path:
+        """A local path, used by nobody else, where a data file is written before it gets its key.
+
+        Raises SinkWriteError.
+        """
+        ...
+
+    def publish(self, scratch: Path, key: str) -> int:
+        """Put the finished file under its key, which nobody else uses; its size. Raises SinkWriteError."""
+        ...
+
+    def opened(self, file: FileInfo) -> str | BinaryIO:
+        """A data file as PyArrow opens it. Reading raises MissingDataError or SinkError, or the system's error."""
+        ...

@@ -1,0 +1,529 @@
+"""The Parquet sink in an object store: races, lost answers, crashes at every call, and what the errors say.
+
+Each test has an S3 server of its own (`s3_server`). The contract of all sinks runs on it too: `test_sink_contract.py`.
+"""
+
+from __future__ import annotations
+
+import builtins
+import logging
+import pickle
+import random
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import obstore
+import pyarrow as pa
+import pytest
+from obstore.exceptions import GenericError
+from parquet_help import PARTITION, Crash, batches, commit, span, write
+from s3_server import S3Server, options_for
+
+from instride.errors import ConfigError, MissingDataError, NotASinkError, SinkError, SinkWriteError
+from instride.records import TopicPartition
+from instride.spark.parquet import ParquetSink, ParquetWriter, compact, read_files, read_table, vacuum
+from instride.spark.parquet import _object_storage as module
+from instride.spark.sink import CommitStatus, JobResult
+from pyspark_instride_parquet import DefaultSource
+
+URI = "s3://bucket/a/flights"
+
+
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_PAUSES", [0.0] * 3)
+
+
+class Place:
+    """A sink's URI at the server of a test."""
+
+    def __init__(self, server: S3Server, uri: str = URI) -> None:
+        self.server = server
+        self.uri = uri
+        self.options = options_for(server.endpoint)
+
+    def sink(self) -> ParquetSink:
+        return ParquetSink(self.uri, storage_options=self.options)
+
+    def rows(self) -> list[tuple[int, str]]:
+        table = read_table(self.uri, storage_options=self.options).to_pylist()
+        return sorted((row["offset"], row["job"]) for row in table)
+
+    def files(self) -> list[str]:
+        return read_files(self.uri, storage_options=self.options)
+
+    def compact(self, **settings: Any) -> list[str]:
+        return compact(self.uri, storage_options=self.options, **settings)
+
+    def vacuum(self, **settings: Any) -> list[str]:
+        return vacuum(self.uri, storage_options=self.options, **settings)
+
+    def go_on(self, ranges: int = 1, job: str = "a") -> None:
+        sink = self.sink()
+        for _ in range(ranges):
+            start = sink.positions([PARTITION])[PARTITION] or 0
+            commit(sink, job, write(sink, span(start, start + 3), job))
+
+    def names(self) -> list[str]:
+        return sorted(key for _, key in self.server.objects)
+
+
+@pytest.fixture
+def place(s3: S3Server) -> Place:
+    return Place(s3)
+
+
+class StoreCalls:
+    """Stands in for ``obstore`` in the sink: counts the calls, and does something before or after a chosen one."""
+
+    WATCHED = ("put", "get", "head", "list_with_delimiter", "delete", "get_range")
+
+    def __init__(self, at: int = -1, act: Callable[[], None] | None = None, *, after: bool = False) -> None:
+        self.made: list[str] = []
+        self._at = at
+        self._act = act
+        self._after = after
+
+    def __getattr__(self, name: str) -> Any:
+        real = getattr(obstore, name)
+        return partial(self._watched, name, real) if name in self.WATCHED else real
+
+    def _watched(self, name: str, real: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        self.made.append(name)
+        due = self._act is not None and self._due(len(self.made))
+        if due and not self._after and self._act is not None:
+            self._act()
+        found = real(*args, **kwargs)
+        if due and self._after and self._act is not None:
+            self._act()
+        return found
+
+    def _due(self, number: int) -> bool:
+        return number == self._at + 1
+
+    def install(self, patch: pytest.MonkeyPatch) -> StoreCalls:
+        patch.setattr(module, "obstore", self)
+        return self
+
+
+class DeadFrom(StoreCalls):
+    """The process dies before or just after the call of a number; later calls do nothing."""
+
+    def __init__(self, at: int, *, after: bool = False) -> None:
+        super().__init__(at, self._die, after=after)
+        self._first = at
+
+    def _due(self, number: int) -> bool:
+        if number > self._first + 1:
+            self._after = False
+        return number > self._first
+
+    def _die(self) -> None:
+        raise Crash
+
+
+def _calls(action: Callable[[], object]) -> int:
+    with pytest.MonkeyPatch.context() as patch:
+        calls = StoreCalls().install(patch)
+        action()
+    return len(calls.made)
+
+
+def _whole(place: Place) -> None:
+    """All that a driver and an executor do for one range, in a prefix that is not there yet."""
+    sink = place.sink()
+    commit(sink, "a", write(sink, span(0, 3), "a"))
+
+
+def test_all_of_a_sink_is_below_its_prefix(place: Place) -> None:
+    place.go_on(3)
+    assert place.sink().positions([PARTITION]) == {PARTITION: 9}
+    assert place.rows() == [(offset, "a") for offset in range(9)]
+    assert all(key.startswith("a/flights/_") or "/read-this" in key for key in place.names())
+    assert [each.startswith(f"{URI}/_data/topic-flights/partition-00003/0000") for each in place.files()] == [True] * 3
+    assert repr(place.sink()) == f"ParquetSink({URI!r})"
+    assert place.sink().uri == URI
+    with pytest.raises(NotASinkError, match="not on a local file system"):
+        _ = place.sink().folder
+
+
+def test_a_whole_bucket_may_be_a_sink(s3: S3Server) -> None:
+    place = Place(s3, "s3://bucket")
+    place.go_on(2)
+    place.compact()
+    assert len(place.rows()) == 6
+    assert place.names()[0].startswith("_compacted/")
+
+
+def test_no_file_stays_in_the_executors_temporary_folder(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    place.go_on()
+
+    def broken() -> Any:
+        yield from batches(span(0, 3), "b")
+        raise ConnectionResetError("Kafka went away")
+
+    with pytest.raises(ConnectionResetError):
+        place.sink().writer().write(span(3, 9), job="b", attempt=0, batches=broken())
+    with pytest.raises(SinkWriteError, match="permission denied"):
+        _write(Place(place.server, "s3://forbidden/x"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def _write(place: Place) -> None:
+    output = span(0, 3)
+    ParquetWriter(place.uri, storage_options=place.options).write(
+        output, job="a", attempt=0, batches=batches(output, "a")
+    )
+
+
+def test_a_large_file_is_uploaded_in_parts(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_PART_BYTES", 5 << 20)
+    noise = random.Random(7).randbytes(12 << 20)
+    sink = place.sink()
+    output = span(0, 1)
+    commit(sink, "a", sink.writer().write(output, job="a", attempt=0, batches=iter([pa.record_batch({"x": [noise]})])))
+    assert sum("partNumber" in path for _, path in place.server.requests) == 3
+    assert read_table(URI, storage_options=place.options)["x"].to_pylist() == [noise]
+
+
+def test_of_drivers_that_commit_at_once_one_wins(place: Place) -> None:
+    drivers = 6
+    place.sink().writer()
+    gate = threading.Barrier(drivers)
+
+    def work(number: int) -> int:
+        sink, won = place.sink(), 0
+        for turn in range(5):
+            output = span(3 * turn, 3 * turn + 3)
+            written = write(sink, output, f"job{number}")
+            gate.wait(60)
+            won += commit(sink, f"job{number}", written).status is CommitStatus.COMMITTED
+        return won
+
+    with ThreadPoolExecutor(drivers) as pool:
+        wins = list(pool.map(work, range(drivers)))
+    assert sum(wins) == 5
+    assert [offset for offset, _ in place.rows()] == list(range(15))
+
+
+def test_compaction_and_vacuum_leave_the_rows_and_few_objects(place: Place) -> None:
+    place.go_on(5)
+    before = place.rows()
+    assert len(place.compact()) == 1
+    assert len(place.vacuum(keep_for=0)) == 5
+    assert place.rows() == before
+    assert len(place.names()) == 5, "the marker, the signpost, one manifest, one checkpoint, one file"
+    place.go_on(2)
+    assert place.vacuum() == []
+    assert len(place.rows()) == 21
+
+
+def test_losers_files_go(place: Place) -> None:
+    sink = place.sink()
+    zombie, loser = write(sink, span(0, 3), "z"), write(sink, span(0, 3), "l")
+    place.go_on()
+    assert commit(sink, "l", loser).status is CommitStatus.CONFLICT
+    assert place.vacuum() == [f"{URI}/{zombie.files[0].path}"]
+    assert len(place.files()) == 1
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_a_crash_at_any_call_leaves_all_or_nothing(s3: S3Server, after: bool) -> None:
+    total = _calls(lambda: _whole(Place(s3, "s3://bucket/count")))
+    assert total > 10
+    winners = []
+    for at in range(total):
+        place = Place(s3, f"s3://bucket/{at}")
+        with pytest.MonkeyPatch.context() as patch:
+            DeadFrom(at, after=after).install(patch)
+            with pytest.raises(Crash):
+                _whole(place)
+        if (place.sink().positions([PARTITION])[PARTITION] or 0) == 0:
+            place.go_on(job="z")
+        seen = place.rows()
+        assert [offset for offset, _ in seen] == [0, 1, 2], f"after a crash at call {at}"
+        winners.append(seen[0][1])
+        place.vacuum()
+        assert place.rows() == seen
+    assert winners == sorted(winners, reverse=True)
+    assert set(winners) == {"a", "z"}
+
+
+def _prepared(place: Place) -> Place:
+    place.go_on(2)
+    place.compact()
+    place.go_on(1)
+    return place
+
+
+def _keep_small(place: Place) -> None:
+    place.compact()
+    place.vacuum(keep_for=0)
+
+
+def test_a_crash_of_a_compaction_or_vacuum_at_any_call_changes_no_row(s3: S3Server) -> None:
+    total = _calls(lambda: _keep_small(_prepared(Place(s3, "s3://bucket/count"))))
+    crashes = 0
+    for at in range(total):
+        place = _prepared(Place(s3, f"s3://bucket/{at}"))
+        with pytest.MonkeyPatch.context() as patch:
+            DeadFrom(at).install(patch)
+            try:
+                _keep_small(place)
+            except Crash:
+                crashes += 1
+        place.go_on()
+        _keep_small(place)
+        assert [offset for offset, _ in place.rows()] == list(range(12)), f"after a crash at call {at}"
+        assert len([key for _, key in s3.objects if key.startswith(f"{at}/")]) == 5
+    assert crashes > 15
+
+
+def test_others_may_do_all_of_it_between_any_two_calls(s3: S3Server) -> None:
+    for at in range(_calls(lambda: Place(s3, "s3://bucket/count").go_on())):
+        place = _prepared(Place(s3, f"s3://bucket/{at}"))
+
+        def others(place: Place = place) -> None:
+            place.go_on(1, "b")
+            _keep_small(place)
+
+        with pytest.MonkeyPatch.context() as patch:
+            StoreCalls(at, others).install(patch)
+            place.go_on()
+        seen = [offset for offset, _ in place.rows()]
+        assert seen == list(range(len(seen)))
+        assert len(seen) >= 12
+
+
+@pytest.mark.parametrize("bucket", ["losing", "losing-before"])
+def test_a_put_without_an_answer_is_decided_by_what_is_there(s3: S3Server, bucket: str) -> None:
+    """The server does the first PUT of each key and answers with an error, or does not do it."""
+    place = Place(s3, f"s3://{bucket}/out")
+    sink = place.sink()
+    written = write(sink, span(0, 3), "a")
+    assert commit(sink, "a", written).status is CommitStatus.COMMITTED
+    assert commit(sink, "a", written).status is CommitStatus.ALREADY
+    assert place.rows() == [(offset, "a") for offset in range(3)]
+
+
+def test_a_put_whose_place_another_takes_is_lost(place: Place) -> None:
+    """No answer, nothing there; then another's manifest is: it is not ours."""
+    sink = place.sink()
+    written = write(sink, span(0, 3), "a")
+
+    class Lost(StoreCalls):
+        def __getattr__(self, name: str) -> Any:
+            real = super().__getattr__(name)
+            if name != "put" or "put" in self.made:
+                return real
+
+            def lost(*_: Any, **__: Any) -> Any:
+                self.made.append("put")
+                place.go_on(1, "b")
+                raise GenericError("operation timed out")
+
+            return lost
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "obstore", Lost())
+        assert commit(sink, "a", written).status is CommitStatus.CONFLICT
+    assert [job for _, job in place.rows()] == ["b"] * 3
+
+
+def test_a_store_that_never_answers_is_a_typed_error_and_can_be_tried_again(place: Place) -> None:
+    sink = place.sink()
+    written = write(sink, span(0, 3), "a")
+
+    def fail() -> None:
+        raise GenericError("operation timed out")
+
+    class Silent(StoreCalls):
+        def _due(self, _number: int) -> bool:
+            return self.made[-1] == "put"
+
+    with pytest.MonkeyPatch.context() as patch:
+        calls = Silent(act=fail).install(patch)
+        with pytest.raises(
+            SinkWriteError, match=r"s3://bucket/a/flights/_instride/.*does not answer.*timed out"
+        ) as caught:
+            commit(sink, "a", written)
+    assert caught.value.retriable
+    assert calls.made.count("put") == 4
+    assert commit(sink, "a", written).status is CommitStatus.COMMITTED
+
+
+def test_a_key_that_is_refused_and_not_there_is_tried_again(place: Place) -> None:
+    """As where a store is busy with another's PUT, which then fails."""
+    sink = place.sink()
+    written = write(sink, span(0, 3), "a")
+    refusals = ["first", "second"]
+
+    def refuse() -> None:
+        if refusals:
+            refusals.pop()
+            raise obstore.exceptions.AlreadyExistsError("409 ConditionalRequestConflict")
+
+    class Busy(StoreCalls):
+        def _due(self, _number: int) -> bool:
+            return self.made[-1] == "put"
+
+    with pytest.MonkeyPatch.context() as patch:
+        Busy(act=refuse).install(patch)
+        assert commit(sink, "a", written).status is CommitStatus.COMMITTED
+
+
+def test_a_store_that_ignores_the_condition_is_refused_at_once(s3: S3Server) -> None:
+    place = Place(s3, "s3://unconditional/out")
+    with pytest.raises(NotASinkError, match=r"s3://unconditional ignores the condition .* Two drivers could commit"):
+        place.sink().writer()
+    with pytest.raises(NotASinkError, match="ignores the condition"):
+        place.sink().positions([PARTITION])
+    assert len([key for key in place.names() if "topic" in key]) == 0
+
+
+@pytest.mark.parametrize(
+    ("bucket", "error", "match"),
+    [
+        ("absent", NotASinkError, "the bucket s3://absent is not there"),
+        ("forbidden", SinkError, r"s3://forbidden/out/.*permission denied; check the credentials"),
+    ],
+)
+def test_a_bucket_that_cannot_be_used_is_named(
+    s3: S3Server, bucket: str, error: type[Exception], match: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    place = Place(s3, f"s3://{bucket}/out")
+    calls: list[Callable[[], object]] = [place.rows, place.vacuum, place.compact, lambda: place.sink().writer()]
+    if bucket == "absent":
+        calls.append(lambda: _write(place))
+    caplog.set_level(logging.DEBUG)
+    for call in calls:
+        with pytest.raises(error, match=match) as caught:
+            call()
+        assert "hush" not in f"{caught.value} {caught.value.__notes__ if hasattr(caught.value, '__notes__') else ''}"
+    assert "hush" not in caplog.text
+
+
+def test_other_objects_at_the_prefix_are_no_sink(place: Place) -> None:
+    place.server.objects[("bucket", "a/flights/thesis.doc")] = b"years of work"
+    with pytest.raises(
+        NotASinkError, match=r"s3://bucket/a/flights is not a sink and not empty \(it holds thesis\.doc"
+    ):
+        place.sink().writer()
+    with pytest.raises(NotASinkError, match="is not a sink of instride"):
+        place.rows()
+    assert place.names() == ["a/flights/thesis.doc"]
+
+
+def test_a_data_object_that_is_gone_is_named(place: Place) -> None:
+    sink = place.sink()
+    written = write(sink, span(0, 3), "a")
+    place.go_on()
+    key = f"a/flights/{written.files[0].path}"
+    there = place.files()
+    place.server.objects.pop(("bucket", there[0].removeprefix("s3://bucket/")))
+    with pytest.raises(MissingDataError, match=r"s3://bucket/a/flights/_data/.*it was deleted or moved"):
+        place.rows()
+    lost = write(sink, span(3, 4), "a")
+    place.server.objects.pop(("bucket", f"a/flights/{lost.files[0].path}"))
+    with pytest.raises(MissingDataError, match="s3://bucket/a/flights/_data/"):
+        commit(sink, "a", lost)
+    assert ("bucket", key) in place.server.objects
+
+
+def test_a_manifest_that_cannot_be_removed_keeps_those_after_it(place: Place) -> None:
+    """They expire in order, though a call may fail."""
+    place.go_on(4)
+    place.compact()
+
+    def fail() -> None:
+        raise GenericError("503 SlowDown")
+
+    class Failing(StoreCalls):
+        def _due(self, _number: int) -> bool:
+            return self.made.count("delete") == 1 and self.made[-1] == "delete"
+
+    with pytest.MonkeyPatch.context() as patch:
+        Failing(act=fail).install(patch)
+        place.vacuum(keep_for=0)
+    left = [key[-7:-5] for key in place.names() if "/_instride/topic" in key and "checkpoint" not in key]
+    assert left == ["01", "02", "03", "04"]
+    place.vacuum(keep_for=0)
+    assert len(place.rows()) == 12
+    assert len(place.names()) == 5
+
+
+def test_the_writer_travels_and_shows_no_secret(place: Place) -> None:
+    writer = place.sink().writer()
+    assert "hush" not in repr(writer)
+    again = pickle.loads(pickle.dumps(writer))
+    output = span(0, 3)
+    written = again.write(output, job="a", attempt=0, batches=batches(output, "a"))
+    outcomes = place.sink().commit(JobResult(job="a", written=(written,)))
+    assert outcomes[TopicPartition("flights", 3)].is_in
+
+
+def test_the_source_reads_it(place: Place) -> None:
+    place.go_on(3)
+    options = {"path": URI, **{f"storage.{name}": value for name, value in place.options.items()}}
+    schema = DefaultSource(options).schema()
+    reader = pickle.loads(pickle.dumps(DefaultSource(options).reader(schema)))
+    found = [row for task in reader.partitions() for batch in reader.read(task) for row in batch.to_pylist()]
+    assert sorted(row["offset"] for row in found) == list(range(9))
+    assert "hush" not in repr(vars(reader))
+
+
+def test_credentials_may_come_from_the_environment(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("aws_endpoint", "aws_region", "aws_access_key_id", "aws_secret_access_key"):
+        monkeypatch.setenv(name.upper(), place.options[name])
+    sink = ParquetSink(URI, storage_options={"allow_http": "true"})
+    commit(sink, "a", write(sink, span(0, 3), "a"))
+    assert len(place.rows()) == 3
+
+
+@pytest.mark.parametrize(
+    ("uri", "options", "error", "match"),
+    [
+        ("hdfs://namenode/x", {}, NotASinkError, "hdfs://namenode/x is not served"),
+        ("https://host/x", {}, NotASinkError, "https://host/x is not served"),
+        ("s3://", {}, NotASinkError, "names no bucket"),
+        ("s3://bucket/a/../b", {}, NotASinkError, "cannot be a part of the prefix"),
+        ("s3://bucket/a%20b", {}, NotASinkError, "cannot be a part of the prefix"),
+        ("s3://bucket/x", {"aws_nonsense": "hush"}, ConfigError, "storage_options: no client for s3://bucket"),
+        ("s3://bucket/x", {"aws_region": 7}, ConfigError, "storage_options: names and values are texts"),
+        ("/tmp/x", {"aws_region": "x"}, ConfigError, "storage_options are for an object store"),
+    ],
+)
+def test_what_is_not_served_is_refused_at_once(
+    uri: str, options: dict[str, str], error: type[Exception], match: str
+) -> None:
+    with pytest.raises(error, match=match) as caught:
+        ParquetSink(uri, storage_options=options)
+    assert "hush" not in str(caught.value)
+
+
+@pytest.mark.parametrize("uri", ["gs://bucket/x", "az://container/x", "s3a://bucket/x"])
+def test_other_stores_have_clients(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "tester")
+    assert ParquetSink(uri).uri == uri
+
+
+def test_the_extra_is_named_where_it_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def without(name: str, *args: Any) -> Any:
+        if name.startswith("obstore"):
+            raise ImportError(name)
+        return real(name, *args)
+
+    monkeypatch.delitem(sys.modules, "instride.spark.parquet._object_storage")
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(ConfigError, match=r'pip install "instride\[s3\]"'):
+        ParquetSink(URI)
