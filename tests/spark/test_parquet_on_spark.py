@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
-from parquet_help import commit, span, write
+from parquet_help import PARTITION, commit, span, write
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from s3_server import S3Server, options_for
 from session_help import local_session
 
-from instride.spark.parquet import ParquetSink, ParquetWriter, compact, read_dataframe, read_files
+from instride.spark.parquet import ParquetSink, ParquetWriter, compact, read_dataframe, read_files, read_table
 from instride.spark.sink import CommitStatus, JobResult, OutputRange, WrittenRange
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas")]
@@ -124,3 +126,16 @@ def test_a_sink_in_an_object_store_is_written_and_read_by_executors(spark: Spark
         assert sorted((row.partition, row.offset) for row in each.collect()) == seen
         assert "hush" not in each._jdf.queryExecution().toString()
     assert sum("/_data/" in key for _, key in s3.objects) == 4
+
+
+def test_the_example_of_an_object_store_runs(spark: SparkSession, s3: S3Server) -> None:
+    options = options_for(s3.endpoint)
+    sink = ParquetSink("s3://bucket/flights", storage_options=options)
+    commit(sink, "a", write(sink, span(0, 5), "a"))
+    page = (Path(__file__).parents[2] / "docs" / "parquet-sink.md").read_text(encoding="utf-8")
+    [code] = re.findall(r"```python\n(options = .*?)```", page, re.DOTALL)
+    code = re.sub(r"options = {.*?}", f"options = {options!r}", code)
+    names: dict[str, Any] = {"spark": spark, "ParquetSink": ParquetSink, "read_table": read_table}
+    exec(code, names)
+    assert names["sink"].positions([PARTITION]) == {PARTITION: 5}
+    assert (names["table"].num_rows, names["frame"].count()) == (5, 5)
