@@ -7,6 +7,7 @@ from __future__ import annotations
 import select
 import socket
 import threading
+import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
@@ -382,11 +383,13 @@ def test_polls_of_records_that_trickle_wake_each_thread_as_often_as_needed(monke
             pass
         woken.clear()
         for number in range(1, 51):
-            while not consumer._driver._thread._asleep:
-                pass  # else it needs no waking
+            deadline = time.monotonic() + 60.0
+            while not consumer._driver._thread._asleep:  # else it needs no waking
+                assert time.monotonic() < deadline
+                time.sleep(0)
             broker.let_go()
             (found,) = consumer.poll(timeout=60.0)
             assert found.value == b"%d" % number
         of_polls = woken.copy()
     assert of_polls.count("network") <= 5, "a heartbeat's connection is opened, perhaps"
-    assert 50 <= of_polls.count("application") <= 55
+    assert 50 <= of_polls.count("application") <= 75, "one a record, and a renewed lease now and then"

@@ -497,6 +497,8 @@ def test_credentials_may_come_from_the_environment(place: Place, monkeypatch: py
         ("s3://bucket/a/../b", {}, NotASinkError, "cannot be a part of the prefix"),
         ("s3://bucket/a%20b", {}, NotASinkError, "cannot be a part of the prefix"),
         ("s3://bucket/x", {"aws_nonsense": "hush"}, ConfigError, "storage_options: no client for s3://bucket"),
+        ("s3://bucket/x", {"timeout": "hush"}, ConfigError, "storage_options: no client for s3://bucket"),
+        ("s3://bucket/x", {"aws_skip_signature": "hush"}, ConfigError, "storage_options: no client for s3://bucket"),
         ("s3://bucket/x", {"aws_allow_http": "hush"}, ConfigError, "storage_options: no client for s3://bucket"),
         ("s3://bucket/x", {"aws_region": 7}, ConfigError, "storage_options: names and values are texts"),
         ("/tmp/x", {"aws_region": "x"}, ConfigError, "storage_options are for an object store"),

@@ -18,6 +18,7 @@ from instride._core.events import (
     DropBuffered,
     Fetched,
     PartitionFailed,
+    Positioned,
     SetPosition,
     UnreadablePartitions,
 )
@@ -514,3 +515,47 @@ def test_a_poll_goes_on_when_the_lease_that_its_reading_outlasted_is_renewed() -
     with pytest.raises(StopIteration) as end:
         call.send(script.now)
     assert shown_records(end.value.value) == [(0, 0), (0, 1), (0, 2)]
+
+
+@pytest.mark.rule("17")
+def test_an_error_behind_what_a_poll_gave_up_is_raised_once_that_was_returned() -> None:
+    """It was raised at once, and who sought past the record it names lost those before it."""
+    script = ReadingScript((0, 2))
+    script.arrives(0, 0, 5)
+    script.lease.expires = script.now + 10
+
+    def long() -> None:
+        script.now += 11
+
+    script.reader.meanwhile = long
+    assert script.read() == []
+    script.lease.expires = script.now + 10
+    assert script.read() == [(0, 0), (0, 1)]
+    assert script.fails() == (0, 2)
+
+
+@pytest.mark.rule("17")
+def test_an_error_behind_what_an_interrupted_poll_took_is_raised_after_that() -> None:
+    script = ReadingScript((0, 2))
+    script.arrives(0, 0, 5)
+    script.arrives(1, 0, 5)
+    script.reader.interrupt_at = (1, 3)
+    with pytest.raises(KeyboardInterrupt):
+        script.read()
+    script.machine.pause([tp(1)])
+    assert script.read() == [(0, 0), (0, 1)]
+    assert script.fails() == (0, 2)
+
+
+def test_what_a_listener_of_telemetry_lets_go_of_after_the_reading_is_not_returned() -> None:
+    script = Script()
+    script.machine.assign([tp(0)])
+    script.up(Positioned(partition=tp(0), epoch=1, seek_number=0, offset=0))
+    chunk = SimulatedChunk(topic="t", partition=0, first_offset=0, next_offset=3)
+    script.up(Fetched(partition=tp(0), epoch=1, fetch_number=0, start=0, chunk=chunk, next_offset=3))
+    call = script.machine.poll(script.now, 0.0, immediate=False, limit=-1, read=Reader().read)
+    script.start(call)
+    script.machine.assign([])  # as a listener may that hears of an event before the poll goes on
+    with pytest.raises(StopIteration) as end:
+        call.send(script.now)
+    assert end.value.value == []

@@ -35,10 +35,14 @@ E = TypeVar("E")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
-    """until: by the machine's clock. awaited: what a method of the listener returned, where that is asynchronous."""
+    """until: by the machine's clock. awaited: what a method of the listener returned, where that is asynchronous.
+
+    in_hand: whether a poll has taken records that it may return, and only looks at the clock again.
+    """
 
     until: float
     awaited: Awaitable[object] | None = None
+    in_hand: bool = False
 
 
 Call = Generator[Wait, float, T]

@@ -7,7 +7,8 @@ Laws
    that was dropped for want of memory is fetched first, once the back-off is over. Until
    it can be read, or a seek goes past it, it stands in `failed_partitions`, and its partition returns nothing.
 3. Trying it again takes nothing from the records of others.
-4. What a poll took and does not return was never taken: position, leader epoch and buffer are as before.
+4. What a poll took and does not return was never taken: position, leader epoch and buffer are as before. A record that
+   cannot be read, behind what was taken, was never reached either: who seeks past it would lose what is before it.
 
 How a deserializer is called, and that it is not called for null: `_record_deserializer.py`.
 """
@@ -19,7 +20,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Final
 
-from instride._core.application.partition import Delivery, OwnedPartition, Unreadable
+from instride._core.application.partition import Delivery, OwnedPartition, PollResult, Unreadable
 from instride._core.application.revoke_lists import RevokeLists
 from instride.errors import DeserializationError
 from instride.records import ConsumerRecord, TopicPartition
@@ -67,12 +68,12 @@ def read_taken(read: Read, lists: RevokeLists, taken: Iterable[Delivery], now: f
 
 
 def _read_partition(read: Read, lists: RevokeLists, taken: Sequence[Delivery], now: float) -> list[Delivery]:
-    records, error = _read(read, taken)
+    polls, (records, error) = lists.polls, _read(read, taken)
     if error is not None:
         owned = lists.owned[taken[0].partition]
         lists.failing.mark(owned)
         taken = owned.take_only(len(records))
-        owned.unreadable = _unreadable(error, now, FIRST_RETRY)
+        owned.unreadable = _unreadable(error, now, FIRST_RETRY, after=polls.current if taken else None)
     left = iter(records)
     return [replace(each, records=tuple(islice(left, len(each.chunk)))) for each in taken]
 
@@ -89,5 +90,7 @@ def _read(read: Read, taken: Iterable[Delivery]) -> tuple[list[ConsumerRecord], 
     return records, None
 
 
-def _unreadable(error: DeserializationError, now: float, delay: float) -> Unreadable:
-    return Unreadable(error=error, retry_at=now + delay, delay=delay)
+def _unreadable(
+    error: DeserializationError, now: float, delay: float, *, after: PollResult | None = None
+) -> Unreadable:
+    return Unreadable(error=error, retry_at=now + delay, delay=delay, after=after)

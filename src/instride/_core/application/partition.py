@@ -105,7 +105,8 @@ class Polls:
 class Unreadable:
     """Why a record cannot be deserialized. raised: by a poll. delay: between the last try and the next.
 
-    awaited: it is to be tried again, and is not there: it was dropped for want of memory.
+    awaited: it is to be tried again, and is not there: it was dropped for want of memory. after: the poll that took
+    what comes before it, if anything does.
     """
 
     error: DeserializationError
@@ -113,6 +114,7 @@ class Unreadable:
     delay: float
     raised: bool = False
     awaited: bool = False
+    after: PollResult | None = None
 
 
 class _Place(NamedTuple):
@@ -386,6 +388,11 @@ class OwnedPartition:
         if self.unreadable is not None:
             return self.unreadable.error
         return self.error if self.reset is None else None
+
+    def forget_unreached(self, given_up: PollResult) -> None:
+        """What came before it was not returned: the error would name a record to seek past, and those would be lost."""
+        if self.unreadable is not None and self.unreadable.after is given_up:
+            self.unreadable = None
 
     def due_error(self) -> Exception | None:
         """What failed, when nothing is left before it, once for each time that it failed."""

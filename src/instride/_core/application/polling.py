@@ -115,9 +115,9 @@ class Poller:
             if holds and not heard and not self._awaited:
                 self._collect(result, limit, read, now)
                 if read is not None and result.deliveries:
-                    now = yield Wait(until=now)
+                    now = yield Wait(until=now, in_hand=True)
                     holds = self._look(now)
-                    if not holds or state.inbox.losses:
+                    if not (holds and self._may_return(result)):
                         result = self._open()  # what was taken goes on where it was (law 2)
                         continue
                 if result.deliveries:
@@ -134,6 +134,13 @@ class Poller:
             heard = yield from self._take_losses()
             if now >= next_auto_commit(state):
                 auto_commit_due(state, now)
+
+    def _may_return(self, result: PollResult) -> bool:
+        """Whether nothing of it was lost, or let go of by a listener of telemetry, since it was taken."""
+        if self._state.inbox.losses:
+            return False
+        owned = ((self._state.lists.owned.get(each.partition), each.epoch) for each in result.deliveries)
+        return all(each is not None and each.epoch == epoch for each, epoch in owned)
 
     def _is_quiet(self, now: float) -> bool:
         """Law 11."""
@@ -170,6 +177,9 @@ class Poller:
             self._stepped = self._news = False
             if self._returned_large:
                 self._state.write_computed(self._telling_large)
+        else:
+            for each in self._state.lists.failing.those():
+                each.forget_unreached(polls.current)
         polls.current = PollResult()
         return polls.current
 

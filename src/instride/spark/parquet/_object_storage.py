@@ -104,7 +104,10 @@ def _client(root: str, options: Mapping[str, str], *, retries: int) -> Client:
         # The package panics at a client's option with the store's prefix (aws_allow_http), and a panic is no Exception.
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
-        raise ConfigError(f"storage_options: no client for {root} can be made: {_reason(error)}") from None
+        reason = _reason(error)
+        for value in options.values():  # law 5: it may quote what it could not parse
+            reason = reason.replace(value, "***") if len(value) > 3 else reason
+        raise ConfigError(f"storage_options: no client for {root} can be made: {reason}") from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -55,8 +55,9 @@ class Assignment:
     was_leaving: its member had begun to close before it was assigned; lost_leaving: before it was lost.
     earlier: after a seek, until a commit goes beyond: the first and last offset that one that was requested before the
         seek may have.
-    in_hand: from a signal's handler within a poll until that poll returns, raises or waits. left: offsets that this
-        poll returned, though its user had sought elsewhere: nothing that is done with them is a part of what he reads.
+    in_hand: from a signal's handler within a poll until that poll returns, raises or waits without records.
+    left: offsets that this poll returned, though its user had sought elsewhere: nothing that is done with them is a
+        part of what he reads.
     """
 
     who: str

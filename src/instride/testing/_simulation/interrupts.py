@@ -76,15 +76,20 @@ def at_line(call: Call[T], number: int) -> Call[T]:
 def in_steps(
     call: Call[T], interrupter: Callable[[], Interrupter], *, pauses: Callable[[], None] = lambda: None
 ) -> Call[T]:
-    """interrupter: of the next step, from one wait to the next. pauses: called after each step."""
+    """interrupter: of the next step, from one wait to the next. pauses: called when it waits, and has no records in
+    hand, or has ended.
+    """
     step = partial(next, call)
     while True:
+        in_hand = False
         try:
             wait = interrupter().run(step)
+            in_hand = wait.in_hand
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
         finally:
-            pauses()
+            if not in_hand:
+                pauses()
         step = partial(call.send, (yield wait))
 
 

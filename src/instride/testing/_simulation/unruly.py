@@ -12,7 +12,7 @@ Laws
 5. Chance alone hardly ever finds two certain verbs in a state that passes with the next poll. So he also has a pair of
    verbs and a state in mind, brings that state about, calls the two, and then thinks of others.
 6. What a poll has in hand when a signal's handler runs, it may return whatever the handler does. The history says since
-   when, and until when: the poll returns, raises, or waits.
+   when, and until when: the poll returns, raises, or waits with nothing in hand.
 """
 
 from __future__ import annotations

@@ -197,8 +197,9 @@ def _finish(state: HistoryState, each: Assignment, first: int, last: int) -> Non
 def _signal(state: HistoryState, event: Event) -> None:
     for partition, epoch, seek_number in event.detail[0]:
         each = state.find(event.who, partition, epoch)
-        each.in_hand = InHand(each.next, seek_number, each.paused)
-        state.in_hand[event.who].append(each)
+        if each.in_hand is None:  # a second signal within one poll adds nothing
+            each.in_hand = InHand(each.next, seek_number, each.paused)
+            state.in_hand[event.who].append(each)
 
 
 def _signal_over(state: HistoryState, event: Event) -> None:
