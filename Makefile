@@ -21,7 +21,7 @@ WITH_JAVA = JAVA_HOME="$$(tools/prerequisites --java-home)"
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test whole stutter conformance coverage coverage-core coverage-loop coverage-network check docs simulate explore interrupts interop kerberos mutants kip983-mutants attack attack-kafka sink-attack spark-groups spark-cluster spark-versions fuzz bench format clean distclean
+.PHONY: help demo test whole stutter conformance coverage coverage-core coverage-core-network coverage-core-others coverage-loop coverage-network check check-lint check-mypy check-pyright check-pages docs simulate explore interrupts interop kerberos mutants kip983-mutants attack attack-kafka sink-attack spark-groups spark-cluster spark-versions fuzz bench format clean distclean
 
 help:
 	@echo "make demo    the main job: two Spark applications share a topic, and nobody stops (seven minutes)"
@@ -82,13 +82,21 @@ BEYOND_TESTS := $(addprefix tests/,test_ledger.py test_ledger_threads.py test_pa
 
 # Beside each other, as many as there are cores: each has a file of data of its own.
 coverage: $(COMPILED)
-	@$(MAKE) --no-print-directory --jobs $(JOBS) coverage-network coverage-core coverage-loop
+	@$(MAKE) --no-print-directory --jobs $(JOBS) --output-sync=target coverage-network coverage-core coverage-loop
 
-coverage-core coverage-loop coverage-network: export COVERAGE_FILE = .coverage.$@
+coverage-core-network coverage-core-others coverage-loop coverage-network: export COVERAGE_FILE = .coverage.$@
+coverage-core: export COVERAGE_FILE = .coverage.$@
 
-coverage-core: $(COMPILED)
-	@$(BIN)/python -m coverage run -m pytest --quiet -m "not hypothesis and not part" tests/core
+# In two runs, so that two cores share the work.
+coverage-core: coverage-core-network coverage-core-others
+	@$(BIN)/python -m coverage combine --quiet .coverage.coverage-core-network .coverage.coverage-core-others
 	@$(BIN)/python -m coverage report
+
+coverage-core-network: $(COMPILED)
+	@$(BIN)/python -m coverage run -m pytest --quiet -m "not hypothesis and not part" tests/core/network
+
+coverage-core-others: $(COMPILED)
+	@$(BIN)/python -m coverage run -m pytest --quiet -m "not hypothesis and not part" --ignore tests/core/network tests/core
 
 coverage-loop: $(COMPILED)
 	@$(BIN)/python -m coverage run --source=src/instride/spark -m pytest --quiet -m "not hypothesis and not part" $(LOOP_TESTS)
@@ -98,13 +106,23 @@ coverage-network: $(COMPILED)
 	@$(BIN)/python -m coverage run --source=src/instride -m pytest --quiet -m "not hypothesis and not kafka" $(BEYOND_TESTS)
 	@$(BIN)/python -m coverage report --include='$(BEYOND)' --omit='$(COMPILED_ONLY)'
 
+# Beside each other: the type checkers take most of the time.
 check: $(COMPILED)
+	@$(MAKE) --no-print-directory --jobs $(JOBS) --output-sync=target check-mypy check-pyright check-pages check-lint
+
+check-lint: $(COMPILED)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/lint-imports
+
+check-mypy: $(COMPILED)
 	$(BIN)/mypy
+
+check-pyright: $(COMPILED)
 	@if test -x $(BIN)/basedpyright; then $(BIN)/basedpyright --pythonpath $(BIN)/python; \
 		else echo "pyright does not check the examples: .venv is older than pyproject.toml (rm $(INSTALLED))"; fi
-	$(BIN)/lint-imports
+
+check-pages: $(COMPILED)
 	$(BIN)/python tools/draw_tables.py --check
 	$(BIN)/python tools/draw_stories.py --check
 	PYTHONPATH=tools $(BIN)/python -m conformance --check

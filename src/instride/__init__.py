@@ -2,7 +2,7 @@
 
 # What is inside:
 # consumer, aio, _consumer_base           `Consumer`, `AsyncConsumer`; the methods that both have
-# config, _settings, errors, records,
+# config, errors, records,
 # commits, listeners, interceptors,
 # deserializers, assignors, metrics,
 # telemetry, observers                    what a user of these imports

@@ -137,7 +137,7 @@ def test_the_same_handler_in_a_processor_has_every_flight_once(tmp_path: Path) -
     assert check(events) == []
 
 
-@pytest.mark.drawn(1, "demo on Spark")
+@pytest.mark.drawn(1, "demo")
 @pytest.mark.kafka
 @pytest.mark.spark
 @pytest.mark.slow
@@ -158,7 +158,7 @@ def test_the_scenario_with_ours_has_every_flight_once_and_shows_its_gaps(tmp_pat
     assert nothing_is_left(tmp_path)
 
 
-@pytest.mark.drawn(1, "demo on Spark")
+@pytest.mark.drawn(1, "demo")
 @pytest.mark.kafka
 @pytest.mark.spark
 @pytest.mark.slow

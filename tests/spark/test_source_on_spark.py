@@ -297,7 +297,7 @@ class Evens(Stream):
     source = "even-stream"
 
 
-@pytest.mark.drawn(1)
+@pytest.mark.drawn(2, "source on Spark")
 @pytest.mark.parametrize("group", [False, True])
 def test_a_fused_stream_goes_on_from_its_checkpoint(
     spark: SparkSession, kafka: LocalKafka, kafka_topic: Topic, tmp_path: Path, group: bool

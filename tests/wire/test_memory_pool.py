@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import resource
 import struct
 import sys
 import tracemalloc
@@ -51,6 +52,29 @@ def test_a_connection_that_has_sent_a_frame_as_long_gets_the_whole_memory_at_onc
     again, buffers = received(frames, b"b" * (LONG - 5))
     assert again.obj is not kept.obj
     assert buffers == 2 < grown  # the scratch buffer, and all the rest in one
+
+
+def test_memory_that_is_received_into_is_not_written_to_before() -> None:
+    """Counted by the pages that the process touches for the first time."""
+    segments = Segments(64 << 20)
+    segment, before = segments.new(b"begun"), _page_faults()
+    grown = segments.extended(segment, 32 << 20)
+    assert _page_faults() - before < 100
+    assert grown is segment
+    assert len(grown) == (32 << 20) + 5
+    assert grown[:5] == b"begun"
+
+
+def _page_faults() -> int:
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
+
+
+def test_memory_that_is_not_there_leaves_the_segment_as_it_was() -> None:
+    segments = Segments(1 << 20)
+    segment = segments.new(b"begun")
+    with pytest.raises(MemoryError):
+        segments.extended(segment, sys.maxsize - 100)
+    assert segment == b"begun"
 
 
 def test_what_is_claimed_beyond_the_longest_frame_so_far_is_not_believed() -> None:

@@ -10,7 +10,8 @@ There is one machine for each partition and assignment epoch. The story, and the
 5. The last commits have their results, and the listener has returned: REVOKED. The member joins without the partition.
    (`_core/network/assignment.py`, `_core/network/group.py`)
 6. The group assigns it again before step 4: OWNED, as if nothing had happened. (`_core/network/assignment.py`)
-7. The membership, or the time for the revoke, is over: LOST. (`_core/network/group.py`, `_core/network/assignment.py`)
+7. The membership is over (`_core/network/group.py`), or the deadline of a delayed revoke has passed
+   (`_core/network/assignment.py`, law 4): LOST.
 
 What an observer hears of these steps, and the events of telemetry: `_core/application/ownership_view.py`.
 

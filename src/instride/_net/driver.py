@@ -12,6 +12,9 @@ Laws of a thread's driver (`Driver`)
    that call ends (`close_later`).
 6. An exception of such a handler may come between any two steps of the way in and out. So who is inside is the verb
    that is still on its thread's stack, whatever was noted.
+
+What Ctrl-C in the middle of a poll leaves behind, and that no record is lost by it: `_core/application/polling.py`, law
+9. In the middle of a close: `_core/application/closing.py`, law 4.
 """
 
 from __future__ import annotations

@@ -14,6 +14,8 @@ T2. A token that says how long it is good is used again for four fifths of that 
     One that a broker has refused is not used again, but for a back-off: the function is not called again sooner than a
     second after its last call, and twice as long after each further refusal, until a token is accepted.
 T3. Nothing here is logged.
+
+When an open connection authenticates anew (KIP-368): `transport`, law 5, and `thread`, law 4.
 """
 
 from __future__ import annotations

@@ -64,9 +64,10 @@ __all__ = ["NetworkThread"]
 _logger = logging.getLogger("instride.network")
 # poll takes no infinite time. And what fell due while the machine slept, which poll does not count, is met by then.
 _LONGEST_WAIT = 60.0
-# Memory of responses that is kept to be used again takes this part of fetch_buffer_bytes at most, and what is idle of
-# responses whose parts stay as much again.
-_SEGMENTS = 4
+# Memory of responses that is kept to be used again takes so many 32nds of fetch_buffer_bytes at most, and what is idle
+# of responses whose parts stay as much again: two of the longest responses, an eighth of it each, in segments that are
+# an eighth longer. With room for one only, a consumer that is behind receives each second response into new memory.
+_SEGMENTS = 9
 # So many words of the application wait for the next turn at most.
 _MOST_WAIT = 100
 # Places that were tried and not reached are counted, up to so many: a broker may make up others for ever.
@@ -134,7 +135,7 @@ class NetworkThread:
         self._tls = tls_context(config)
         self._authenticator = authenticator(config, self._wake)
         self._futures: dict[int, Future[CommitResult]] = {}
-        self._segments = Segments(config.fetch_buffer_bytes // _SEGMENTS)
+        self._segments = Segments(config.fetch_buffer_bytes * _SEGMENTS // 32)
         self._transports: dict[ConnectionKey, Transport] = {}
         self._openings: dict[ConnectionKey, int] = {}
         # Attempts at a place that came to nothing: each begins with another address of its name.

@@ -18,6 +18,8 @@ Laws
 8. Of a partition a broker sends what was requested, or one batch that is larger (KIP-74), and some brokers somewhat
    more. What is beyond twice of that, and much memory, is as good as cut off: it is fetched again, and fills no memory
    meanwhile.
+
+Checksums: `batch_headers`, law 1. What becomes of the partition of a bad batch: `_core/network/fetcher.py`, law 4.
 """
 
 from __future__ import annotations

@@ -87,6 +87,15 @@ class ReadingScript(Script):
             self.read()
         return failed.value.partition, failed.value.offset
 
+    def reading_outlasts_the_lease(self) -> None:
+        """That of the next poll does, unless somebody renews the lease."""
+        self.lease.expires = self.now + 10
+
+        def long() -> None:
+            self.now += 11
+
+        self.reader.meanwhile = long
+
     def position(self, partition: int) -> int:
         return self.run(self.machine.position(self.now, tp(partition), 0.0))
 
@@ -467,12 +476,7 @@ def test_what_is_read_past_the_end_of_the_lease_counts_for_nothing() -> None:
     """A poll looks at the clock again once its deserializer has run: another member may own the partition by then."""
     script = ReadingScript()
     script.arrives(0, 0, 3)
-    script.lease.expires = script.now + 10
-
-    def long() -> None:
-        script.now += 11
-
-    script.reader.meanwhile = long
+    script.reading_outlasts_the_lease()
     assert script.read() == []
     assert script.position(0) == 0
     assert script.take_posted(Consumed) == []
@@ -501,12 +505,7 @@ def test_what_is_lost_while_it_is_read_is_not_returned_by_the_next_lease() -> No
 def test_a_poll_goes_on_when_the_lease_that_its_reading_outlasted_is_renewed() -> None:
     script = ReadingScript()
     script.arrives(0, 0, 3)
-    script.lease.expires = script.now + 10
-
-    def long() -> None:
-        script.now += 11
-
-    script.reader.meanwhile = long
+    script.reading_outlasts_the_lease()
     call = script.machine.poll(script.now, 60.0, immediate=False, limit=-1, read=script.reader.read)
     script.start(call)
     call.send(script.now)
@@ -522,12 +521,7 @@ def test_an_error_behind_what_a_poll_gave_up_is_raised_once_that_was_returned() 
     """It was raised at once, and who sought past the record it names lost those before it."""
     script = ReadingScript((0, 2))
     script.arrives(0, 0, 5)
-    script.lease.expires = script.now + 10
-
-    def long() -> None:
-        script.now += 11
-
-    script.reader.meanwhile = long
+    script.reading_outlasts_the_lease()
     assert script.read() == []
     script.lease.expires = script.now + 10
     assert script.read() == [(0, 0), (0, 1)]

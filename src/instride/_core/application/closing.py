@@ -8,7 +8,9 @@ Laws
 4. Whatever interrupts it, the network side is told to leave, and does so within the timeout. Only what comes before the
    first step of a close finds a consumer that goes on.
 
-That commits in flight are awaited before the member leaves the group: `_core/network/closing.py`.
+Which offsets are committed: `committing`, `commit_before_release`. That commits in flight are awaited before the member
+leaves the group: `_core/network/closing.py`. Who does not leave, a static member: `_core/network/group.py`, law 3 of
+`Group`.
 """
 
 from __future__ import annotations

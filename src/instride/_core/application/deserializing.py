@@ -68,12 +68,12 @@ def read_taken(read: Read, lists: RevokeLists, taken: Iterable[Delivery], now: f
 
 
 def _read_partition(read: Read, lists: RevokeLists, taken: Sequence[Delivery], now: float) -> list[Delivery]:
-    polls, (records, error) = lists.polls, _read(read, taken)
+    records, error = _read(read, taken)
     if error is not None:
         owned = lists.owned[taken[0].partition]
         lists.failing.mark(owned)
         taken = owned.take_only(len(records))
-        owned.unreadable = _unreadable(error, now, FIRST_RETRY, after=polls.current if taken else None)
+        owned.unreadable = _unreadable(error, now, FIRST_RETRY, after=lists.polls.current if taken else None)
     left = iter(records)
     return [replace(each, records=tuple(islice(left, len(each.chunk)))) for each in taken]
 

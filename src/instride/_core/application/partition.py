@@ -377,8 +377,10 @@ class OwnedPartition:
 
     @property
     def lag(self) -> int | None:
-        """Records between the position and the last known high watermark; None while either is unknown. Any thread may
-        ask.
+        """Offsets between the position and the last known end; None while either is unknown. Any thread may ask.
+
+        The end is the high watermark; for a reader of committed records it is the last stable offset. What was fetched
+        and is not returned yet counts.
         """
         position, end = self.position, self.high_watermark
         return None if position is None or end < 0 else max(0, end - position)

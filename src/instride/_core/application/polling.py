@@ -16,9 +16,9 @@ Laws
    raised once for each time that it fails, in a poll that has nothing to return or at the start of the next.
 8. A poll that waits long tells the network side now and then that the application is alive, and commits each
    auto_commit_interval what earlier polls returned.
-9. What an exception leaves behind, wherever it comes (rule 13): records are taken aside, and count once the result's
-   `aside` was set to None. An event, what it changes and what is told of it are one write; the listener's call that it
-   asks for is in a queue, and whatever interrupts the poll, the next one calls it.
+9. What an exception (Ctrl-C, say) leaves behind, wherever it comes (rule 13): records are taken aside, and count once
+   the result's `aside` was set to None. An event, what it changes and what is told of it are one write; the listener's
+   call that it asks for is in a queue, and whatever interrupts the poll, the next one calls it.
 10. The network side is told in sums, since each word costs it a turn: of polls at most some twenty times a second, and
     of what they took once a partition has nothing left, or it is enough to fetch more. Of a batch that is larger than
     half of fetch_buffer_bytes the next poll tells: until then the application has it, and the network side decodes no

@@ -253,7 +253,6 @@ class ApplicationMeter:
         self.commit_seconds = 0.0
         self.committed_seconds = 0.0
         self.topics: dict[str, TopicMeter] = {}
-        self.lag = Stat()
         self.handed_over = Stat()
         self.lost = Stat()
         self.abandoned = Stat()

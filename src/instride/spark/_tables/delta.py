@@ -5,6 +5,8 @@ job and topic), set by the commit that adds the files. Delta refuses a commit wh
 was set since the snapshot, and lets commits to other partitions pass beside it.
 
 A later snapshot takes any version, also a lower one. So what decides is read from the snapshot that is committed from.
+
+Which of two drivers wins, and what becomes of the other's range: `table_sink`, law 1.
 """
 
 from __future__ import annotations

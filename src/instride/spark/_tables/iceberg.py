@@ -7,6 +7,8 @@ Every commit makes a snapshot, an empty one too, and requires that the table's l
 so any commit that came between, by whomever, is found out. pyiceberg would then try again by itself, upon what it
 has not looked at, and set offsets back: so the table's `commit.retry.num-retries` must be 0, and commits are tried
 again here.
+
+Which of two drivers wins, and what becomes of the other's range: `table_sink`, law 1.
 """
 
 from __future__ import annotations
