@@ -1,7 +1,9 @@
-"""What the client costs at a canned broker: `python -m benchmarks canned [--rows N] [--rounds N] [CASE ...]`.
+"""What the client costs at a canned broker: `python -m benchmarks canned [--seconds N] [--rounds N] [CASE ...]`.
 
-Each run of a case is a process of its own; cases take turns, round by round; the table shows medians. The first fifth
-of the rows is warm-up and counts for nothing.
+Each run of a case is a process of its own; cases take turns, round by round; the table shows medians. Of each run 10 s
+count ("seconds" of a run says how long it was). Before them comes a warm-up of a fifth of that, from the first record
+on, which counts for nothing. With `--rows N` so many rows count in place of a time. All cases take some 9 minutes a
+round, a case of reading 13 s.
 
 A case of memory shows how much the process took at most over what it had before it was assigned its partitions, while
 nobody polls for 5 s, while one of twelve partitions is paused and full, and with batches that decompress to many times
@@ -87,39 +89,49 @@ CASES: dict[str, tuple[Log, str, int]] = {
     "assign, 10000": (Log(partitions=10_000, hot=1), "assign", -1),
     "assign, 100000": (Log(partitions=100_000, hot=1), "assign", -1),
 }
+QUICK_SECONDS = 1.0
+WARM_UP = 0.2
+"""As a part of what counts."""
+MEMORY_ROWS = 5_000_000
+"""What a case of memory reads."""
 QUICK = ("raw", "columns", "arrow", "records", "records, 500 a poll", "arrow, 12 of 10000", "assign, 10000")
 
 
 def main(arguments: list[str]) -> dict[str, object]:
     parser = argparse.ArgumentParser(prog="benchmarks canned", description=__doc__)
-    parser.add_argument("--rows", type=int, default=5_000_000)
+    parser.add_argument("--seconds", type=float, default=10.0, help="that count of each run, after the warm-up")
+    parser.add_argument("--rows", type=int, default=0, help="that count, in place of a time; of 1 KB a fifth of it")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--quick", action="store_true", help="the few cases that tell most, 2 rounds")
+    parser.add_argument("--quick", action="store_true", help="the few cases that tell most, 2 rounds of a second each")
     parser.add_argument("cases", nargs="*", metavar="CASE", help=", ".join(CASES))
     chosen = parser.parse_args(arguments)
-    names = chosen.cases or list(QUICK if chosen.quick else CASES)
+    if chosen.quick:
+        chosen.seconds, chosen.rounds = QUICK_SECONDS, 2
+    chosen.cases = names = chosen.cases or list(QUICK if chosen.quick else CASES)
     runs: dict[str, list[dict[str, float]]] = {name: [] for name in names}
-    for number in range(2 if chosen.quick else chosen.rounds):
+    for number in range(chosen.rounds):
         for place in range(len(names)):
             name = names[(place + number) % len(names)]
-            runs[name].append(_run_case(name, chosen.rows))
+            runs[name].append(_run_case(name, chosen.rows, chosen.seconds))
     show(runs)
-    return dict(runs)
+    return {"settings": vars(chosen), **runs}
 
 
-def _run_case(name: str, rows: int) -> dict[str, float]:
+def _run_case(name: str, rows: int, seconds: float) -> dict[str, float]:
     log, form, limit = CASES[name]
+    if form.startswith("memory"):
+        rows = rows or MEMORY_ROWS
     rows = rows // 5 if log.size > 500 else rows
     with tempfile.TemporaryDirectory() as folder:
         if log.tls:
             certificates.make(folder)
             log = replace(log, tls=folder)
-        return _run_log(name, log, form, limit, rows)
+        return _run_log(name, log, form=form, limit=limit, rows=rows, seconds=seconds)
 
 
-def _run_log(name: str, log: Log, form: str, limit: int, rows: int) -> dict[str, float]:
+def _run_log(name: str, log: Log, **what: str | float) -> dict[str, float]:
     with canned_broker(log) as (port, counts):
-        told = json.dumps({"form": form, "limit": limit, "rows": rows, "port": port, "log": asdict(log)})
+        told = json.dumps({**what, "port": port, "log": asdict(log)})
         command = [sys.executable, "-m", "benchmarks.canned", told]
         load = ForeignLoad()
         done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
@@ -153,7 +165,8 @@ def show(runs: dict[str, list[dict[str, float]]]) -> None:
             cpu = sorted(each["cpu"] / each["rows"] * 1e6 for each in found)
             print(
                 f"{name:44}{rows / middle('seconds') / 1e6:10.2f}{statistics.median(cpu):10.3f}{cpu[0]:10.3f}"
-                f"{middle('faults') / rows * 1e6:10.0f}{100 * middle('without a fetch'):11.1f}{room}{'':18}{remark}"
+                f"{middle('faults') / rows * 1e6:10.0f}{100 * middle('without a fetch'):11.1f}{room}"
+                f"{middle('seconds'):10.2f}{'':8}{remark}"
             )
         else:
             print(f"{name:44}{'':59}{middle('seconds'):10.2f}{100 * middle('cpu') / middle('seconds'):8.1f}{remark}")
@@ -162,15 +175,19 @@ def show(runs: dict[str, list[dict[str, float]]]) -> None:
 # -- the client's process
 
 
-def _read(polls: Iterator[int], rows: int) -> dict[str, float]:
-    meter, seen, warm = Meter(), 0, rows // 5
+def _read(polls: Iterator[int], rows: int, seconds: float) -> dict[str, float]:
+    """Of so many rows, or else of so many seconds, after a warm-up of a fifth as many from the first record on."""
+    meter, seen, part = Meter(), 0, WARM_UP
+    began: float | None = None
     for got in polls:
         seen += got
-        if warm and seen >= warm:
-            meter = Meter()
-            warm, seen = 0, 0
-        elif not warm and seen >= rows:
-            return meter.read(seen)
+        now = time.perf_counter()
+        if began is None:  # until something comes
+            began = now if seen else None
+        elif seen >= rows * part if rows else now - began >= seconds * part:
+            if part == 1.0:
+                return meter.read(seen)
+            meter, seen, part, began = Meter(), 0, 1.0, now
     raise AssertionError("no end")
 
 
@@ -209,15 +226,15 @@ def _valueless(records: object) -> int:
     return sum(each.num_rows for each in records.to_arrow(columns=names))  # type: ignore[attr-defined]
 
 
-def _client(form: str, limit: int, rows: int, port: int, log: Log) -> dict[str, float]:
+def _client(form: str, limit: int, rows: int, seconds: float, port: int, log: Log) -> dict[str, float]:
     if form == "raw":
-        return _read(_drain(port, log), rows)
+        return _read(_drain(port, log), rows, seconds)
     if form == "assign":
         return _time_assign(port, log)
     if form == "start":
         return _start_up(port)
     if form == "alone":
-        return _read(iter(lambda: handled(range(500)), None), rows)
+        return _read(iter(lambda: handled(range(500)), None), rows, seconds)
     if form.startswith("memory"):
         return _memory(port, log, rows, form)
     outstanding = Outstanding() if log.partitions == log.hot else None
@@ -232,7 +249,7 @@ def _client(form: str, limit: int, rows: int, port: int, log: Log) -> dict[str, 
     forms: dict[str, Callable[[object], int]] = {"arrow": _arrow, "valueless": _valueless, "records": taken}
     forms |= {"views": _views, "handler": lambda records: handled(pairs(records))}  # type: ignore[arg-type]
     count: Callable[[object], int] = forms.get(form, len)  # type: ignore[arg-type]
-    found = _read(_polls(consumer, count), rows)
+    found = _read(_polls(consumer, count), rows, seconds)
     return found | outstanding.shares() if outstanding else found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import product
 from typing import Any
 from unittest import mock
@@ -142,6 +142,58 @@ def test_a_raw_drain_whose_runs_are_void_is_not_the_best() -> None:
     assert throughput.best_raw(runs) == 1.0
     del runs["raw drain, 1 fetch"]
     assert throughput.best_raw(runs) == 2.0, "there is no other"
+
+
+class Polls:
+    """Polls that take a second each, and return ten rows; the first returns none."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 100.0
+        monkeypatch.setattr(canned, "time", mock.Mock(perf_counter=lambda: self.now))
+        monkeypatch.setattr(canned, "Meter", lambda: self.meter(self.now))
+
+    def meter(self, began: float) -> mock.Mock:
+        return mock.Mock(read=lambda rows: {"rows": rows, "seconds": self.now - began})
+
+    def __iter__(self) -> Iterator[int]:
+        for number in range(1000):
+            self.now += 1.0
+            yield 10 if number else 0
+
+
+def test_a_canned_run_counts_so_many_seconds_after_a_fifth_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    polls = Polls(monkeypatch)
+    assert canned._read(iter(polls), 0, 10.0) == {"rows": 100, "seconds": 10.0}
+    assert polls.now == 100.0 + 1 + 1 + 2 + 10, "a poll without records, one with, the warm-up"
+
+
+def test_a_canned_run_counts_so_many_rows_where_they_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    polls = Polls(monkeypatch)
+    assert canned._read(iter(polls), 100, 10.0) == {"rows": 100, "seconds": 10.0}
+    assert polls.now == 100.0 + 1 + 2 + 10
+
+
+@pytest.mark.parametrize(
+    ("arguments", "seconds", "names"),
+    [
+        ([], 10.0, list(canned.CASES)),
+        (["--seconds", "3", "raw"], 3.0, ["raw"]),
+        (["--quick"], 1.0, list(canned.QUICK)),
+    ],
+)
+def test_the_canned_result_says_how_long_runs_count(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str], seconds: float, names: list[str]
+) -> None:
+    run = mock.Mock(return_value=_run(seconds, 0.0))
+    monkeypatch.setattr(canned, "_run_case", run)
+    found = canned.main(arguments)
+    assert [*found] == ["settings", *names]
+    assert found["settings"]["seconds"] == seconds  # type: ignore[index]
+    assert {each.args[1:] for each in run.call_args_list} == {(0, seconds)}
+
+
+def test_what_headers_cost_is_in_the_canned_cases() -> None:
+    assert {canned.CASES[f"{form}, headers"][0].header for form in ("arrow", "records")} == {True}
 
 
 def test_the_decoders_figures_are_returned(monkeypatch: pytest.MonkeyPatch) -> None:
