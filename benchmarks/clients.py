@@ -205,6 +205,7 @@ CLIENTS: dict[str, Callable[[Task], Iterator[int]]] = {
     "confluent-kafka": lambda task: _confluent(task, tuned=True),
     "confluent-kafka, CRC too": lambda task: _confluent(task, tuned=True, crc=True),
     "confluent-kafka, at defaults": lambda task: _confluent(task, tuned=False),
+    "confluent-kafka, at defaults, CRC too": lambda task: _confluent(task, tuned=False, crc=True),
     "instride, handler of 5 us": lambda task: _instride(task, "handler", **{**_tuned(task), "max_poll_records": 500}),
     "confluent-kafka, handler of 5 us": lambda task: _confluent(task, tuned=True, handler=True),
     "instride, Arrow, busy thread": lambda task: _spinning(_instride(task, "arrow", **_tuned(task))),

@@ -1,17 +1,22 @@
 """What a group's members feel: latency, a hold, and a storm of rebalances.
 
     python -m benchmarks groups [--seconds N] [--hold N] [--rate N] [--rounds N] [--parts latency hold ...]
+                                [--clients instride Java ...] [--quick]
 
 The feeder and each member are processes of their own; one Kafka; 12 partitions (hold: 24, of which 12 stay); a record
 carries the time at which it was made. Every figure stands beside the same for confluent-kafka, in turn.
 
 latency   one member, 1,000 records a second: seconds from the producer to the poll that returns the record.
 hold      RATE records a second (1,200); a second member joins; the first needs HOLD seconds before it can let go of
-          what moves. Gaps and throughput of the partitions that the first keeps, beside a time without a second member,
+          what moves. Each client in its best idiom (`members.py`). Gaps and throughput of the partitions that the first keeps, beside a time without a second member,
           and which share of these gaps is how long.
 busy hold the same with a handler that computes for BUSY seconds a record (0.0005: over half of a core).
-storm     1,200 records a second; a second member, which runs already, joins and leaves every 2 seconds. Gaps of the
-          partitions that the first keeps all the time, and which share of the records has been returned.
+storm     1,200 records a second; a second member, which runs already, joins and leaves every 2 seconds, for SECONDS
+          after as long without a change. Gaps of the partitions that the first keeps all the time, which share of the
+          records has been returned, and storm / steady: what the storm returned a second, of what was returned before.
+
+A run of latency takes 8 s and SECONDS, one of a hold 15 s and twice HOLD, one of the storm 13 s and twice SECONDS: 9
+minutes a round, 45 minutes in all. --quick takes two minutes: one round, a hold of 3 s, 6 s of all else.
 
 The table shows medians. A run beside which other work took more than 5 % of the machine is void. The medians leave it
 out, and the table says how many were. If all runs of a client are void, the table shows them and says VOID.
@@ -25,17 +30,22 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 
 from benchmarks.load import ForeignLoad, not_void, void_remark
 from benchmarks.members import Seen
+from benchmarks.throughput import compile_java
 
 PARTITIONS = 12
 SETTLE = 5.0
 STORM = 2.0
-HELD = ("instride", "confluent-kafka", "confluent-kafka, worker and pause")
+STEADY_GOAL = 0.98
+JAVA = "Java"
+HELD = ("instride", "confluent-kafka", "confluent-kafka, worker and pause", "kafka-python", JAVA)
 CLIENTS = {
     "latency": ("instride", "confluent-kafka", "kafka-python"),
     "hold": HELD,
@@ -55,13 +65,23 @@ def main(arguments: list[str]) -> dict[str, object]:
     parser.add_argument("--hold", type=float, default=10.0)
     parser.add_argument("--rate", type=float, default=1200.0)
     parser.add_argument("--busy", type=float, default=0.0005)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--parts", nargs="*", choices=PARTS, default=PARTS)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--parts", nargs="*", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--clients", nargs="*", choices=HELD, default=list(HELD), help="of a part, those that it has")
+    parser.add_argument("--quick", action="store_true", help="two minutes: one round, less of everything")
     chosen = parser.parse_args(arguments)
+    if chosen.quick:
+        chosen.seconds, chosen.hold, chosen.rounds = 6.0, 3.0, 1
     from instride.testing import LocalKafka
 
-    results: dict[str, dict[str, list[Row]]] = {part: {name: [] for name in CLIENTS[part]} for part in chosen.parts}
-    with LocalKafka(heap="1g", jvm_options=()) as kafka:
+    results: dict[str, dict[str, list[Row]]] = {
+        part: {name: [] for name in CLIENTS[part] if name in chosen.clients} for part in chosen.parts
+    }
+    with ExitStack() as stack:
+        chosen.folder = stack.enter_context(tempfile.TemporaryDirectory())
+        if JAVA in chosen.clients:
+            compile_java("Member.java", Path(chosen.folder))
+        kafka = stack.enter_context(LocalKafka(heap="1g", jvm_options=()))
         for number in range(chosen.rounds):
             for part, rows in results.items():
                 for name in sorted(rows, reverse=bool(number % 2)):
@@ -70,16 +90,27 @@ def main(arguments: list[str]) -> dict[str, object]:
                     rows[name].append({**row, "foreign": load.share()})
                     print(f"round {number + 1}: {part}, {name}: {row}", file=sys.stderr, flush=True)
     show(results)
-    return dict(results)
+    settings = {key: value for key, value in vars(chosen).items() if key != "folder"}
+    return {"settings": settings, **results}
 
 
 # -- the processes
 
 
+def command(name: str, folder: str) -> list[str]:
+    """What starts a member. folder: of Java's classes."""
+    if name != JAVA:
+        return [sys.executable, "-m", "benchmarks.members", name]
+    from instride.testing import find_java, find_kafka
+
+    quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
+    return [str(find_java().path), "-Xmx1g", quiet, "-cp", f"{find_kafka().class_path}:{folder}", "Member"]
+
+
 class Member:
-    def __init__(self, name: str, servers: str, topic: str, hold: float, busy: float) -> None:
-        command = [sys.executable, "-m", "benchmarks.members", name, servers, topic, str(hold), str(busy)]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    def __init__(self, command: list[str], servers: str, topic: str, hold: float, busy: float) -> None:
+        told = [*command, servers, topic, str(hold), str(busy)]
+        self._process = subprocess.Popen(told, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def tell(self, verb: str) -> str:
         """One line to it; the line that comes back."""
@@ -122,13 +153,13 @@ def feeding(servers: str, topic: str, rate: float, partitions: int = PARTITIONS,
 
 @contextmanager
 def group(
-    kafka: object, name: str, rate: float, *holds: float, partitions: int = PARTITIONS, busy: float = 0.0
+    kafka: object, name: str, folder: str, rate: float, *holds: float, partitions: int = PARTITIONS, busy: float = 0.0
 ) -> Iterator[list[Member]]:
     """The first member has joined and settled."""
     topic = f"{name.split(',', maxsplit=1)[0]}-{os.urandom(4).hex()}"
     kafka.create_topic(topic, partitions=partitions)  # type: ignore[attr-defined]
     servers: str = kafka.bootstrap_servers  # type: ignore[attr-defined]
-    members = [Member(name, servers, topic, hold, busy) for hold in holds]
+    members = [Member(command(name, folder), servers, topic, hold, busy) for hold in holds]
     try:
         with feeding(servers, topic, rate, partitions):
             members[0].tell("join")
@@ -143,7 +174,7 @@ def group(
 
 
 def latency(kafka: object, name: str, chosen: argparse.Namespace) -> Row:
-    with group(kafka, name, 1000, 0.0) as (member,):
+    with group(kafka, name, chosen.folder, 1000, 0.0) as (member,):
         member.report()
         time.sleep(chosen.seconds)
         seen = member.report()
@@ -158,7 +189,8 @@ def busy_hold(kafka: object, name: str, chosen: argparse.Namespace) -> Row:
 
 def hold(kafka: object, name: str, chosen: argparse.Namespace, busy: float = 0.0) -> Row:
     partitions = 2 * PARTITIONS
-    with group(kafka, name, chosen.rate, chosen.hold, 0.0, partitions=partitions, busy=busy) as (first, second):
+    holds = (chosen.hold, 0.0)
+    with group(kafka, name, chosen.folder, chosen.rate, *holds, partitions=partitions, busy=busy) as (first, second):
         first.report()
         time.sleep(chosen.hold)
         without = first.report()
@@ -179,10 +211,12 @@ def hold(kafka: object, name: str, chosen: argparse.Namespace, busy: float = 0.0
 
 
 def storm(kafka: object, name: str, chosen: argparse.Namespace) -> Row:
-    with group(kafka, name, 1200, 0.0, 0.0) as (first, second):
+    with group(kafka, name, chosen.folder, 1200, 0.0, 0.0) as (first, second):
         second.tell("join")
         time.sleep(SETTLE)
         first.report(), second.report()
+        time.sleep(chosen.seconds)
+        steady = _returned_a_second(first.report(), second.report())
         began = time.monotonic()
         for number in range(int(chosen.seconds / STORM)):
             time.sleep(max(0.0, began + STORM * (number + 1) - time.monotonic()))
@@ -191,9 +225,14 @@ def storm(kafka: object, name: str, chosen: argparse.Namespace) -> Row:
     times = sorted([*one.latencies, *other.latencies])
     return {
         "returned %": 100 * len(times) / (1200 * one.seconds),
+        "storm / steady": _returned_a_second(one, other) / steady,
         "p99 s": _share(times, 99),
         "longest s": _gaps(one)[-1],
     }
+
+
+def _returned_a_second(one: Seen, other: Seen) -> float:
+    return (len(one.latencies) + len(other.latencies)) / one.seconds
 
 
 MEASURES = {"latency": latency, "hold": hold, "busy hold": busy_hold, "storm": storm}
@@ -224,3 +263,15 @@ def show(results: dict[str, dict[str, list[Row]]]) -> None:
             for name, runs in rows.items():
                 figures = (statistics.median(run[each] for run in not_void(runs)) for each in shown)
                 print(f"{name:36}" + "".join(f"{figure:18.3f}" for figure in figures) + void_remark(runs))
+        if part == "storm":
+            show_storm(rows)
+
+
+def show_storm(rows: dict[str, list[Row]]) -> None:
+    for name, runs in rows.items():
+        part = statistics.median(run["storm / steady"] for run in not_void(runs))
+        judged = "reached" if part >= STEADY_GOAL else "missed"
+        print(
+            f"{name}: the storm returned {part:.3f} of what was returned a second before it; "
+            f"the goal is {STEADY_GOAL} or more: {judged}{void_remark(runs)}"
+        )

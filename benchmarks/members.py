@@ -2,9 +2,10 @@
 
 Lines of its standard input: "join", "leave" and "report". Each gets a line back: a report is `Seen` since the
 last report, as JSON. It holds for HOLD seconds what is to be revoked: instride delays those partitions,
-confluent-kafka waits in its revoke callback, which is the one way that it
-has. "confluent-kafka, worker and pause" does so in a thread that polls; another handles the records, and a partition is
-paused while many of its records wait. The handler computes for BUSY seconds a record. Each commits by its own means
+confluent-kafka and kafka-python wait in their revoke callback, which is the one way that they
+have. "confluent-kafka, worker and pause" does so in a thread that polls; another handles the records, and a partition
+is paused while many of its records wait. So does Java's member, which is `peers/Member.java`. All rebalance
+cooperatively. The handler computes for BUSY seconds a record. Each commits by its own means
 (auto-commit; instride not where it holds, which excludes that).
 """
 
@@ -194,12 +195,37 @@ class ConfluentWorker(Confluent):
 
 
 class KafkaPython(Client):
+    """Its revoke callback waits, as confluent-kafka's does. From version 3 on it rebalances cooperatively, but its polls
+    return nothing until the rebalance is finished, so a worker, or a callback that is a coroutine, would help nothing.
+    """
+
     def __init__(self, servers: str, topic: str, hold: float) -> None:
+        from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+
         from kafka import KafkaConsumer
 
-        assert not hold, "it cannot hold"
-        consumer = KafkaConsumer(bootstrap_servers=servers, group_id=topic, auto_offset_reset="latest")
+        consumer = KafkaConsumer(
+            bootstrap_servers=servers,
+            group_id=topic,
+            auto_offset_reset="latest",
+            partition_assignment_strategy=[CooperativeStickyAssignor],
+        )
         super().__init__(consumer, topic, hold)
+
+    def _subscribe(self) -> None:
+        from kafka import ConsumerRebalanceListener
+
+        hold = self._hold
+
+        class Listener(ConsumerRebalanceListener):  # type: ignore[misc, unused-ignore]
+            def on_partitions_assigned(self, assigned: object) -> None:
+                pass
+
+            def on_partitions_revoked(self, revoked: object) -> None:
+                if revoked:
+                    time.sleep(hold)
+
+        self._consumer.subscribe([self._topic], listener=Listener())
 
     def _poll(self) -> Iterator[tuple[int, bytes]]:
         for records in self._consumer.poll(timeout_ms=100).values():

@@ -10,7 +10,10 @@ A run beside which other work took more than 5 % of the machine is void. The med
 how many were. If all runs of a client are void, the table shows them and says VOID. The raw drain is the best of six
 ways to fetch: 1, 2 or 3 fetches outstanding on each of 1 or 2 connections.
 
-A second table shows the start-up, which is in no other figure: from the start of the process until it has read the
+Each client checks CRCs as it does by default. A second table has, beside that, the rates where all check them: of
+confluent-kafka, which does not by default, a form of its own is measured. `--clients` with both names gives both.
+
+A third table shows the start-up, which is in no other figure: from the start of the process until it has read the
 records of its first poll. The JVM and the imports are in it, a compiler is not: Java's and Go's clients are compiled
 before.
 """
@@ -40,8 +43,13 @@ HERE = Path(__file__).parent
 HEAP = "1g"
 RAW = [name for name in CLIENTS if name.startswith("raw")]
 NAMES = [*CLIENTS, "aiokafka", "aiokafka, without CRC", "Java", "Java, without CRC", "franz-go"]
-# Each client checks as it does by default; `--crc` measures each that can do otherwise both ways.
-OTHERWISE = [name for name in NAMES if "CRC" in name]
+# All clients but these check each batch's CRC by default. Of these the second form does so, too.
+CHECKING = {
+    "confluent-kafka": "confluent-kafka, CRC too",
+    "confluent-kafka, at defaults": "confluent-kafka, at defaults, CRC too",
+}
+# `--crc` measures those that can do without checks in that way, too.
+OTHERWISE = [name for name in NAMES if "without CRC" in name]
 # Only where they are named: they measure other work of the application beside the client.
 BUSY = [name for name in NAMES if "handler" in name or "busy thread" in name]
 CASES = {
@@ -75,11 +83,12 @@ def main(arguments: list[str]) -> dict[str, object]:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--case", nargs="*", default=list(QUICK), choices=list(CASES))
     parser.add_argument("--clients", nargs="*", choices=NAMES)
-    parser.add_argument("--crc", action="store_true", help="clients with and without checksums, where they can")
+    parser.add_argument("--crc", action="store_true", help="besides, clients without CRC checks, where they can")
     parser.add_argument("--quick", action="store_true", help="two minutes: less of everything")
     chosen = parser.parse_args(arguments)
     if chosen.clients is None:
-        chosen.clients = [name for name in NAMES if (chosen.crc or name not in OTHERWISE) and name not in BUSY]
+        left_out = {*BUSY, *(() if chosen.crc else OTHERWISE), *(CHECKING.values() if chosen.quick else ())}
+        chosen.clients = [name for name in NAMES if name not in left_out]
     if chosen.quick:
         chosen.gigabytes, chosen.seconds, chosen.rounds = 1.0, 2.0, 1
     from instride.testing import LocalKafka
@@ -126,7 +135,7 @@ def readers(names: list[str], folder: Path) -> dict[str, Reader]:
     found: dict[str, Reader] = {}
     for name in names:
         if name.startswith("Java"):
-            _compile_java(folder)
+            compile_java("Reader.java", folder)
             found[name] = lambda task, crc=name == "Java": _java(task, folder, crc=crc)  # type: ignore[misc]
         elif name != "franz-go":
             found[name] = lambda task, name=name: [  # type: ignore[misc]
@@ -141,12 +150,12 @@ def readers(names: list[str], folder: Path) -> dict[str, Reader]:
     return found
 
 
-def _compile_java(folder: Path) -> None:
+def compile_java(name: str, folder: Path) -> None:
     """Before it is measured: a run of the source itself would compile it in its start-up."""
     from instride.testing import find_java, find_kafka
 
     compiler = (str(find_java().path), "-m", "jdk.compiler/com.sun.tools.javac.Main")
-    source = str(HERE / "peers" / "Reader.java")
+    source = str(HERE / "peers" / name)
     jars = ":".join(map(str, Path(find_kafka().class_path).parent.glob("*.jar")))  # only java itself knows libs/*
     subprocess.run([*compiler, "-cp", jars, "-d", str(folder), source], check=True)
 
@@ -214,11 +223,29 @@ def show(case: str, runs: dict[str, list[Run]]) -> None:
             f"{name:40}{rate:8.2f}{min(mine):8.2f}{max(mine):8.2f}{cpu:9.3f}{rate / raw:8.2f}{rate / base:14.2f}"
             f"{remarks[name]}"
         )
+    show_checks(case, runs, remarks)
     print(f"\n{case}, from the start of the process until the first records are read (medians)")
     print(f"{'client':40}{'seconds':>8}{'CPU s':>8}")
     for name, found in sorted(runs.items(), key=lambda each: statistics.median(run["start-up"] for run in each[1])):
         wall, cpu = (statistics.median(run[each] for run in found) for each in ("start-up", "start-up cpu"))
         print(f"{name:40}{wall:8.2f}{cpu:8.2f}{remarks[name]}")
+
+
+def show_checks(case: str, runs: dict[str, list[Run]], remarks: dict[str, str]) -> None:
+    """CRC checks as each client has them by default, beside checks by all. Of void runs `remarks` tells."""
+    print(f"\n{case}, CRC checks: M rows a second and CPU s for a million rows (medians)")
+    print(f"{'client':40}{'by default':>12}{'CPU s/M':>9}{'all check':>12}{'CPU s/M':>9}")
+    for name in (name for name in runs if name not in {*RAW, *OTHERWISE, *CHECKING.values()}):
+        checking = CHECKING.get(name, name)
+        cells = f"{_rate_and_cpu(runs[name])}{_rate_and_cpu(runs.get(checking, []))}"
+        print(f"{name:40}{cells}{remarks[name]}{remarks.get(checking, '') if checking != name else ''}")
+
+
+def _rate_and_cpu(found: list[Run]) -> str:
+    if not found:
+        return f"{'not measured':>21}"
+    cpu = statistics.median(each["cpu"] / each["rows"] * 1e6 for each in found)
+    return f"{statistics.median(map(_rate, found)):12.2f}{cpu:9.3f}"
 
 
 def best_raw(runs: dict[str, list[Run]]) -> float:

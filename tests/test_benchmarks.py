@@ -10,7 +10,7 @@ from unittest import mock
 
 import pytest
 
-from benchmarks import assignors, canned, clients, decoder, groups, throughput
+from benchmarks import assignors, canned, clients, decoder, groups, members, throughput
 from benchmarks.raw_drain import shared
 
 Run = dict[str, float]
@@ -142,6 +142,72 @@ def test_a_raw_drain_whose_runs_are_void_is_not_the_best() -> None:
     assert throughput.best_raw(runs) == 1.0
     del runs["raw drain, 1 fetch"]
     assert throughput.best_raw(runs) == 2.0, "there is no other"
+
+
+def test_crc_checks_by_default_and_by_all_are_shown_in_one_run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    consumer = mock.Mock()
+    consumer.return_value.consume.return_value = [mock.Mock()]
+    monkeypatch.setattr("confluent_kafka.Consumer", consumer)
+    for name in (each for pair in throughput.CHECKING.items() for each in pair):
+        clients.read(name, TASK)
+    assert [each.args[0]["check.crcs"] for each in consumer.call_args_list] == [False, True] * 2
+    names = ["raw drain, 1 fetch", "Java", "Java, without CRC", *throughput.CHECKING, *throughput.CHECKING.values()]
+    throughput.show("100 B", {name: [_run(2.0 if "too" in name else 1.0, 0.0)] for name in names})
+    table = capsys.readouterr().out.split("CRC checks", 1)[1].split("\n\n", 1)[0]
+    shown = {line[:40].strip(): line[40:].split() for line in table.splitlines()[2:]}
+    assert shown == {
+        "Java": ["1.00", "1.000", "1.00", "1.000"],
+        **{name: ["1.00", "1.000", "0.50", "2.000"] for name in throughput.CHECKING},
+    }
+
+
+@pytest.mark.parametrize(
+    ("options", "left_out"),
+    [
+        ([], throughput.OTHERWISE),
+        (["--crc"], []),
+        (["--quick"], [*throughput.OTHERWISE, *throughput.CHECKING.values()]),
+    ],
+)
+def test_which_clients_are_measured(monkeypatch: pytest.MonkeyPatch, options: list[str], left_out: list[str]) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(throughput, "readers", lambda names, _: told.extend(names) or {})
+    throughput.main([*options, "--case"])
+    assert sorted(told) == sorted(set(throughput.NAMES) - set(throughput.BUSY) - set(left_out))
+
+
+def test_every_client_holds_and_each_part_has_five_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("instride.testing.LocalKafka", mock.MagicMock())
+    monkeypatch.setattr(groups, "compile_java", mock.Mock())
+    monkeypatch.setattr(groups, "show", mock.Mock())
+    measure = mock.Mock(side_effect=lambda *_: {"longest": 1.0})
+    monkeypatch.setattr(groups, "MEASURES", dict.fromkeys(groups.PARTS, measure))
+    found = groups.main([])
+    settings: Any = found.pop("settings")
+    assert settings["rounds"] == 5
+    assert {part: {name: len(runs) for name, runs in rows.items()} for part, rows in found.items()} == {  # type: ignore[attr-defined]
+        part: dict.fromkeys(names, 5) for part, names in groups.CLIENTS.items()
+    }
+    assert groups.CLIENTS["hold"] == groups.CLIENTS["busy hold"] == groups.HELD
+    assert {*groups.HELD} == {*members.CLIENTS, groups.JAVA}
+
+
+@pytest.mark.parametrize(("part", "judged"), [(0.981, "reached"), (0.979, "missed")])
+def test_a_sentence_compares_the_storm_with_what_was_before_it(
+    capsys: pytest.CaptureFixture[str], part: float, judged: str
+) -> None:
+    groups.show({"storm": {"instride": [{"storm / steady": part, "foreign": 0.0}]}})
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        f"instride: the storm returned {part} of what was returned a second before it; "
+        f"the goal is 0.98 or more: {judged}"
+    )
+
+
+def test_storm_and_steady_are_compared_by_records_a_second() -> None:
+    one, other = members.Seen(latencies=[0.1] * 6, seconds=2.0), members.Seen(latencies=[0.1] * 4, seconds=2.1)
+    assert groups._returned_a_second(one, other) == 5.0
 
 
 class Polls:
