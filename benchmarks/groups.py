@@ -8,8 +8,8 @@ carries the time at which it was made. Every figure stands beside the same for c
 
 latency   one member, 1,000 records a second: seconds from the producer to the poll that returns the record.
 hold      RATE records a second (1,200); a second member joins; the first needs HOLD seconds before it can let go of
-          what moves. Each client in its best idiom (`members.py`). Gaps and throughput of the partitions that the first keeps, beside a time without a second member,
-          and which share of these gaps is how long.
+          what moves. Each client in its best idiom (`members.py`). Gaps and throughput of the partitions that the first
+          keeps, beside a time without a second member, and which share of these gaps is how long.
 busy hold the same with a handler that computes for BUSY seconds a record (0.0005: over half of a core).
 storm     1,200 records a second; a second member, which runs already, joins and leaves every 2 seconds, for SECONDS
           after as long without a change. Gaps of the partitions that the first keeps all the time, which share of the

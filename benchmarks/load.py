@@ -67,6 +67,14 @@ def all_void(runs: list[dict[str, float]]) -> bool:
     return all(each["foreign"] > FOREIGN_MOST for each in runs)
 
 
+def void_cell(runs: list[dict[str, float]]) -> str:
+    """The same behind a name in a table of a page."""
+    remark = void_remark(runs).strip()
+    return (
+        f" ({remark[0].lower()}{remark[1:]})" if remark and not all_void(runs) else f" **{remark}**" if remark else ""
+    )
+
+
 def void_remark(runs: list[dict[str, float]]) -> str:
     """What a table says behind the figures that it shows of `not_void(runs)`."""
     if all_void(runs):

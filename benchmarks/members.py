@@ -195,8 +195,8 @@ class ConfluentWorker(Confluent):
 
 
 class KafkaPython(Client):
-    """Its revoke callback waits, as confluent-kafka's does. From version 3 on it rebalances cooperatively, but its polls
-    return nothing until the rebalance is finished, so a worker, or a callback that is a coroutine, would help nothing.
+    """Its revoke callback waits, as confluent-kafka's does. From version 3 on it rebalances cooperatively, but a poll
+    returns nothing until the rebalance is finished, so a worker, or a callback that is a coroutine, would help nothing.
     """
 
     def __init__(self, servers: str, topic: str, hold: float) -> None:

@@ -85,7 +85,7 @@ class InThreads:
 
         self._told = told
         options = {"order": "key", "concurrency": told.concurrency, **how}
-        self._processor: Any = Processor(self._handler(), topics=[told.topic], **options)  # type: ignore[arg-type]
+        self._processor: Any = Processor(self._handler(), topics=[told.topic], **options)
         self._running: Any = None
 
     def _handler(self) -> Callable[[Any], object]:
@@ -196,7 +196,7 @@ class Pool:
             while not self._stops:
                 for message in consumer.consume(4 * told.concurrency - len(at_work), 0.02):
                     at_work.add(pool.submit(self._handle, message))
-                    next_offsets[message.partition()] = message.offset() + 1
+                    next_offsets[message.partition()] = message.offset() + 1  # type: ignore[index, operator]
                 if len(at_work) >= 4 * told.concurrency:
                     at_work -= wait(at_work, return_when=FIRST_COMPLETED).done
                 if time.monotonic() >= committed + 1.0:

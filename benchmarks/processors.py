@@ -17,6 +17,9 @@ storm     1,000 records a second (computing: 300); every 3 seconds one of two me
 steady    The same, but nobody joins or leaves: one member handles all. What a storm is to be compared with; measured
           only if `--parts` names it.
 
+Tables show medians. A run beside which other work took more than 5 % of the machine is void. The medians leave it out,
+and the table says how many were. If all runs of a form are void, the table shows them and says VOID.
+
 --page writes the medians into docs/benchmarks.md, with every run beside it.
 
 FastStream is installed into a virtual environment in bench-output/, the jars of parallel-consumer are fetched with jgo.
@@ -41,7 +44,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.groups import feeding
-from benchmarks.load import ForeignLoad
+from benchmarks.load import FOREIGN_MOST, ForeignLoad, not_void, void_cell, void_remark
 from benchmarks.processor_handlers import COMPUTE, SLEEP
 from benchmarks.processor_members import FORMS, Report
 
@@ -162,7 +165,7 @@ class Member:
         self._process.stdin.flush()
         line = self._process.stdout.readline()
         if not line:
-            raise SystemExit(f"a member died while it was told to {verb}: {self._process.args}")
+            raise SystemExit(f"a member died while it was told to {verb}: {self._process.args!r}")
         return line
 
     def report(self) -> Report:
@@ -322,7 +325,8 @@ def show(results: dict[str, dict[str, list[Row]]]) -> None:
         print(f"\n{part}")
         print(f"{'':30}" + "".join(f"{column:>17}" for column in columns))
         for name, runs in rows.items():
-            print(f"{name:30}" + "".join(f"{statistics.median(run[each] for run in runs):17.3f}" for each in columns))
+            figures = (statistics.median(run[each] for run in not_void(runs)) for each in columns)
+            print(f"{name:30}" + "".join(f"{figure:17.3f}" for figure in figures) + void_remark(runs))
 
 
 _TITLE, _BEFORE = "## With handlers", "## At a canned broker"
@@ -350,21 +354,23 @@ def write_page(results: dict[str, dict[str, list[Row]]], command: str) -> None:
 def _section(results: dict[str, dict[str, list[Row]]], command: str) -> str:
     rounds = max(len(runs) for rows in results.values() for runs in rows.values())
     told = "**one round**" if rounds == 1 else f"medians of {rounds} rounds"
-    foreign = max(run["foreign"] for rows in results.values() for runs in rows.values() for run in runs)
+    foreign = [run["foreign"] for rows in results.values() for runs in rows.values() for run in runs]
+    void = sum(each > FOREIGN_MOST for each in foreign)
     lines = [
         _TITLE,
         "",
         f"{os.cpu_count()} cores, Python {platform.python_version()}, {time.strftime('%d %B %Y')}; "
         f"`python -m benchmarks processors {command}`, {told}.",
-        f"Other work took {100 * foreign:.0f} % of the machine at most. [Every run](benchmarks/{Path(_RUNS).name}).",
+        f"Of {len(foreign)} runs {void} were void: other work took more than 5 % of the machine. "
+        f"[Every run](benchmarks/{Path(_RUNS).name}).",
         "",
     ]
     for part, rows in results.items():
         columns = [column for column in next(iter(rows.values()))[0] if column != "foreign"]
         lines += [_KINDS[part], "", f"| | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
         for name, runs in rows.items():
-            cells = (_cell(statistics.median(run[column] for run in runs)) for column in columns)
-            lines.append(f"| {name} | {' | '.join(cells)} |")
+            cells = (_cell(statistics.median(run[column] for run in not_void(runs))) for column in columns)
+            lines.append(f"| {name}{void_cell(runs)} | {' | '.join(cells)} |")
         lines.append("")
     return "\n".join(lines) + "\n"
 

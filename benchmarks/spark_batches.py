@@ -9,7 +9,9 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
+
+from benchmarks.load import ForeignLoad
 
 PAUSE = 0.01
 """Between two records: each batch has some, however short it is."""
@@ -18,18 +20,27 @@ WARM = 5
 FORMATS = {"connector": "kafka", "instride": "instride"}
 
 
-def micro_batches(spark: Any, kafka: Any, partitions: int, chosen: argparse.Namespace) -> dict[str, list[float]]:
-    """By source, the seconds of each micro-batch that had records; those of the first round do not count."""
+class Query(NamedTuple):
+    """Seconds of each of its micro-batches that had records, and the share of the machine that other work took."""
+
+    batches: list[float]
+    foreign: float
+
+
+def micro_batches(spark: Any, kafka: Any, partitions: int, chosen: argparse.Namespace) -> dict[str, list[Query]]:
+    """By source, each round; the first one does not count."""
     topic = f"batches-{partitions}"
     kafka.create_topic(topic, partitions=partitions)
-    seconds: dict[str, list[list[float]]] = {name: [] for name in FORMATS}
+    queries: dict[str, list[Query]] = {name: [] for name in FORMATS}
     with fed(kafka.bootstrap_servers, topic, partitions):
         for number in range(chosen.rounds):
-            for name, rounds in seconds.items():
-                rounds.append(one_query(spark, kafka.bootstrap_servers, topic, name, chosen))
-                told = f"{name}, {partitions} partitions: {len(rounds[-1])} batches"
+            for name, rounds in queries.items():
+                load = ForeignLoad()
+                batches = one_query(spark, kafka.bootstrap_servers, topic, name, chosen)
+                rounds.append(Query(batches, load.share()))
+                told = f"{name}, {partitions} partitions: {len(batches)} batches"
                 print(f"round {number + 1} of {chosen.rounds}: {told}", file=sys.stderr, flush=True)
-    return {name: [each for one in rounds[1:] or rounds for each in one] for name, rounds in seconds.items()}
+    return {name: rounds[1:] or rounds for name, rounds in queries.items()}
 
 
 def one_query(spark: Any, servers: str, topic: str, name: str, chosen: argparse.Namespace) -> list[float]:

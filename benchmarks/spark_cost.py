@@ -8,24 +8,31 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from benchmarks.load import ForeignLoad
+
 _TICK = os.sysconf("SC_CLK_TCK")
 
 
 class Cost(NamedTuple):
-    """seconds: of the clock. python, jvm: of CPU. The driver's own process, which only waits, is left out."""
+    """seconds: of the clock. python, jvm: of CPU. The driver's own process, which only waits, is left out.
+
+    foreign: the share of the machine that other work took meanwhile.
+    """
 
     seconds: float
     python: float
     jvm: float
+    foreign: float
 
 
 def measured(spark: Any, work: Callable[[], float | None]) -> Cost:
     """Of the work, which may say itself how many seconds count."""
     jvm = int(spark._jvm.java.lang.ProcessHandle.current().pid())
+    load = ForeignLoad()
     began, before = time.perf_counter(), _cpu(jvm)
     seconds = work() or time.perf_counter() - began
     after = _cpu(jvm)
-    return Cost(seconds, after[0] - before[0], after[1] - before[1])
+    return Cost(seconds, after[0] - before[0], after[1] - before[1], load.share())
 
 
 def _cpu(jvm: int) -> tuple[float, float]:

@@ -9,15 +9,20 @@ import statistics
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
+from benchmarks.load import FOREIGN_MOST, void_cell, void_remark
+from benchmarks.spark_batches import Query
 from benchmarks.spark_cost import Cost
 
 ROOT = Path(__file__).parents[1]
 Rates = dict[int, tuple[int, dict[str, list[Cost]]]]
 """By the values' bytes: how many rows, and by way each round."""
-Batches = dict[int, dict[str, list[float]]]
-"""By partitions, by source, the seconds of each micro-batch."""
+Batches = dict[int, dict[str, list[Query]]]
+"""By partitions, by source, each round."""
+
+Runs = list[dict[str, float]]
+Measured = TypeVar("Measured", Cost, Query)
 
 _BASES = {
     "fused": "connector + mapInArrow",
@@ -39,12 +44,16 @@ _MOST_SECONDS = {12: 1.0, 1: 1.6}
 
 
 class Line(NamedTuple):
-    """A row of the table. ratio: to what it is measured against. goal: and whether it was reached, as text."""
+    """A row of the table. ratio: to what it is measured against. goal: and whether it was reached, as text.
+
+    runs: what void runs are told of.
+    """
 
     measure: str
     figure: str
-    ratio: str = ""
-    goal: str = ""
+    ratio: str
+    goal: str
+    runs: Runs
 
 
 def lines(rates: Rates, batches: Batches) -> Iterator[Line]:
@@ -60,29 +69,42 @@ def lines(rates: Rates, batches: Batches) -> Iterator[Line]:
 
 
 def _rate(name: str, size: int, rows: int, rounds: list[Cost], base: list[Cost]) -> Line:
-    speeds = [rows / each.seconds / 1e6 for each in rounds]
+    found, compared = counted(rounds), counted(base)
+    speeds = [rows / each.seconds / 1e6 for each in found]
     figure = f"{statistics.median(speeds):.2f} M rows/s ({min(speeds):.2f} to {max(speeds):.2f})"
-    ratio = statistics.median(each.seconds for each in base) / statistics.median(each.seconds for each in rounds)
+    ratio = statistics.median(each.seconds for each in compared) / statistics.median(each.seconds for each in found)
     least = _LEAST.get((name, size))
     goal = "" if least is None else _judged(f"at least {least:g} x", reached=ratio >= least)
-    return Line(f"{name}, {size} B", figure, f"{ratio:.2f} x", goal)
+    return Line(f"{name}, {size} B", figure, f"{ratio:.2f} x", goal, _runs(rounds))
 
 
 def _cpu(name: str, rows: int, rounds: list[Cost]) -> Iterator[Line]:
-    millions = rows / 1e6
-    python = statistics.median(each.python for each in rounds) / millions
-    both = statistics.median(each.python + each.jvm for each in rounds) / millions
+    millions, found = rows / 1e6, counted(rounds)
+    python = statistics.median(each.python for each in found) / millions
+    both = statistics.median(each.python + each.jvm for each in found) / millions
     for what, spent, most in (("Python", python, _MOST_CPU[0]), ("Python and JVM", both, _MOST_CPU[1])):
         goal = _judged(f"at most {most:g} s", reached=spent <= most) if name == "instride" else ""
-        yield Line(f"{name}, CPU for a million rows of 100 B, {what}", f"{spent:.2f} s", "", goal)
+        measure = f"{name}, CPU for a million rows of 100 B, {what}"
+        yield Line(measure, f"{spent:.2f} s", "", goal, _runs(rounds))
 
 
-def _batch(name: str, partitions: int, seconds: list[float], base: list[float]) -> Line:
+def _batch(name: str, partitions: int, rounds: list[Query], base: list[Query]) -> Line:
+    seconds, compared = ([each for one in counted(which) for each in one.batches] for which in (rounds, base))
     median = statistics.median(seconds)
-    ratio, most = median / statistics.median(base), _MOST_SECONDS[partitions]
+    ratio, most = median / statistics.median(compared), _MOST_SECONDS[partitions]
     goal = "" if name == "connector" else _judged(f"at most {most:g} x", reached=ratio <= most)
     figure = f"{1000 * median:.0f} ms ({len(seconds)} batches, 9 of 10 within {1000 * _ninth(seconds):.0f})"
-    return Line(f"{name}, half of the micro-batches, partitions: {partitions}", figure, f"{ratio:.2f} x", goal)
+    measure = f"{name}, half of the micro-batches, partitions: {partitions}"
+    return Line(measure, figure, f"{ratio:.2f} x", goal, _runs(rounds))
+
+
+def counted(runs: list[Measured]) -> list[Measured]:
+    """Those that are not void. All, where there is none: the table says so."""
+    return [each for each in runs if each.foreign <= FOREIGN_MOST] or runs
+
+
+def _runs(rounds: list[Cost] | list[Query]) -> Runs:
+    return [{"foreign": each.foreign} for each in rounds]
 
 
 def _ninth(seconds: list[float]) -> float:
@@ -96,7 +118,8 @@ def _judged(goal: str, *, reached: bool) -> str:
 def show(rates: Rates, batches: Batches, foreign: float) -> None:
     print(f"\nOther work took {100 * foreign:.0f} % of the machine.")
     for line in lines(rates, batches):
-        print(f"{line.measure:55} {line.figure:45} {line.ratio:>8}  {line.goal.replace('*', '')}")
+        goal = line.goal.replace("*", "")
+        print(f"{line.measure:55} {line.figure:45} {line.ratio:>8}  {goal}{void_remark(line.runs)}")
 
 
 _TITLE, _BEFORE, _AFTER = "## On Spark", "## At a canned broker", "<!-- on Spark: end -->"
@@ -125,10 +148,14 @@ def _section(rates: Rates, batches: Batches, foreign: float, command: str) -> st
         "the least and the most; a first round does not count. Spark's own connector is version 4.2.0, tuned; all take",
         "turns in one session. A ratio is to the connector. Two have another base: the fused form's is to the",
         "connector followed by mapInArrow, the pipeline's is to the bare mapInArrow.",
-        f"Other work took {100 * foreign:.0f} % of the machine.",
+        f"Other work took {100 * foreign:.0f} % of the machine. Medians leave out runs beside which it took over 5 %.",
         f"[Every run](benchmarks/{Path(_RUNS).name}).",
         "",
         "| | | ratio | goal |",
         "|---|---|---|---|",
     ]
-    return "\n".join([*head, *(f"| {' | '.join(each)} |" for each in lines(rates, batches)), "", ""])
+    return "\n".join([*head, *map(_row, lines(rates, batches)), "", ""])
+
+
+def _row(line: Line) -> str:
+    return f"| {line.measure}{void_cell(line.runs)} | {line.figure} | {line.ratio} | {line.goal} |"

@@ -8,6 +8,9 @@ compaction, after it, and after what was replaced has been deleted. Of headers: 
 with one header a record, against none. Of small ranges: the CPU in Python of one of 300 rows, as it was before workers
 spared the collector (PySpark runs a full collection after each task), as it is, and where ranges share a task.
 Trickle and slow sink: see `spark_promptness`.
+
+A run beside which other work took more than 5 % of the machine is void. The medians leave it out, and the table says
+how many were. If all runs are void, the table shows them and says VOID.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import spark_promptness
+from benchmarks.load import ForeignLoad, not_void, void_remark
 
 TURNS = 20
 
@@ -71,28 +75,33 @@ def hashed(batch: Any) -> Any:
     return pa.record_batch({"rows": [batch.num_rows], "last": [last]})
 
 
-def one_partition(rows: int, rounds: int, cores: int) -> dict[str, float]:
+def one_partition(rows: int, rounds: int, cores: int) -> dict[str, object]:
     from benchmarks.batches import Log
     from benchmarks.filler import fill
     from instride.testing import LocalKafka
 
     spark = session(cores)
-    seconds: dict[str, list[float]] = {"whole": [], "split": []}
+    runs: dict[str, list[dict[str, float]]] = {"whole": [], "split": []}
     with LocalKafka() as kafka:
         kafka.create_topic("backlog", partitions=1, configs={"retention.ms": "-1"})
         rows = fill(
             kafka.bootstrap_servers, "backlog", Log(size=100, rows=8_000, random=True, partitions=1, hot=1), rows
         )
         for number in range(rounds):
-            for way, each in seconds.items():
-                each.append(run(spark, kafka.bootstrap_servers, f"{way}-{number}", split=way == "split"))
-                print(f"round {number + 1} of {rounds}: {way}: {each[-1]:.1f} s", file=sys.stderr, flush=True)
+            for way, each in runs.items():
+                load = ForeignLoad()
+                seconds = run(spark, kafka.bootstrap_servers, f"{way}-{number}", split=way == "split")
+                each.append({"seconds": seconds, "foreign": load.share()})
+                print(f"round {number + 1} of {rounds}: {way}: {seconds:.1f} s", file=sys.stderr, flush=True)
     spark.stop()
-    found = {way: rows / statistics.median(each[1:] or each) for way, each in seconds.items()}
+    counted = {way: each[1:] or each for way, each in runs.items()}
+    found = {way: rows / statistics.median(one["seconds"] for one in not_void(each)) for way, each in counted.items()}
     ratio = found["split"] / found["whole"]
     print(f"\na backlog of one partition, {cores} cores: rows a second")
-    print(f"{found['whole']:,.0f} by one task at a time, {found['split']:,.0f} split: {ratio:.2f} x")
-    return {**found, "ratio": ratio}
+    remarks = {way: void_remark(each) for way, each in counted.items()}
+    whole, split = (f"{found[way]:,.0f}{remarks[way]}" for way in ("whole", "split"))
+    print(f"{whole} by one task at a time, {split} split: {ratio:.2f} x")
+    return {**found, "ratio": ratio, "runs": runs}
 
 
 def run(spark: Any, servers: str, group: str, *, split: bool) -> float:
@@ -123,6 +132,7 @@ def parquet(ranges: int) -> dict[str, float]:
     from instride.spark.parquet import compact, read_files, vacuum
     from instride.spark.sink import JobResult, OutputRange
 
+    load = ForeignLoad()
     syncing, os.fsync = os.fsync, lambda _: None
     try:
         with tempfile.TemporaryDirectory() as folder:
@@ -140,8 +150,9 @@ def parquet(ranges: int) -> dict[str, float]:
     finally:
         os.fsync = syncing
     print(f"\na Parquet sink of {ranges:,} ranges, 12 partitions: seconds to open")
-    print(", ".join(f"{name} {taken:.2f}" for name, taken in found.items()))
-    return found
+    run = {"foreign": load.share()}
+    print(", ".join(f"{name} {taken:.2f}" for name, taken in found.items()) + void_remark([run]))
+    return {**found, **run}
 
 
 def headers() -> dict[str, float]:
@@ -149,6 +160,7 @@ def headers() -> dict[str, float]:
     from benchmarks.batches import Log, batch
     from benchmarks.decoder import decode
 
+    load = ForeignLoad()
     plain = ("key", "value", "topic", "partition", "offset", "timestamp", "timestamp_type")
     best: dict[str, float] = {}
     for name, log, columns in (
@@ -160,15 +172,17 @@ def headers() -> dict[str, float]:
         data = memoryview(b"".join((n * log.rows).to_bytes(8, "big") + one[8:] for n in range(100)))
         best[name] = min(cpu(lambda data=data, columns=columns: decode(data).to_arrow(columns)) for _ in range(50))
     found = {name: taken / best["none"] for name, taken in best.items()}
-    print("\none header a record, against none: " + ", ".join(f"{name} {ratio:.2f} x" for name, ratio in found.items()))
-    return found
+    run = {"foreign": load.share()}
+    told = ", ".join(f"{name} {ratio:.2f} x" for name, ratio in found.items())
+    print(f"\none header a record, against none: {told}{void_remark([run])}")
+    return {**found, **run}
 
 
 ROWS_OF_A_RANGE = 300
 RANGES = 192
 
 
-def small_ranges(rounds: int, cores: int) -> dict[str, float]:
+def small_ranges(rounds: int, cores: int) -> dict[str, object]:
     """Milliseconds of CPU in Python for a range, medians of all rounds but the first; the ways take turns."""
     from benchmarks.batches import Log
     from benchmarks.filler import fill
@@ -181,7 +195,7 @@ def small_ranges(rounds: int, cores: int) -> dict[str, float]:
         "a task each": SmallRanges(),
         "32 share a task": SmallRanges(of_a_task=32),
     }
-    spent: dict[str, list[float]] = {name: [] for name in ways}
+    runs: dict[str, list[dict[str, float]]] = {name: [] for name in ways}
     with LocalKafka() as kafka:
         kafka.create_topic("small", partitions=12, configs={"retention.ms": "-1"})
         fill(
@@ -190,13 +204,14 @@ def small_ranges(rounds: int, cores: int) -> dict[str, float]:
         for _ in range(rounds):
             for name, way in ways.items():
                 work = partial(way.run, spark, kafka.bootstrap_servers)
-                spent[name].append(1000 * measured(spark, work).python / RANGES)
+                cost = measured(spark, work)
+                runs[name].append({"ms": 1000 * cost.python / RANGES, "foreign": cost.foreign})
     spark.stop()
-    found = {name: statistics.median(each[1:] or each) for name, each in spent.items()}
-    print(
-        f"\nCPU of a range of {ROWS_OF_A_RANGE} rows: " + ", ".join(f"{name} {ms:.1f} ms" for name, ms in found.items())
-    )
-    return found
+    counted = {name: each[1:] or each for name, each in runs.items()}
+    found = {name: statistics.median(one["ms"] for one in not_void(each)) for name, each in counted.items()}
+    told = ", ".join(f"{name} {ms:.1f} ms{void_remark(counted[name])}" for name, ms in found.items())
+    print(f"\nCPU of a range of {ROWS_OF_A_RANGE} rows: {told}")
+    return {**found, "runs": runs}
 
 
 @dataclass(frozen=True)

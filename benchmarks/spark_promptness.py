@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from benchmarks.load import ForeignLoad, not_void, void_remark
+
 TRICKLING = 1000
 EIGHT = 8
 RATE = 50.0
@@ -82,28 +84,32 @@ def trickle(session: Callable[[], Any], rounds: int) -> dict[str, object]:
     from instride.testing import LocalKafka
 
     spark = session()
-    seconds: list[float] = []
+    runs: list[dict[str, float]] = []
     with LocalKafka() as kafka:
         kafka.create_topic("trickle", partitions=TRICKLING)
         producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
         producer.list_topics("trickle", timeout=60)
         with pipeline(spark, kafka.bootstrap_servers, "trickle", ParquetSink) as commits:
             for number in range(1, rounds + 1):
+                load = ForeignLoad()
                 for partition in range(TRICKLING):
                     producer.produce("trickle", b"one", partition=partition)
                 producer.flush()
                 written = time.monotonic()
-                seconds.append(commits.wait_for(TRICKLING, number) - written)
-                print(f"round {number} of {rounds}: trickle: {seconds[-1]:.1f} s", file=sys.stderr, flush=True)
+                seconds = commits.wait_for(TRICKLING, number) - written
+                runs.append({"seconds": seconds, "foreign": load.share()})
+                print(f"round {number} of {rounds}: trickle: {seconds:.1f} s", file=sys.stderr, flush=True)
     spark.stop()
-    served = statistics.median(seconds[1:] or seconds)
+    first, counted = runs[0]["seconds"], runs[1:] or runs
+    served = statistics.median(each["seconds"] for each in not_void(counted))
     print(
-        f"\n{TRICKLING:,} partitions, a record each: in the sink after {served:.1f} s, the first time {seconds[0]:.1f}"
+        f"\n{TRICKLING:,} partitions, a record each: in the sink after {served:.1f} s, the first time {first:.1f}"
+        f"{void_remark(counted)}"
     )
-    return {"seconds": seconds, "median of all but the first": served}
+    return {"runs": runs, "median of all but the first": served}
 
 
-def slow_sink(session: Callable[[], Any]) -> dict[str, float]:
+def slow_sink(session: Callable[[], Any]) -> dict[str, dict[str, float]]:
     """The longest time between two commits of a partition, but of that whose commits take 10 s: before and while."""
     from benchmarks.groups import feeding
     from instride.spark import ParquetSink
@@ -120,7 +126,7 @@ def slow_sink(session: Callable[[], Any]) -> dict[str, float]:
             return super().commit(job)
 
     spark = session()
-    found: dict[str, float] = {}
+    found: dict[str, dict[str, float]] = {}
     with LocalKafka() as kafka:
         kafka.create_topic("slow", partitions=EIGHT)
         servers = kafka.bootstrap_servers
@@ -129,16 +135,20 @@ def slow_sink(session: Callable[[], Any]) -> dict[str, float]:
             pipeline(spark, servers, "slow", SlowSink) as commits,
         ):
             commits.wait_for(EIGHT, 20)
-            time.sleep(WATCHED)
-            found["steady"] = _longest_gap(commits, time.monotonic() - WATCHED)
+            found["steady"] = _watched(commits)
             slow.set()
-            time.sleep(WATCHED)
-            found["beside the slow one"] = _longest_gap(commits, time.monotonic() - WATCHED)
+            found["beside the slow one"] = _watched(commits)
             slow.clear()
     spark.stop()
     print(f"\none partition whose commits take {SLOW_COMMIT:.0f} s; the others' longest gap: ", end="")
-    print(", ".join(f"{name} {gap:.2f} s" for name, gap in found.items()))
+    print(", ".join(f"{name} {run['longest gap']:.2f} s{void_remark([run])}" for name, run in found.items()))
     return found
+
+
+def _watched(commits: Commits) -> dict[str, float]:
+    load = ForeignLoad()
+    time.sleep(WATCHED)
+    return {"longest gap": _longest_gap(commits, time.monotonic() - WATCHED), "foreign": load.share()}
 
 
 def _longest_gap(commits: Commits, since: float) -> float:

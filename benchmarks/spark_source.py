@@ -7,7 +7,9 @@ fetches, one task a partition. "fused" counts in the reader, against the connect
 pipeline's function drops every row; it counts from its first job to its last commit, against a bare mapInArrow that
 reads the same. *Batches*: how long a micro-batch takes (trigger 0, a record each 10 ms), of 12 partitions and of one.
 
-Figures are medians of all rounds but the first, with the least and the most. --page writes them into
+Figures are medians of all rounds but the first, with the least and the most. A run beside which other work took more
+than 5 % of the machine is void: medians leave it out, and the table says how many were. If all are void, the table
+shows them and says VOID. --page writes them into
 docs/benchmarks.md.
 """
 

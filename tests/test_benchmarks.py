@@ -10,8 +10,10 @@ from unittest import mock
 
 import pytest
 
-from benchmarks import assignors, canned, clients, decoder, groups, members, throughput
+from benchmarks import assignors, canned, clients, decoder, groups, members, processors, spark_page, throughput
 from benchmarks.raw_drain import shared
+from benchmarks.spark_batches import Query
+from benchmarks.spark_cost import Cost
 
 Run = dict[str, float]
 
@@ -22,6 +24,8 @@ SHOW: dict[str, Callable[[list[Run]], None]] = {
     "canned": lambda runs: canned.show({"arrow": runs}),
     "throughput": lambda runs: throughput.show("100 B", {"Java": runs}),
     "groups": lambda runs: groups.show({"latency": {"instride": runs}}),
+    "processors": lambda runs: processors.show({"backlog, sleep": {"instride, threads": _without_foreign(runs)}}),
+    "spark": lambda runs: spark_page.show(*_of_spark(runs), foreign=0.0),
 }
 
 
@@ -113,6 +117,17 @@ def test_the_start_up_ends_with_the_first_poll_that_has_records(monkeypatch: pyt
     assert (found["first at"], found["start-up cpu"]) == (11.0, 1.1)
 
 
+def _without_foreign(runs: list[Run]) -> list[Run]:
+    return [{"records/s": run["seconds"], "foreign": run["foreign"]} for run in runs]
+
+
+def _of_spark(runs: list[Run]) -> tuple[spark_page.Rates, spark_page.Batches]:
+    costs = [Cost(run["seconds"], 1.0, 1.0, run["foreign"]) for run in runs]
+    queries = [Query([run["seconds"]], run["foreign"]) for run in runs]
+    rates = {"connector": [Cost(1.0, 1.0, 1.0, 0.0)], "instride, value only": costs}
+    return {1000: (1_000_000, rates)}, {12: {"connector": [Query([1.0], 0.0)], "instride": queries}}
+
+
 def _run(seconds: float, foreign: float) -> Run:
     names = ("cpu", "faults", "without a fetch", "start-up", "start-up cpu")
     return {**dict.fromkeys(names, seconds), "rows": 1e6, "seconds": seconds, "foreign": foreign}
@@ -172,10 +187,10 @@ def test_crc_checks_by_default_and_by_all_are_shown_in_one_run(
     ],
 )
 def test_which_clients_are_measured(monkeypatch: pytest.MonkeyPatch, options: list[str], left_out: list[str]) -> None:
-    told: list[str] = []
-    monkeypatch.setattr(throughput, "readers", lambda names, _: told.extend(names) or {})
+    readers = mock.Mock(return_value={})
+    monkeypatch.setattr(throughput, "readers", readers)
     throughput.main([*options, "--case"])
-    assert sorted(told) == sorted(set(throughput.NAMES) - set(throughput.BUSY) - set(left_out))
+    assert sorted(readers.call_args.args[0]) == sorted(set(throughput.NAMES) - set(throughput.BUSY) - set(left_out))
 
 
 def test_every_client_holds_and_each_part_has_five_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
