@@ -1,7 +1,11 @@
-"""The picture of a run: `python -m benchmarks.plot bench-output/....json PICTURE.png`."""
+"""The picture of a run: `python -m benchmarks.plot docs/benchmarks/throughput.json docs/images/throughput.png`.
+
+The picture says which file it was made of (`is_of`); a test compares that with the file that the page names.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import statistics
 import sys
@@ -21,6 +25,8 @@ SHOWN = {
     "aiokafka": "aiokafka",
     "kafka-python": "kafka-python",
 }
+
+_SOURCE = "Source"
 
 
 def main(source: str, target: str) -> None:
@@ -46,7 +52,17 @@ def main(source: str, target: str) -> None:
         axis.set_title(f"records of {case}: millions a second", fontsize=9, loc="left")
         axis.margins(x=0.12)
         axis.spines[["top", "right"]].set_visible(False)
-    figure.savefig(target, dpi=130)
+    figure.savefig(target, dpi=130, metadata={_SOURCE: _digest(Path(source))})
+
+
+def is_of(picture: Path, source: Path) -> bool:
+    """Whether it was made of that very file."""
+    said = f"tEXt{_SOURCE}\0{_digest(source)}".encode()
+    return said in picture.read_bytes()
+
+
+def _digest(source: Path) -> str:
+    return hashlib.sha256(source.read_bytes()).hexdigest()
 
 
 def _middle(runs: list[dict[str, float]]) -> float:
