@@ -1,7 +1,7 @@
 """The README's sentences and picture about speed, and the page's tables, say what the runs beside the page say.
 
-A figure in the README belongs to the client that is named in the same place of its sentence, the first to the first.
-The size of the records stands until another one is named. So sentences can be rewritten, but their figures cannot drift.
+A figure in the README belongs to the client that is named in the same place of its sentence: the first to the first
+one. The size of the records stands until another one is named. So sentences can be rewritten, but no figure can drift.
 """
 
 from __future__ import annotations
