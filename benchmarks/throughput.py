@@ -6,6 +6,8 @@ Each client is a process of its own that reads each record's key and value. Star
 (or the first 3 s) count for nothing; then at most `--seconds` seconds count, and none of the topic's last tenth, where
 partitions end. The order is another in each round. Tables show medians, and the spread as least and most.
 
+A run takes some 15 s, one of the raw drain less: 20 minutes for five rounds of a case, besides the filling.
+
 A run beside which other work took more than 5 % of the machine is void. The medians leave it out, and the table says
 how many were. If all runs of a client are void, the table shows them and says VOID. The raw drain is the best of six
 ways to fetch: 1, 2 or 3 fetches outstanding on each of 1 or 2 connections.

@@ -206,6 +206,7 @@ def test_every_client_holds_and_each_part_has_five_rounds(monkeypatch: pytest.Mo
         part: dict.fromkeys(names, 5) for part, names in groups.CLIENTS.items()
     }
     assert groups.CLIENTS["hold"] == groups.CLIENTS["busy hold"] == groups.HELD
+    assert [*groups.main(["--clients", "Java"])] == ["settings", "hold", "busy hold"], "it has no other part"
     assert {*groups.HELD} == {*members.CLIENTS, groups.JAVA}
 
 
