@@ -11,6 +11,7 @@ from unittest import mock
 import pytest
 
 from benchmarks import assignors, canned, clients, decoder, groups, members, processors, spark_page, throughput
+from benchmarks.load import FOREIGN_MOST
 from benchmarks.raw_drain import shared
 from benchmarks.spark_batches import Query
 from benchmarks.spark_cost import Cost
@@ -150,6 +151,27 @@ def test_the_table_says_that_all_runs_are_void(capsys: pytest.CaptureFixture[str
     out = capsys.readouterr().out
     assert "VOID: other work beside each run" in out
     assert "left out" not in out
+
+
+@pytest.mark.parametrize(
+    ("foreign", "mark"),
+    [
+        ((0.01, 0.05), ""),
+        ((0.01, 0.06), " (1 of 2 runs are void and left out)"),
+        ((0.06, 0.07), " **VOID: other work beside each run**"),
+    ],
+)
+def test_the_pages_sections_mark_void_runs(foreign: tuple[float, float], mark: str) -> None:
+    runs = [_run(2.0 if each > FOREIGN_MOST else 1.0, each) for each in foreign]
+    handled = processors._section({"backlog, sleep": {"instride, threads": _without_foreign(runs)}}, "")
+    assert f"| instride, threads{mark} | {2 if 'VOID' in mark else 1} |" in handled
+    assert f"Of 2 runs {sum(each > FOREIGN_MOST for each in foreign)} were void" in handled
+    rates, batches = _of_spark(runs)
+    read = spark_page._section(rates, batches, 0.0, "").splitlines()
+    assert [line.split(" | ")[0] for line in read if line.startswith("| instride")] == [
+        f"| instride, value only, 1000 B{mark}",
+        f"| instride, half of the micro-batches, partitions: 12{mark}",
+    ]
 
 
 def test_a_raw_drain_whose_runs_are_void_is_not_the_best() -> None:
