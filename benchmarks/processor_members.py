@@ -15,7 +15,6 @@ import asyncio
 import json
 import logging
 import os
-import re
 import sys
 import threading
 import time
@@ -26,6 +25,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks.meter import peak_mb
 from benchmarks.processor_handlers import compute_there, sleep_there, work, work_in_loop
 
 
@@ -48,25 +48,15 @@ def finish(partition: int, offset: int) -> None:
 
 
 class Memory:
-    """peak_mb: of this process and, as they were at any look, of those that it started. What getrusage tells of a
-    process begins with what its parent had; so the system's own files are read."""
+    """peak_mb: of this process and, as they were at any look, of those that it started."""
 
     def __init__(self) -> None:
         self._children = 0.0
 
     def peak_mb(self) -> float:
-        mine = f"/proc/{os.getpid()}"
-        children = Path(f"{mine}/task/{os.getpid()}/children").read_text().split()
-        self._children = max(self._children, sum(_peak(f"/proc/{child}") for child in children))
-        return _peak(mine) + self._children
-
-
-def _peak(process: str) -> float:
-    try:
-        found = re.search(r"VmHWM:\s+(\d+)", Path(f"{process}/status").read_text())
-    except OSError:  # it has ended since
-        return 0.0
-    return int(found[1]) / 1024 if found else 0.0
+        children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+        self._children = max(self._children, sum(peak_mb(child) for child in children))
+        return peak_mb("self") + self._children
 
 
 @dataclass(frozen=True, slots=True)

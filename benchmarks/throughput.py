@@ -217,14 +217,14 @@ def show(case: str, runs: dict[str, list[Run]]) -> None:
     raw = best_raw(runs)
     base = statistics.median(rates.get("confluent-kafka", [float("nan")]))
     print(f"\n{case}, M rows a second; of {CASES[case].partitions} partitions")
-    print(f"{'client':40}{'median':>8}{'least':>8}{'most':>8}{'CPU s/M':>9}{'of raw':>8}{'of confluent':>14}")
+    columns = ("median", "least", "most", "CPU s/M", "peak MB", "of raw", "of confluent")
+    print(f"{'client':40}" + "".join(f"{column:>13}" for column in columns))
     for name, mine in sorted(rates.items(), key=lambda each: -statistics.median(each[1])):
         rate = statistics.median(mine)
         cpu = statistics.median(each["cpu"] / each["rows"] * 1e6 for each in runs[name])
-        print(
-            f"{name:40}{rate:8.2f}{min(mine):8.2f}{max(mine):8.2f}{cpu:9.3f}{rate / raw:8.2f}{rate / base:14.2f}"
-            f"{remarks[name]}"
-        )
+        peak = statistics.median(each["peak_mb"] for each in runs[name])
+        figures = (rate, min(mine), max(mine), cpu, peak, rate / raw, rate / base)
+        print(f"{name:40}" + "".join(f"{figure:13.3f}" for figure in figures) + remarks[name])
     show_checks(case, runs, remarks)
     print(f"\n{case}, from the start of the process until the first records are read (medians)")
     print(f"{'client':40}{'seconds':>8}{'CPU s':>8}")

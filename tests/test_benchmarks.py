@@ -130,7 +130,7 @@ def _of_spark(runs: list[Run]) -> tuple[spark_page.Rates, spark_page.Batches]:
 
 
 def _run(seconds: float, foreign: float) -> Run:
-    names = ("cpu", "faults", "without a fetch", "start-up", "start-up cpu")
+    names = ("cpu", "faults", "peak_mb", "without a fetch", "start-up", "start-up cpu")
     return {**dict.fromkeys(names, seconds), "rows": 1e6, "seconds": seconds, "foreign": foreign}
 
 

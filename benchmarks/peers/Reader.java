@@ -1,5 +1,8 @@
 // Java's consumer in the benchmark: prints what benchmarks/clients.py prints.
+import java.io.IOException;
 import java.lang.management.ManagementFactory;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
@@ -14,7 +17,17 @@ public class Reader {
         return ((com.sun.management.OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean()).getProcessCpuTime() / 1e9;
     }
 
-    public static void main(String[] told) {
+    // Of the process, as the system counts it.
+    static double peakMegabytes() throws IOException {
+        for (String line : Files.readAllLines(Path.of("/proc/self/status"))) {
+            if (line.startsWith("VmHWM:")) {
+                return Long.parseLong(line.replaceAll("\\D", "")) / 1024.0;
+            }
+        }
+        return 0;
+    }
+
+    public static void main(String[] told) throws IOException {
         long warmRows = Long.parseLong(told[2]), mostRows = Long.parseLong(told[4]);
         double warmSeconds = Double.parseDouble(told[3]), mostSeconds = Double.parseDouble(told[5]);
         Properties settings = new Properties();
@@ -54,8 +67,8 @@ public class Reader {
                     begun = now;
                     cpuBefore = cpu();
                 } else if (warm >= 0 && (rows >= mostRows || now - begun >= mostSeconds)) {
-                    System.out.printf("{\"rows\": %d, \"seconds\": %f, \"cpu\": %f, \"bytes\": %d, \"first at\": %f, \"start-up cpu\": %f}%n",
-                            rows - warm, now - begun, cpu() - cpuBefore, checked, firstAt, startUpCpu);
+                    System.out.printf("{\"rows\": %d, \"seconds\": %f, \"cpu\": %f, \"bytes\": %d, \"first at\": %f, \"start-up cpu\": %f, \"peak_mb\": %f}%n",
+                            rows - warm, now - begun, cpu() - cpuBefore, checked, firstAt, startUpCpu, peakMegabytes());
                     System.out.flush();
                     Runtime.getRuntime().halt(0);
                 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -20,6 +21,21 @@ func cpu() float64 {
 		panic(err)
 	}
 	return float64(usage.Utime.Nano()+usage.Stime.Nano()) / 1e9
+}
+
+// Of the process, as the system counts it.
+func peakMegabytes() float64 {
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		panic(err)
+	}
+	for _, line := range strings.Split(string(status), "\n") {
+		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == "VmHWM:" {
+			kilobytes, _ := strconv.ParseFloat(fields[1], 64)
+			return kilobytes / 1024
+		}
+	}
+	return 0
 }
 
 func number(place int) int64 {
@@ -80,8 +96,8 @@ func main() {
 		if warm < 0 && !first.IsZero() && (rows >= warmRows || now.Sub(first).Seconds() >= warmSeconds) {
 			warm, begun, before = rows, now, cpu()
 		} else if warm >= 0 && (rows >= mostRows || now.Sub(begun).Seconds() >= mostSeconds) {
-			fmt.Printf("{\"rows\": %d, \"seconds\": %f, \"cpu\": %f, \"bytes\": %d, \"first at\": %f, \"start-up cpu\": %f}\n",
-				rows-warm, now.Sub(begun).Seconds(), cpu()-before, bytes, float64(first.UnixMilli())/1e3, startUpCpu)
+			fmt.Printf("{\"rows\": %d, \"seconds\": %f, \"cpu\": %f, \"bytes\": %d, \"first at\": %f, \"start-up cpu\": %f, \"peak_mb\": %f}\n",
+				rows-warm, now.Sub(begun).Seconds(), cpu()-before, bytes, float64(first.UnixMilli())/1e3, startUpCpu, peakMegabytes())
 			os.Exit(0)
 		}
 	}
