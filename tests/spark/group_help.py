@@ -13,6 +13,7 @@ from typing import Any
 
 from pipeline_help import PATIENCE, wait_for
 
+from instride.errors import IllegalStateError
 from instride.spark._data_source import source_schema, stream_reader
 from instride.spark._data_source.reading import RangesPartition
 from instride.testing import LocalKafka
@@ -88,6 +89,14 @@ class Played:
         """In mid-batch: nothing of that is in the sink."""
         self._crashed = True
         self.stop()
+
+    def lose_source(self) -> None:
+        """Its source leaves the group in mid-batch. Spark notices when it asks for the next one."""
+        member = self._reader._member  # type: ignore[attr-defined]  # of group mode
+        member.close()
+        self.gate.set()
+        self._thread.join(PATIENCE)
+        assert isinstance(self.error, IllegalStateError)
 
     def until_rows(self, rows: int) -> None:
         self.until(lambda: len(self.checkpoint.rows) >= rows, f"{rows} rows")

@@ -24,12 +24,18 @@ class Info:
 
 
 class Scripted:
-    """The consumer. Each poll waits for a turn of the script; the turn is over when the next poll begins."""
+    """The consumer. Each poll waits for a turn of the script; the turn is over when the next poll begins.
+
+    group_has: the group's offsets. metadata: that of the newest commits. taken_over: commits that only take partitions
+    over, where they are. Those are accepted at once.
+    """
 
     def __init__(self) -> None:
         self.calls: list[tuple[Any, ...]] = []
         self.commits: list[Commit] = []
         self.group_has: dict[TopicPartition, int] = {}
+        self.metadata: dict[TopicPartition, str] = {}
+        self.taken_over: list[dict[TopicPartition, int]] = []
         self.raises: dict[str, list[BaseException]] = {}
         self.requested: set[TopicPartition] = set()
         self.expired: set[TopicPartition] = set()
@@ -87,8 +93,11 @@ class Scripted:
     def committed(self, partitions: Sequence[TopicPartition], *, timeout: float) -> dict[TopicPartition, Any]:
         del timeout
         self._raise("committed")
-        has = self.group_has
-        return {each: OffsetAndMetadata(offset=has[each]) if each in has else None for each in partitions}
+        has, names = self.group_has, self.metadata
+        return {
+            each: OffsetAndMetadata(offset=has[each], metadata=names.get(each, "")) if each in has else None
+            for each in partitions
+        }
 
     def beginning_offsets(self, partitions: Sequence[TopicPartition], *, timeout: float) -> dict[TopicPartition, int]:
         del timeout
@@ -119,7 +128,13 @@ class Scripted:
     def commit_async(self, offsets: dict[TopicPartition, OffsetAndMetadata]) -> Future[CommitResult]:
         self._raise("commit_async")
         future: Future[CommitResult] = Future()
-        self.commits.append(({each: at.offset for each, at in offsets.items()}, future))
+        commit = ({each: at.offset for each, at in offsets.items()}, future)
+        self.metadata |= {each: at.metadata for each, at in offsets.items()}
+        if all(self.group_has.get(each) == offset for each, offset in commit[0].items()):
+            self.taken_over.append(commit[0])
+            done(commit)
+        else:
+            self.commits.append(commit)
         return future
 
     def _raise(self, name: str) -> None:

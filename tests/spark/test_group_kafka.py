@@ -139,6 +139,52 @@ def test_a_batch_that_was_pending_is_read_again_or_left_to_its_new_owner(
     assert kept[1].rows
 
 
+@pytest.mark.parametrize("other_first", [False, True])
+def test_a_source_that_ends_in_mid_batch_repeats_nothing_unless_another_takes_over(
+    kafka: LocalKafka, kafka_topic: Topic, start: Start, *, other_first: bool
+) -> None:
+    """The group never hears of the batch, which Spark finishes. Only the run that goes on with the checkpoint knows."""
+    topic, kept = kafka_topic(2), [Checkpoint(), Checkpoint()]
+    fill(kafka, topic, {0: 10, 1: 10})
+    first = start(topic, kept[0])
+    first.until_rows(20)
+    first.gate.clear()
+    fill(kafka, topic, {0: 5, 1: 5}, start=10)
+    first.until(lambda: first.reading == {0, 1}, "a batch in flight")
+    first.lose_source()
+    assert len(kept[0].rows) == 30
+    if other_first:
+        other = start(topic, kept[1])
+        other.until_rows(10)
+        leave(other)
+        assert sorted(kept[1].rows) == [(partition, 10 + offset) for partition in range(2) for offset in range(5)]
+    fill(kafka, topic, {0: 5, 1: 5}, start=15)
+    again = start(topic, kept[0])
+    again.until_rows(40)
+    leave(again)
+    each_once({0: 20, 1: 20}, kept[0])
+
+
+def test_a_replay_does_not_wait_for_a_topic_that_is_gone(kafka: LocalKafka, kafka_topic: Topic, start: Start) -> None:
+    topic, kept = kafka_topic(1), Checkpoint()
+    goes = f"{topic}-goes"
+    kafka.create_topic(goes, partitions=1)
+    both = f"{topic},{goes}"
+    fill(kafka, topic, {0: 10})
+    fill(kafka, goes, {0: 10})
+    first = start(topic, kept, subscribe=both)
+    first.until_rows(20)
+    first.gate.clear()
+    fill(kafka, goes, {0: 5}, start=10)
+    first.until(lambda: first.reading, "a batch in flight")
+    first.crash()
+    kafka.delete_topic(goes)
+    again = start(topic, kept, subscribe=both)
+    fill(kafka, topic, {0: 5}, start=10)
+    again.until_rows(25)
+    leave(again)
+
+
 def test_a_bare_stop_repeats_what_was_in_flight_at_most(kafka: LocalKafka, kafka_topic: Topic, start: Start) -> None:
     topic, kept = kafka_topic(1), [Checkpoint(), Checkpoint()]
     fill(kafka, topic, {0: 10})

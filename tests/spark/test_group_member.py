@@ -21,7 +21,7 @@ from instride.errors import (
 from instride.errors.broker import GroupAuthorizationFailedError
 from instride.records import OffsetRange, TopicPartition
 from instride.spark._data_source.group_member import GroupMember, _settle
-from instride.spark._data_source.group_table import GroupTable
+from instride.spark._data_source.group_table import Committed, GroupTable
 from instride.spark._data_source.offsets import BatchPlan
 from instride.spark._data_source.options import Topics
 
@@ -144,6 +144,19 @@ def test_a_start_that_may_not_be_learnt_is_told_to_who_asks(group: Group) -> Non
     with pytest.raises(GroupAuthorizationFailedError):
         group.asked(lambda: True)
     assert group.member.leave().wait(PATIENCE)
+
+
+def test_a_commit_names_the_run_and_what_the_group_has_says_whose_it_is(consumer: Scripted) -> None:
+    group = Group(consumer)
+    group.table.begins("mine")
+    consumer.group_has = {P0: 7, P1: 8}
+    consumer.metadata = {P0: "instride run theirs", P1: "a note of somebody's"}
+    group.assigned(P0)
+    assert consumer.taken_over == [{P0: 7}]
+    assert consumer.metadata[P0] == "instride run mine"
+    found = group.asked(lambda: group.member.found([P0, P1, TopicPartition("t", 2)]))
+    assert found == {P0: Committed(7, "mine"), P1: Committed(8, ""), TopicPartition("t", 2): None}
+    group.member.close()
 
 
 def test_a_pattern_is_subscribed_to(consumer: Scripted) -> None:

@@ -284,15 +284,66 @@ def test_a_batch_is_read_from_where_it_was_planned(query: Query) -> None:
 # -- a restart
 
 
-def test_the_batch_in_flight_is_read_from_where_the_group_is(query: Query) -> None:
-    query.consumer.group_has = {P0: 3}
+EARLIER = "instride run " + "0" * 16
+PENDING = marked({P0: Span(3, 5), P1: Span(0, 9)})
+
+
+def pending_ranges(query: Query) -> list[tuple[int, int, int]]:
+    """What Spark reads of the batch that is pending: (partition, start, end)."""
+    tasks = query.reader.partitions(marked({}), PENDING)
+    ranges = [each for task in tasks if isinstance(task, RangesPartition) for each in task.ranges]
+    return [(each.partition, each.start, each.end) for each in ranges]
+
+
+def test_the_batch_in_flight_is_read_again_of_what_nobody_took_over(query: Query) -> None:
+    query.consumer.group_has, query.consumer.metadata = {P0: 3, P1: 0}, {P0: EARLIER, P1: "instride run other"}
     query.consumer.then(query.waits_for_a_request)
     query.consumer.then(query.assigns(P0))
-    (partition,) = query.reader.partitions(marked({}), marked({P0: Span(0, 5), P1: Span(0, 9)}))
-    assert isinstance(partition, RangesPartition)
-    assert [(each.partition, each.start, each.end) for each in partition.ranges] == [(0, 3, 5)], (
-        "what lies before that some member has confirmed; partition 1 its owner reads"
-    )
+    assert pending_ranges(query) == [(0, 3, 5)], "partition 1 its owner reads"
+    assert not query.consumer.taken_over, "what is untouched stays so: it may be replayed once more"
+
+
+def test_a_replay_waits_for_what_is_between_two_owners(query: Query) -> None:
+    query.consumer.group_has, query.consumer.metadata = {P0: 3, P1: 0}, {P0: EARLIER, P1: EARLIER}
+    query.consumer.then(query.assigns(P0))
+    waiting = Asked(lambda: {"ranges": pending_ranges(query)})
+    waiting.while_it_waits(query, until=lambda: query.reader._member is not None and query.reader._member.joined)
+    query.consumer.raises["committed"] = [KafkaTimeoutError("later")]
+    query.consumer.turn()
+    assert query.is_asked()
+    query.consumer.then(query.assigns(P1))
+    assert waiting.response() == {"ranges": [(0, 3, 5), (1, 0, 9)]}
+
+
+def test_a_replay_that_may_not_ask_its_group_says_so(query: Query) -> None:
+    query.consumer.group_has, query.consumer.metadata = {P0: 3, P1: 0}, {P0: EARLIER, P1: EARLIER}
+    query.consumer.then(query.assigns(P0))
+    waiting = Asked(lambda: {"ranges": pending_ranges(query)})
+    waiting.while_it_waits(query, until=lambda: query.reader._member is not None and query.reader._member.joined)
+    query.consumer.raises["committed"] = [GroupAuthorizationFailedError("no")]
+    query.consumer.then(list)
+    with pytest.raises(GroupAuthorizationFailedError):
+        waiting.response()
+
+
+def test_what_nobody_takes_over_in_time_is_named(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+    query.consumer.group_has, query.consumer.metadata = {P1: 0}, {P1: EARLIER}
+    monkeypatch.setattr(query.reader, "_joined", query.reader._opened)
+    monkeypatch.setattr(group_stream, "_JOIN", 0.0)
+    with pytest.raises(KafkaTimeoutError, match=r"leaves out \['t-0', 't-1'\], which nobody in the group 'billing'"):
+        query.reader.partitions(marked({}), PENDING)
+
+
+def test_what_spark_committed_is_told_to_the_group_before_more_is_planned(query: Query) -> None:
+    query.consumer.group_has, query.consumer.metadata = {P0: 3, P1: 0}, {P0: EARLIER, P1: "instride run other"}
+    query.consumer.then(query.assigns(P0, P1))
+    asked = Asked(lambda: query.latest(PENDING))
+    asked.while_it_waits(query, until=lambda: bool(query.consumer.commits))
+    assert query.consumer.commits[0][0] == {P0: 5, P1: 0}
+    confirm(query)
+    first = plan(asked.response())
+    assert first.mark is not None
+    assert query.consumer.metadata == dict.fromkeys([P0, P1], f"instride run {first.mark.run}")
 
 
 def test_a_group_that_assigns_nothing_is_named(query: Query, nobody_waits: Callable[[], None]) -> None:
@@ -394,7 +445,8 @@ def test_available_now_is_read_up_to_what_was_there(query: Query) -> None:
     query.cluster.ends = {P0: 5, P1: 0}
     query.consumer.then(query.assigns(P0, P1))
     query.reader.prepareForTriggerAvailableNow()
-    query.offers(records(P0, 0, 9), records(P1, 0, 4))
+    assert query.settings == {}, "it joins when it knows which batch was the last"
+    query.consumer.then(lambda: [records(P0, 0, 9), records(P1, 0, 4)])
     first = query.latest(query.start)
     assert plan(first).spans == {P0: Span(0, 5)}, "what came later is the next run's"
     last = Asked(lambda: query.latest(first))

@@ -12,7 +12,7 @@ from pyspark.sql.datasource import DataSourceStreamReader
 from instride.errors import ConfigError, IllegalStateError
 from instride.records import TopicPartition
 from instride.spark._data_source import source_schema, stream_reader
-from instride.spark._data_source.group_table import GroupTable
+from instride.spark._data_source.group_table import Committed, GroupTable
 from instride.spark._data_source.offsets import BatchPlan, GroupMark, Span
 
 MARK = GroupMark(group="g", subscribed="t", run="0123456789abcdef")
@@ -23,12 +23,17 @@ def tp(number: int) -> TopicPartition:
     return TopicPartition("t", number)
 
 
+def at(offset: int, run: str = "") -> Committed:
+    """What the group has. run: that committed it."""
+    return Committed(offset, run)
+
+
 def owning(offsets: dict[int, tuple[int, int]]) -> GroupTable:
     """A table with these partitions: (committed, end of the log)."""
     table = GroupTable()
     table.assigned([tp(number) for number in offsets])
     for number, (committed, end) in offsets.items():
-        table.place(tp(number), committed=committed, start=0)
+        table.place(tp(number), committed=at(committed), start=0)
         table.offered(tp(number), end)
     return table
 
@@ -47,6 +52,12 @@ def commit(table: GroupTable) -> dict[int, int]:
     return {partition.partition: offset for partition, offset in owed.items()}
 
 
+def replay(table: GroupTable, end: BatchPlan, others: dict[int, Committed | None] | None = None) -> Any:
+    """What it reads of the batch; "later": it cannot tell yet. others: what the group has of those it does not own."""
+    reads = table.replay(NOTHING, end, {tp(number): found for number, found in (others or {}).items()})
+    return "later" if reads is None else spans(reads)
+
+
 def spans(plan: BatchPlan) -> dict[int, tuple[int, int]]:
     return {each.partition: (span.start, span.end) for each, span in plan.spans.items()}
 
@@ -59,7 +70,7 @@ def test_a_partition_begins_where_the_group_says() -> None:
     table.assigned([tp(1), tp(0)])
     assert table.unplaced == [tp(0), tp(1)]
     assert table.free() == {}
-    assert table.place(tp(0), committed=7, start=99) == 7
+    assert table.place(tp(0), committed=at(7), start=99) == 7
     assert table.unplaced == [tp(1)]
     assert table.free() == {tp(0): Span(7, 7)}
     assert table.owed == {}
@@ -83,7 +94,7 @@ def test_a_partition_that_comes_back_is_placed_anew() -> None:
     assert table.free() == {}
     table.assigned([tp(0)])
     assert table.unplaced == [tp(0)]
-    table.place(tp(0), committed=8, start=0)
+    table.place(tp(0), committed=at(8), start=0)
     assert table.free() == {tp(0): Span(8, 8)}
 
 
@@ -109,7 +120,7 @@ def test_one_batch_is_in_flight_and_the_same_request_has_the_same_response() -> 
     table.confirm(NOTHING)
     assert table.plan(NOTHING, lambda free: pytest.fail("planned twice")) == first
     assert table.plan(BatchPlan({tp(0): Span(1, 2)}), lambda free: pytest.fail("planned twice")) is None
-    assert table.replay(NOTHING, first).spans == first.spans
+    assert replay(table, first) == spans(first)
 
 
 def test_a_partition_to_be_revoked_is_in_no_new_plan() -> None:
@@ -152,7 +163,7 @@ def test_a_request_about_a_batch_that_it_never_gave_is_refused() -> None:
     with pytest.raises(IllegalStateError, match="start the query anew"):
         table.confirm(BatchPlan({tp(0): Span(1, 2)}, {}, MARK))
     with pytest.raises(IllegalStateError, match="start the query anew"):
-        table.replay(NOTHING, BatchPlan({tp(0): Span(1, 2)}, {}, MARK))
+        table.replay(NOTHING, BatchPlan({tp(0): Span(1, 2)}, {}, MARK), {})
 
 
 def test_before_the_first_batch_of_a_run_there_is_nothing_to_confirm() -> None:
@@ -211,7 +222,7 @@ def test_a_lost_partition_that_comes_back_goes_on_behind_what_its_batch_read() -
     first = take(table, NOTHING)
     table.gone([tp(0)])
     table.assigned([tp(0)])
-    table.place(tp(0), committed=6, start=0)
+    table.place(tp(0), committed=at(6), start=0)
     table.confirm(first)
     assert commit(table) == {0: 9}
     assert table.free() == {tp(0): Span(9, 9)}
@@ -224,7 +235,7 @@ def test_a_lost_partition_that_comes_back_goes_on_where_another_got_to() -> None
     table.assigned([tp(0)])
     table.confirm(first)
     assert table.owed == {}, "where the group is now is not known yet"
-    table.place(tp(0), committed=30, start=0)
+    table.place(tp(0), committed=at(30), start=0)
     assert table.free() == {tp(0): Span(30, 30)}
 
 
@@ -232,60 +243,253 @@ def test_a_lost_partition_that_comes_back_goes_on_where_another_got_to() -> None
 
 
 PENDING = BatchPlan({tp(0): Span(5, 9), tp(1): Span(3, 6)}, {"t": "id"}, MARK)
+RUN, NEW, OTHER = MARK.run, "1" * 16, "2" * 16
+"""The run that planned this batch, the one that goes on with its checkpoint, and one of another application."""
 
 
-def replaying(offsets: dict[int, int | None]) -> GroupTable:
-    """After a restart: these partitions are assigned, with the group's offsets."""
-    table = GroupTable()
-    table.pending(PENDING)
+def untouched(number: int) -> Committed:
+    """What the group has of it while nobody has taken it over since the batch was planned."""
+    return at(PENDING.spans[tp(number)].start, RUN)
+
+
+def place(table: GroupTable, offsets: dict[int, Committed | None], topic_id: str = "id") -> None:
+    """It is assigned these. offsets: what the group has of them."""
     table.assigned([tp(number) for number in offsets])
     for number, committed in offsets.items():
-        table.place(tp(number), committed=committed, start=100)
+        table.place(tp(number), committed=committed, start=100, topic_id=topic_id)
+
+
+def replaying(offsets: dict[int, Committed | None]) -> GroupTable:
+    """After a restart, with a batch that Spark has not committed."""
+    table = GroupTable()
+    table.pending(PENDING)
+    table.begins(NEW)
+    place(table, offsets)
     return table
 
 
 @pytest.mark.requirement("source/batch-0")
 def test_a_pending_batch_is_read_again_as_planned() -> None:
-    table = replaying({0: 5, 1: 3})
-    assert table.replay(NOTHING, PENDING).spans == PENDING.spans
-    assert table.replay(NOTHING, PENDING).topic_ids == {"t": "id"}
+    table = replaying({0: untouched(0), 1: untouched(1)})
+    assert table.replay(NOTHING, PENDING, {}) == BatchPlan(PENDING.spans, {"t": "id"})
     assert table.kept([tp(0), tp(1)]) == {tp(0), tp(1)}
+    assert commit(table) == {}, "what is untouched stays so: it may be replayed once more"
     table.confirm(PENDING)
     assert commit(table) == {0: 9, 1: 6}
+    assert (table.run_of(tp(0)), table.run_of(tp(1))) == (NEW, NEW)
 
 
 def test_what_another_owns_now_is_left_out_and_never_committed() -> None:
-    table = replaying({1: 3})
-    assert spans(table.replay(NOTHING, PENDING)) == {1: (3, 6)}
+    table = replaying({1: untouched(1)})
+    assert replay(table, PENDING, {0: at(5, OTHER)}) == {1: (3, 6)}
     table.assigned([tp(0)])
-    table.place(tp(0), committed=5, start=0)
+    table.place(tp(0), committed=at(5, OTHER), start=0)
     table.confirm(PENDING)
-    assert commit(table) == {1: 6}
+    assert commit(table) == {0: 5, 1: 6}
     assert table.free()[tp(0)] == Span(5, 5)
 
 
 @pytest.mark.parametrize(
-    ("committed", "read"),
+    ("committed", "goes_on"),
     [
-        (5, {0: (5, 9)}),
-        (7, {0: (7, 9)}),  # another owned it meanwhile, and got so far
-        (9, {}),  # and so far: all of it
-        (20, {}),
-        (2, {}),  # the group was moved back: it is read from there on
-        (None, {0: (5, 9)}),  # the group has forgotten: the checkpoint has not
+        (at(5, OTHER), 5),  # another owned it meanwhile, and read nothing
+        (at(5), 5),  # somebody has set the group's offset
+        (at(7, OTHER), 7),
+        (at(9, OTHER), 9),
+        (at(20), 20),
+        (at(2), 2),
+        (None, 5),  # the group has forgotten: the checkpoint has not
     ],
 )
-def test_what_the_group_has_already_is_not_read_again(committed: int | None, read: dict[int, tuple[int, int]]) -> None:
+def test_what_is_touched_is_read_from_the_groups_offset_in_the_next_batch(
+    committed: Committed | None, goes_on: int
+) -> None:
+    """An attempt that the sink has kept may have left it out: no later attempt may claim to have read it."""
     table = replaying({0: committed})
-    assert spans(table.replay(NOTHING, PENDING)) == read
+    assert replay(table, PENDING, {1: None}) == {}
+    assert table.owed == {tp(0): goes_on}
+    assert table.run_of(tp(0)) == NEW
+    table.confirm(PENDING)
+    assert commit(table) == {0: goes_on}
+    assert table.free() == {tp(0): Span(goes_on, goes_on)}
+
+
+@pytest.mark.parametrize(
+    ("elsewhere", "read"),
+    [
+        ({}, "later"),  # not looked up yet
+        ({0: at(5, RUN)}, "later"),  # between two owners
+        ({0: at(5, OTHER)}, {1: (3, 6)}),
+        ({0: at(5)}, {1: (3, 6)}),
+        ({0: at(9, RUN)}, {1: (3, 6)}),
+        ({0: None}, {1: (3, 6)}),
+    ],
+)
+def test_a_replay_waits_until_what_it_leaves_out_is_taken_over(
+    elsewhere: dict[int, Committed | None], read: Any
+) -> None:
+    """Spark's checkpoint will claim that the batch was read, with that partition."""
+    table = replaying({1: untouched(1)})
+    assert table.elsewhere(PENDING) == [tp(0)]
+    assert replay(table, PENDING, elsewhere) == read
+
+
+def test_a_replay_waits_for_what_is_assigned_and_not_placed_yet() -> None:
+    table = replaying({1: untouched(1)})
+    table.assigned([tp(0)])
+    assert replay(table, PENDING, {0: untouched(0)}) == "later"
+    table.place(tp(0), committed=untouched(0), start=0)
+    assert replay(table, PENDING) == {0: (5, 9), 1: (3, 6)}
+    table.gone([tp(0)])
+    assert table.elsewhere(PENDING) == [], "what is in flight is decided"
+    assert replay(table, PENDING) == {0: (5, 9), 1: (3, 6)}
 
 
 def test_a_replay_of_nothing_holds_up_nothing() -> None:
     table = replaying({})
-    table.replay(NOTHING, PENDING)
+    assert replay(table, PENDING, {0: at(9), 1: None}) == {}
     assert table.settled
     table.confirm(PENDING)
     assert table.owed == {}
+
+
+def test_a_replay_of_nothing_but_empty_spans_waits_for_nobody() -> None:
+    table = GroupTable()
+    assert replay(table, BatchPlan({tp(0): Span(5, 5)}, {"t": "id"}, MARK)) == {}
+
+
+# -- taken over: the group knows who was the last
+
+
+def test_what_is_assigned_is_taken_over_before_anything_of_it_is_planned() -> None:
+    table = GroupTable()
+    table.begins(NEW)
+    place(table, {0: at(5, OTHER)})
+    table.offered(tp(0), 9)
+    assert table.plan(NOTHING, lambda free: pytest.fail("planned before it was taken over")) is None
+    assert table.run_of(tp(0)) == NEW
+    assert commit(table) == {0: 5}
+    assert spans(take(table, NOTHING)) == {0: (5, 9)}
+
+
+def test_what_comes_back_to_its_run_with_nobody_between_is_not_taken_over_again() -> None:
+    table = GroupTable()
+    table.begins(NEW)
+    place(table, {0: at(5, NEW)})
+    assert (table.owed, table.run_of(tp(0))) == ({}, NEW)
+
+
+def planned_by(run: str) -> tuple[GroupTable, BatchPlan]:
+    """A run with a batch in flight."""
+    table = GroupTable()
+    table.begins(run)
+    place(table, {0: at(5, run)})
+    table.offered(tp(0), 9)
+    made = table.plan(NOTHING, lambda free: BatchPlan(free, {"t": "id"}, GroupMark(group="g", subscribed="t", run=run)))
+    assert made is not None
+    table.gone([tp(0)])
+    return table, made
+
+
+@pytest.mark.parametrize("between", [OTHER, ""])
+def test_a_run_does_not_undo_that_its_batch_was_touched(between: str) -> None:
+    """Its driver may be gone, and the next run's replay may have left the partition out."""
+    table, batch = planned_by(RUN)
+    place(table, {0: at(5, between)})
+    assert (table.owed, table.run_of(tp(0))) == ({tp(0): 5} if between else {}, "")
+    table.confirm(batch)
+    assert (commit(table), table.run_of(tp(0))) == ({0: 9}, RUN)
+
+
+def test_nor_does_it_once_the_batch_is_confirmed() -> None:
+    table, batch = planned_by(RUN)
+    table.confirm(batch)
+    place(table, {0: at(5)})
+    assert (table.owed, table.run_of(tp(0))) == ({}, ""), "somebody wants it to be read again"
+
+
+def test_what_comes_back_elsewhere_or_untouched_is_in_the_runs_name() -> None:
+    table, _ = planned_by(RUN)
+    place(table, {0: at(7, OTHER)})
+    assert (table.owed, table.run_of(tp(0))) == ({tp(0): 7}, RUN)
+    table.gone([tp(0)])
+    place(table, {0: at(5, RUN)})
+    assert (table.owed, table.run_of(tp(0))) == ({}, RUN)
+
+
+# -- finished: Spark has committed the last batch, and the group never heard of it
+
+
+def finished(offsets: dict[int, Committed | None], topic_id: str = "id", done: BatchPlan = PENDING) -> GroupTable:
+    """After a restart, with a last batch that Spark has committed."""
+    table = GroupTable()
+    table.confirm(done)
+    table.begins(NEW)
+    place(table, offsets, topic_id)
+    return table
+
+
+def test_what_spark_committed_and_nobody_touched_is_not_read_again() -> None:
+    table = finished({0: untouched(0), 1: at(3, OTHER)})
+    assert table.owed == {tp(0): 9, tp(1): 3}
+    assert (table.run_of(tp(0)), table.run_of(tp(1))) == (NEW, NEW)
+    assert table.plan(PENDING, lambda free: pytest.fail("planned before the group has it")) is None
+    commit(table)
+    assert table.free() == {tp(0): Span(9, 9), tp(1): Span(3, 3)}
+
+
+def test_a_partition_that_comes_later_goes_on_behind_what_spark_committed_too() -> None:
+    """A member that was killed owned it until its session ended."""
+    table = finished({})
+    table.confirm(PENDING)
+    first = table.plan(PENDING, lambda free: BatchPlan({}, {}, GroupMark(group="g", subscribed="t", run=NEW)))
+    assert first is not None
+    table.confirm(first)
+    place(table, {0: untouched(0)})
+    assert table.owed == {tp(0): 9}
+
+
+@pytest.mark.parametrize(
+    "committed",
+    [
+        at(5, OTHER),  # another application owned it meanwhile, and may have read it
+        at(5, NEW),
+        at(5),  # somebody has set the group's offset back: to be read again
+        at(7, RUN),
+        at(9, RUN),  # the group had heard of it
+        at(2, RUN),
+        None,
+    ],
+)
+def test_what_was_touched_since_goes_on_where_the_group_says(committed: Committed | None) -> None:
+    table = finished({0: committed})
+    position = 100 if committed is None else committed.offset
+    assert commit(table) == ({} if committed == at(5, NEW) else {0: position})
+    assert table.free() == {tp(0): Span(position, position)}
+
+
+@pytest.mark.parametrize(("topic_id", "position"), [("another", 5), ("", 9), ("id", 9)])
+def test_a_topic_that_was_made_again_is_not_behind_its_batch(topic_id: str, position: int) -> None:
+    table = finished({0: untouched(0)}, topic_id)
+    commit(table)
+    assert table.free() == {tp(0): Span(position, position)}
+
+
+def test_of_what_no_run_is_named_in_nothing_is_known() -> None:
+    """A checkpoint and a group of before runs were named."""
+    for mark in (None, GroupMark(group="g", subscribed="t", run="")):
+        table = finished({0: at(5)}, done=BatchPlan(PENDING.spans, {"t": "id"}, mark))
+        commit(table)
+        assert table.free() == {tp(0): Span(5, 5)}
+
+
+def test_what_this_run_has_replayed_proves_nothing_of_what_it_left_out() -> None:
+    table = replaying({})
+    assert replay(table, PENDING, {0: at(5, OTHER), 1: at(3, OTHER)}) == {}
+    for _ in range(2):
+        table.confirm(PENDING)
+    place(table, {0: untouched(0)})
+    assert table.free() == {tp(0): Span(5, 5)}
 
 
 # -- checkpoints

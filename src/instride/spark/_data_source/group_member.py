@@ -29,7 +29,7 @@ from instride.errors import (
 )
 from instride.listeners import RebalanceListener
 from instride.records import OffsetAndMetadata, TopicPartition
-from instride.spark._data_source.group_table import GroupTable
+from instride.spark._data_source.group_table import Committed, GroupTable
 from instride.spark._data_source.options import Topics
 
 __all__ = ["GroupMember"]
@@ -39,6 +39,8 @@ _log = logging.getLogger(__name__)
 _POLL_SECONDS: Final = 0.1
 _ASKING: Final = 10.0
 _LEAVE_SECONDS: Final = 5.0
+_RUN: Final = "instride run "
+"""A commit's metadata: this, and the run that it names."""
 
 T = TypeVar("T")
 
@@ -106,6 +108,11 @@ class GroupMember(RebalanceListener):
     def leaves(self) -> bool:
         return self._leaving
 
+    def found(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Committed | None]:
+        """What the group has of any partitions. Raises KafkaError."""
+        found = self.consumer.committed(partitions, timeout=_ASKING)
+        return {each: None if at is None else Committed(at.offset, _run_in(at.metadata)) for each, at in found.items()}
+
     # -- the listener
 
     def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
@@ -166,7 +173,7 @@ class GroupMember(RebalanceListener):
             return
         try:
             self._learn_ids({partition.topic for partition in new})
-            found = self.consumer.committed(new, timeout=_ASKING)
+            found = self.found(new)
             unknown = [partition for partition in new if found[partition] is None]
             ends = self.consumer.beginning_offsets if self._earliest else self.consumer.end_offsets
             starts = ends(unknown, timeout=_ASKING) if unknown else {}
@@ -175,9 +182,12 @@ class GroupMember(RebalanceListener):
                 raise
             return
         for partition in new:
-            known = found[partition]
-            committed = None if known is None else known.offset
-            position = self.table.place(partition, committed=committed, start=starts.get(partition, 0))
+            position = self.table.place(
+                partition,
+                committed=found[partition],
+                start=starts.get(partition, 0),
+                topic_id=self.topic_ids[partition.topic],
+            )
             self.consumer.seek(partition, position)
             self.consumer.resume(partition)
 
@@ -211,7 +221,12 @@ class GroupMember(RebalanceListener):
             self._commit = None
         owed = self.table.owed
         if owed and self._commit is None:
-            future = self._sent({each: OffsetAndMetadata(offset=at) for each, at in owed.items()})
+            future = self._sent(
+                {
+                    each: OffsetAndMetadata(offset=at, metadata=_metadata(self.table.run_of(each)))
+                    for each, at in owed.items()
+                }
+            )
             self._commit = (owed, future)
             future.add_done_callback(lambda _: self.consumer.wakeup())
 
@@ -262,6 +277,14 @@ class GroupMember(RebalanceListener):
     def _check(self) -> None:
         if self._failure is not None:
             raise self._failure
+
+
+def _metadata(run: str) -> str:
+    return run and _RUN + run
+
+
+def _run_in(metadata: str) -> str:
+    return metadata.removeprefix(_RUN) if metadata.startswith(_RUN) else ""
 
 
 def _settle(future: Future[object], *, found: object = None, error: BaseException | None = None) -> None:

@@ -2,6 +2,7 @@
 
     new query      initialOffset -> latestOffset -> partitions -> read (executors) -> latestOffset -> ...
     restart        partitions of the batch that was logged and not committed -> read -> latestOffset ...
+                   or, where Spark has committed the last batch, latestOffset with its end -> ...
 
 Laws
 1. The decisions are those of `group_table`; this passes on what Spark asks.
@@ -32,7 +33,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 
 from instride.consumer import RangeConsumer
-from instride.errors import ConfigError, IllegalStateError, KafkaTimeoutError
+from instride.errors import ConfigError, IllegalStateError, KafkaError, KafkaTimeoutError
 from instride.records import TopicPartition
 from instride.spark._data_source.fused import Transform
 from instride.spark._data_source.group_member import GroupMember
@@ -74,14 +75,19 @@ class GroupStreamReader(StreamReader):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - PySpark's names, here and below
         """What is there now, of all partitions, is the target: one that is assigned later is read up to it, too."""
-        self._joined()
         self._target = self._cluster.latest(self._cluster.partitions(self._options.topics))
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Raises ConfigError, OffsetsGoneError for data loss, and errors of the brokers and the group."""
         last = self._checked(start)
+        joins = self._member is None
+        if joins:
+            # Before the group is joined: Spark has committed this batch (the table's law 10).
+            self._table.confirm(last)
         member = self._opened()
         try:
+            if joins and self._target is not None:
+                self._joined()
             self._weigh_free(last, limit, member)
             wait = _WAIT if self._target is None and not self._unheard(last) else _JOIN
             plan = member.ask(lambda: self._next(last, limit, member), timeout=wait)
@@ -110,8 +116,14 @@ class GroupStreamReader(StreamReader):
             # Before the group is joined: where it has no offset, `place` goes by where this batch began.
             self._table.pending(wanted)
             self._joined()
-        reads = self._opened().ask(lambda: self._table.replay(follows, wanted), timeout=_JOIN)
-        assert reads is not None
+        member = self._opened()
+        reads = member.ask(lambda: self._replayed(follows, wanted, member), timeout=_JOIN)
+        if reads is None:
+            raise KafkaTimeoutError(
+                f"the batch that was pending leaves out {[*map(str, self._table.elsewhere(wanted))]}, which nobody in "
+                f"the group {self._options.group!r} took over within {_JOIN:.0f} s; look at its members with "
+                "kafka-consumer-groups --describe --members"
+            )
         return input_partitions(reads.ranges(), self._options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -147,6 +159,7 @@ class GroupStreamReader(StreamReader):
             earliest = options.starting.every == EARLIEST
             self._member = GroupMember(consumer, self._table, options.topics, earliest=earliest)
             self._mark = replace(self._mark, run=new_token())
+            self._table.begins(self._mark.run)
             if threading.current_thread() is threading.main_thread():
                 signal.signal(signal.SIGTERM, _exit)
             self._door = Door(self._mark.run, self._member.leave)
@@ -162,6 +175,17 @@ class GroupStreamReader(StreamReader):
             )
 
     # -- on the member's thread
+
+    def _replayed(self, follows: BatchPlan, wanted: BatchPlan, member: GroupMember) -> BatchPlan | None:
+        """None: it cannot be decided yet."""
+        elsewhere = self._table.elsewhere(wanted)
+        try:
+            others = member.found(elsewhere) if elsewhere else {}
+        except KafkaError as error:
+            if not error.retriable:
+                raise
+            return None
+        return self._table.replay(follows, wanted, others)
 
     def _next(self, last: BatchPlan, limit: ReadLimit, member: GroupMember) -> BatchPlan | None:
         """None: nothing yet. last: nothing more (available-now)."""

@@ -3,18 +3,30 @@
     assigned -> placed (where the group says) -> offered offsets -> planned -> confirmed -> committed -> released
 
 Laws
-1. The group's committed offset alone says where a partition goes on. The checkpoint says only which batch is in flight.
+1. The group's committed offset alone says where a partition goes on, but for law 10. The checkpoint says only which
+   batch is in flight, or was the last one.
 2. One batch at most is in flight: from its plan, or its replay, until Spark asks with its end what comes next. By that
    Spark says that the batch is committed.
 3. What was confirmed is committed to the group before anything more is planned. So all before the start of a range was
    confirmed by some member, and nothing behind the group's offset was committed to it unread.
 4. Where the group has no offset of a partition, the start (startingOffsets) is committed before the first plan.
-5. A partition whose revocation is requested is in no new plan. It is kept while the batch in flight reads it or its
-   confirmed end is not committed, and by nothing else.
-6. A batch that is replayed reads what the group still leaves to this query: of the partitions that it owns, from the
-   group's offset on. What is left out some member has confirmed, or the partition's owner reads it.
+5. A partition whose revocation is requested is in no new plan. It is kept while the batch in flight reads it or what it
+   owes the group is not committed, and by nothing else.
+6. A batch that is replayed reads of it the partitions that this query owns and that are untouched (law 9). What is left
+   out is read from the group's offset on: by the partition's owner, or by this query's next batch.
 7. What was left out of a replay is never committed.
 8. Asked twice for what follows one batch, it gives the same plan.
+9. Each commit names the run of the query that makes it. A partition that is newly assigned is committed where it
+   stands, in this run's name, before anything of it is planned. So a partition is untouched since a batch was planned
+   while the group has it where that batch begins, in the name of the run that planned it: no other run has owned it
+   since, and nobody has set its offset. No partition is untouched again that was touched once (law 12).
+10. If Spark has committed a batch that an earlier run planned, and a partition of it is untouched, then the sink has
+    the batch's records of that partition: it goes on at the batch's end. That run ended before it told the group.
+11. A replay leaves a partition out only once it is touched. So each attempt at a batch, and the one that the sink has
+    kept, has every partition that is untouched after it. Until then the replay waits: for the partition, or for its
+    owner to take it over by law 9, which waits for nobody.
+12. A partition that comes back to where this run's last batch began is committed in nobody's name, but an untouched one
+    is left as it is. This run may be one whose driver is gone, while another run replays the batch without it.
 """
 
 from __future__ import annotations
@@ -26,18 +38,31 @@ from instride.errors import IllegalStateError
 from instride.records import TopicPartition
 from instride.spark._data_source.offsets import BatchPlan, Span
 
-__all__ = ["GroupTable"]
+__all__ = ["Committed", "GroupTable"]
 
 Offsets = dict[TopicPartition, int]
 
 
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """What the group has of a partition. run: the run that has committed it; "": somebody else."""
+
+    offset: int
+    run: str
+
+
 @dataclass(slots=True)
 class _Owned:
-    """position: where the next plan begins; None: not known yet. available: where the log ends."""
+    """position: where the next plan begins; None: not known yet. available: where the log ends.
+
+    found: what the group had as it was placed. run: whom its commits name.
+    """
 
     position: int | None = None
     available: int = 0
     requested: bool = False
+    found: Committed | None = None
+    run: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +81,13 @@ class GroupTable:
         self._owned: dict[TopicPartition, _Owned] = {}
         self._in_flight: _InFlight | None = None
         self._owed: Offsets = {}
-        self._pending: Mapping[TopicPartition, Span] = {}
+        self._run = ""
+        self._pending = self._finished = self._last = BatchPlan()
+        self._asked = False
+
+    def begins(self, run: str) -> None:
+        """Before the group is joined: the run's name (law 9)."""
+        self._run = run
 
     # -- what the group says
 
@@ -83,14 +114,21 @@ class GroupTable:
         """Those of which it is not known where they begin."""
         return sorted(partition for partition, owned in self._owned.items() if owned.position is None)
 
-    def place(self, partition: TopicPartition, *, committed: int | None, start: int) -> int:
-        """Where it begins. committed: the group's offset. start: where to begin if there is none (law 4)."""
-        planned = self._pending.get(partition)
-        position = committed
-        if position is None:
-            # The group forgot its offset; the batch to be replayed still knows it.
-            position = self._owed[partition] = planned.start if planned is not None else start
-        self._owned[partition].position = self._owned[partition].available = position
+    def place(self, partition: TopicPartition, *, committed: Committed | None, start: int, topic_id: str = "") -> int:
+        """Where it begins. start: where to begin if the group has no offset (law 4)."""
+        owned = self._owned[partition]
+        if committed is not None:
+            position = committed.offset
+        else:
+            # The group has forgotten its offset; the batch to be replayed still knows it.
+            planned = self._pending.spans.get(partition)
+            position = planned.start if planned is not None else start
+        owned.found, owned.run = committed, self._name_for(partition, position, committed)
+        if committed is None or committed.run != owned.run:
+            self._owed[partition] = position
+        if _untouched(self._finished, partition, committed) and not _differ(self._finished, partition, topic_id):
+            position = self._owed[partition] = self._finished.spans[partition].end
+        owned.position = owned.available = position
         return position
 
     def offered(self, partition: TopicPartition, end: int) -> None:
@@ -101,10 +139,27 @@ class GroupTable:
 
     def pending(self, end: BatchPlan) -> None:
         """Before the group is joined: a batch that was in flight when the last run ended is to be replayed."""
-        self._pending = end.spans
+        self._pending = self._last = end
+        self._asked = True
 
-    def replay(self, follows: BatchPlan, end: BatchPlan) -> BatchPlan:
-        """What of it is to be read (law 6). It is in flight from now on. Raises IllegalStateError as `confirm`."""
+    def elsewhere(self, end: BatchPlan) -> list[TopicPartition]:
+        """What a replay of this batch would leave out, for want of an owner here: law 11."""
+        if self._in_flight is not None:
+            return []
+        ours = {partition for partition, owned in self._owned.items() if owned.position is not None}
+        return sorted(
+            partition for partition, span in end.spans.items() if span.start < span.end and partition not in ours
+        )
+
+    def replay(
+        self, follows: BatchPlan, end: BatchPlan, others: Mapping[TopicPartition, Committed | None]
+    ) -> BatchPlan | None:
+        """What of it is to be read (law 6). It is in flight from now on. Raises IllegalStateError as `confirm`.
+
+        others: what the group has of those `elsewhere`. None: one of them is not taken over yet (law 11).
+        """
+        if any(each not in others or _untouched(end, each, others[each]) for each in self.elsewhere(end)):
+            return None
         batch = self._in_flight
         if batch is None:
             self._in_flight = batch = _InFlight(follows, end, self._left_to_us(end))
@@ -113,18 +168,24 @@ class GroupTable:
         return BatchPlan(batch.reads, end.topic_ids)
 
     def confirm(self, start: BatchPlan) -> None:
-        """Spark asks what follows this batch. Raises IllegalStateError where another is in flight."""
+        """Spark asks what follows this batch. Raises IllegalStateError where another is in flight.
+
+        Where that is the first that Spark asks, it comes before the group is joined: the batch is an earlier run's
+        (law 10).
+        """
         batch = self._in_flight
+        if not self._asked:
+            self._asked, self._finished = True, start
         if batch is None or start == batch.follows != batch.end:
             return
         if start != batch.end:
             raise IllegalStateError("Spark asks what follows a batch that it was not given: start the query anew")
-        self._in_flight, self._pending = None, {}
+        self._in_flight, self._pending = None, BatchPlan()
         for partition, span in batch.reads.items():
             owned = self._owned.get(partition)
             if owned is not None and owned.position is not None and owned.position < span.end:
                 owned.position = self._owed[partition] = span.end
-                owned.available = max(owned.available, span.end)
+                owned.available, owned.run = max(owned.available, span.end), self._run
 
     def free(self) -> dict[TopicPartition, Span]:
         """What may be planned now, empty spans of idle partitions among it. Nothing while something is owed (law 3)."""
@@ -146,7 +207,7 @@ class GroupTable:
             return None
         made = make(self.free())
         if made is not None:
-            self._in_flight = _InFlight(follows, made, dict(made.spans))
+            self._in_flight, self._last = _InFlight(follows, made, dict(made.spans)), made
         return made
 
     # -- what is to be done
@@ -155,6 +216,10 @@ class GroupTable:
     def owed(self) -> Offsets:
         """What is to be committed to the group."""
         return dict(self._owed)
+
+    def run_of(self, partition: TopicPartition) -> str:
+        """Whom a commit of it names (laws 9 and 12); "": nobody."""
+        return self._owned[partition].run
 
     def committed(self, offsets: Mapping[TopicPartition, int]) -> None:
         """The group has these."""
@@ -174,10 +239,29 @@ class GroupTable:
 
     # -- inside
 
+    def _name_for(self, partition: TopicPartition, position: int, committed: Committed | None) -> str:
+        """Laws 9 and 12."""
+        if committed is not None and _untouched(self._last, partition, committed):
+            return committed.run
+        span, mark = self._last.spans.get(partition), self._last.mark
+        comes_back = span is not None and span.start == position and mark is not None and mark.run == self._run
+        return "" if comes_back else self._run
+
     def _left_to_us(self, end: BatchPlan) -> dict[TopicPartition, Span]:
-        left = {}
-        for partition, span in end.spans.items():
-            owned = self._owned.get(partition)
-            if owned is not None and owned.position is not None and span.start <= owned.position < span.end:
-                left[partition] = Span(owned.position, span.end)
-        return left
+        """Law 6."""
+        return {
+            partition: span
+            for partition, span in end.spans.items()
+            if partition in self._owned and _untouched(end, partition, self._owned[partition].found)
+        }
+
+
+def _untouched(batch: BatchPlan, partition: TopicPartition, committed: Committed | None) -> bool:
+    """Law 9."""
+    span, mark = batch.spans.get(partition), batch.mark
+    return span is not None and mark is not None and mark.run != "" and committed == Committed(span.start, mark.run)
+
+
+def _differ(batch: BatchPlan, partition: TopicPartition, topic_id: str) -> bool:
+    """The batch is of a topic that was deleted and made again since."""
+    return "" not in (known := batch.topic_ids.get(partition.topic, ""), topic_id) and known != topic_id
