@@ -4,21 +4,27 @@ Those that PyPI offers need other versions of the packages here. `test_s3_server
 
 What a bucket's name says of it: "unconditional" ignores conditions, "forbidden" refuses everything, "losing" does the
 first PUT of each key and answers with an error, "losing-before" answers so and does not do it. "absent" is not there.
+"year-zero" says of each object that it was changed in the year 0.
+
+`S3Server.instead` says of a request, by its method and path, that it gets no answer (HANG), or this status. None: it is
+served. It is set while requests may be under way.
 """
 
 from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from hashlib import md5
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape, unescape
 
-__all__ = ["S3Server", "options_for", "s3_server"]
+__all__ = ["HANG", "S3Server", "options_for", "s3_server"]
+
+HANG: Final = 0
 
 _DATE = "2013-01-01T12:00:00.000Z"
 _HTTP_DATE = "Tue, 01 Jan 2013 12:00:00 GMT"
@@ -37,10 +43,20 @@ class S3Server(ThreadingHTTPServer):
         self.uploads: dict[str, dict[int, bytes]] = {}
         self.lost: set[tuple[str, str]] = set()
         self.requests: list[tuple[str, str]] = []
+        self.instead: Callable[[str, str], int | None] = _as_ever
+        self.ended = threading.Event()
 
     @property
     def endpoint(self) -> str:
         return f"http://127.0.0.1:{self.server_address[1]}"
+
+    def count(self, method: str, part: str = "") -> int:
+        """So many requests of a method had this in their path."""
+        return sum(made == method and part in path for made, path in self.requests)
+
+
+def _as_ever(_method: str, _path: str) -> None:
+    return None
 
 
 @contextmanager
@@ -51,6 +67,7 @@ def s3_server() -> Iterator[S3Server]:
         try:
             yield server
         finally:
+            server.ended.set()
             server.shutdown()
             thread.join()
 
@@ -73,6 +90,7 @@ class _Handler(BaseHTTPRequestHandler):
     wbufsize = -1
     server: S3Server
     texts: ClassVar[dict[int, str]] = {403: "AccessDenied", 412: "PreconditionFailed", 500: "InternalError"}
+    texts |= {501: "NotImplemented", 503: "SlowDown"}
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its name there
         """Nothing."""
@@ -83,7 +101,13 @@ class _Handler(BaseHTTPRequestHandler):
         query = {name: values[0] for name, values in parse_qs(url.query, keep_blank_values=True).items()}
         body = self._body()
         self.server.requests.append((self.command, self.path))
-        if bucket == "absent":
+        status = self.server.instead(self.command, self.path)
+        if status == HANG:
+            self.server.ended.wait()
+            self.close_connection = True
+        elif status is not None:
+            self._fail(status)
+        elif bucket == "absent":
             self._fail(404, "NoSuchBucket")
         elif bucket == "forbidden":
             self._fail(403)
@@ -172,7 +196,8 @@ class _Handler(BaseHTTPRequestHandler):
         if content is None:
             self._fail(404, "NoSuchKey")
             return
-        headers = {"ETag": _etag(content), "Last-Modified": _HTTP_DATE, "Accept-Ranges": "bytes"}
+        date = "Sat, 01 Jan 0000 12:00:00 GMT" if place[0] == "year-zero" else _HTTP_DATE
+        headers = {"ETag": _etag(content), "Last-Modified": date, "Accept-Ranges": "bytes"}
         span = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range") or "")
         if span is None:
             self._answer(200, content, **headers)
@@ -194,7 +219,8 @@ class _Handler(BaseHTTPRequestHandler):
                 common = f"{prefix}{head}{delimiter}"
                 entries[common] = f"<CommonPrefixes><Prefix>{escape(common)}</Prefix></CommonPrefixes>"
             else:
-                text = f"<Key>{escape(key)}</Key><Size>{len(content)}</Size><LastModified>{_DATE}</LastModified>"
+                date = _DATE.replace("2013", "0000") if bucket == "year-zero" else _DATE
+                text = f"<Key>{escape(key)}</Key><Size>{len(content)}</Size><LastModified>{date}</LastModified>"
                 entries[key] = f"<Contents>{text}<ETag>{escape(_etag(content))}</ETag></Contents>"
         left = [name for name in sorted(entries) if name > after]
         page = left[: int(query.get("max-keys", "7"))]

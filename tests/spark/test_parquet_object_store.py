@@ -22,13 +22,21 @@ import pyarrow as pa
 import pytest
 from obstore.exceptions import GenericError
 from parquet_help import PARTITION, Crash, batches, commit, span, write
-from s3_server import S3Server, options_for
+from s3_server import HANG, S3Server, options_for
 
-from instride.errors import ConfigError, MissingDataError, NotASinkError, SinkError, SinkWriteError
+from instride.errors import (
+    ConfigError,
+    KafkaError,
+    MissingDataError,
+    NotASinkError,
+    SinkError,
+    SinkUnavailableError,
+    SinkWriteError,
+)
 from instride.records import TopicPartition
 from instride.spark.parquet import ParquetSink, ParquetWriter, compact, read_files, read_table, vacuum
 from instride.spark.parquet import _object_storage as module
-from instride.spark.sink import CommitStatus, JobResult
+from instride.spark.sink import CommitStatus, FileInfo, JobResult
 from pyspark_instride_parquet import DefaultSource
 
 URI = "s3://bucket/a/flights"
@@ -438,6 +446,170 @@ def test_a_data_object_that_is_gone_is_named(place: Place) -> None:
     assert ("bucket", key) in place.server.objects
 
 
+def test_to_read_a_file_costs_no_request_but_those_that_read_it(place: Place) -> None:
+    """Whether it is there, the first of them tells."""
+    place.go_on(3)
+    place.server.requests.clear()
+    place.rows()
+    assert place.server.count("HEAD", "/_data/") == 0
+    before = place.server.count("GET", "/_data/")
+    assert before >= 3
+    options = {"path": URI, **{f"storage.{name}": value for name, value in place.options.items()}}
+    reader = DefaultSource(options).reader(DefaultSource(options).schema())
+    assert len([batch for task in reader.partitions() for batch in reader.read(task)]) == 3
+    place.compact()
+    assert place.server.count("GET", "/_data/") > before
+    assert place.server.count("HEAD", "/_data/") == 0
+
+
+def test_a_file_that_is_gone_is_named_by_every_reader(place: Place) -> None:
+    place.go_on(2)
+    options = {"path": URI, **{f"storage.{name}": value for name, value in place.options.items()}}
+    reader = DefaultSource(options).reader(DefaultSource(options).schema())
+    task = reader.partitions()[0]
+    place.server.objects.pop(("bucket", place.files()[1].removeprefix("s3://bucket/")))
+    readers: list[Callable[[], object]] = [place.rows, place.compact, lambda: list(reader.read(task))]
+    for read in readers:
+        with pytest.raises(MissingDataError, match=r"a manifest lists s3://bucket/a/flights/_data/.*is not there"):
+            read()
+
+
+# Every request that is not answered lasts longer than anything is tried again, so it is sent once.
+SOON = {"timeout": "1 s", "retry_timeout": "1 ms"}
+
+
+def _all(method: str, part: str, status: int) -> Callable[[str, str], int | None]:
+    """For all such requests."""
+    return lambda made, path: status if made == method and part in path else None
+
+
+@pytest.mark.parametrize(
+    ("method", "part", "error"),
+    [
+        ("PUT", "/_instride/topic", SinkWriteError),
+        ("PUT", "/_data/", SinkWriteError),
+        ("GET", "/_instride/topic", SinkUnavailableError),
+        ("GET", "list-type=2", SinkUnavailableError),
+        ("HEAD", "/_data/", SinkUnavailableError),
+    ],
+    ids=["create", "upload", "read", "list", "size"],
+)
+def test_a_store_that_does_not_answer_ends_a_commit_in_time(
+    place: Place, method: str, part: str, error: type[SinkError]
+) -> None:
+    place.go_on()
+    sink = ParquetSink(URI, storage_options={**place.options, **SOON})
+    place.server.instead = _all(method, part, HANG)
+    place.server.requests.clear()
+    with pytest.raises(error, match="s3://bucket/a/flights") as caught:
+        commit(sink, "a", write(sink, span(3, 6), "a"))
+    assert caught.value.retriable
+    assert not caught.value.fatal
+    assert place.server.count(method, part) == 1
+    place.server.instead = lambda *_: None
+    place.go_on()
+    assert [offset for offset, _ in place.rows()] == list(range(6))
+
+
+def test_what_a_put_without_an_answer_left_is_looked_up_once_and_in_time(place: Place) -> None:
+    """The store falls silent with the PUT of the manifest: each PUT is followed by one look, not by ten."""
+    place.go_on()
+    sink = ParquetSink(URI, storage_options={**place.options, "timeout": "1 s", "retry_timeout": "3 s"})
+    written = write(sink, span(3, 6), "a")
+    sink.positions([PARTITION])
+    silent: list[str] = []
+
+    def fall_silent(method: str, path: str) -> int | None:
+        if silent or (method == "PUT" and "/_instride/topic" in path):
+            silent.append(method)
+            return HANG
+        return None
+
+    place.server.instead = fall_silent
+    with pytest.raises(SinkWriteError, match="the object store does not answer for sure") as caught:
+        commit(sink, "a", written)
+    assert caught.value.retriable
+    assert silent[:2] == ["PUT", "GET"]
+    assert silent.count("GET") <= silent.count("PUT") <= 2
+    place.server.instead = lambda *_: None
+    assert commit(sink, "a", written).is_in
+
+
+@pytest.mark.parametrize("status", [500, 503])
+def test_a_store_that_is_busy_can_be_asked_again(place: Place, status: int) -> None:
+    place.go_on()
+    place.options |= {"retry_timeout": "1 ms"}
+    place.server.instead = _all("GET", "", status)
+    with pytest.raises(SinkUnavailableError, match=f"or is busy: .*{status}") as caught:
+        place.rows()
+    assert caught.value.retriable
+
+
+@pytest.mark.parametrize(
+    ("method", "part", "lacks"),
+    [
+        ("PUT", "/_instride/topic", r"a PUT that creates only what is absent \(If-None-Match: \*\)"),
+        ("PUT", "/_data/", r"uploads \(PUT, and large ones in parts\)"),
+        ("GET", "/_instride/topic", "GET"),
+        ("GET", "list-type=2", r"listings \(ListObjectsV2\)"),
+        ("HEAD", "/_data/", "HEAD"),
+    ],
+    ids=["create", "upload", "read", "list", "size"],
+)
+def test_what_a_store_does_not_implement_is_named_and_ends_a_pipeline(
+    place: Place, method: str, part: str, lacks: str
+) -> None:
+    place.go_on()
+    sink = ParquetSink(URI, storage_options={**place.options, "retry_timeout": "1 ms"})
+    place.server.instead = _all(method, part, 501)
+    with pytest.raises(NotASinkError, match=f"the object store does not implement {lacks}: ") as caught:
+        commit(sink, "a", write(sink, span(3, 6), "a"))
+    assert caught.value.fatal
+    assert not caught.value.retriable
+
+
+def test_a_store_without_deletions_in_bulk_is_told_the_option_for_it(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    place.go_on(2)
+    place.compact()
+    options = {**place.options, "retry_timeout": "1 ms"}
+    place.server.instead = _all("POST", "delete", 501)
+    assert vacuum(URI, storage_options=options, keep_for=0) == []
+    assert "does not implement DeleteObjects; set the storage option aws_disable_bulk_delete to true" in caplog.text
+    assert vacuum(URI, storage_options={**options, "aws_disable_bulk_delete": "true"}, keep_for=0) != []
+
+
+def test_an_answer_that_python_cannot_hold_is_a_typed_error(s3: S3Server) -> None:
+    """A listing, and a HEAD, with a date in the year 0."""
+    place = Place(s3)
+    place.go_on()
+    place.uri = "s3://year-zero/a/flights"
+    s3.objects |= {("year-zero", key): content for (_, key), content in s3.objects.items()}
+    with pytest.raises(SinkError, match=r"cannot list s3://year-zero/.* cannot be read: year 0 is out of range"):
+        place.rows()
+    storage = module.object_storage(place.uri, place.options)
+    with pytest.raises(SinkError, match=r"cannot read s3://year-zero/.* cannot be read: year 0 is out of range"):
+        storage.size("_instride/sink.json")
+
+
+@pytest.mark.parametrize("path", ["../b", "a//b", "a\nb"])
+def test_a_path_that_no_key_can_be_is_a_typed_error(place: Place, path: str) -> None:
+    """As a damaged manifest may list it."""
+    place.go_on()
+    file = FileInfo(path=path, rows=3, bytes=1_000, attempt=0)
+    storage = module.object_storage(URI, place.options)
+    calls: list[Callable[[], object]] = [
+        lambda: storage.size(path),
+        lambda: storage.read(path),
+        lambda: storage.opened(file).read(),
+        lambda: storage.create_if_absent(path, b"x"),
+    ]
+    for call in calls:
+        with pytest.raises(KafkaError):
+            call()
+
+
 def test_a_manifest_that_cannot_be_removed_keeps_those_after_it(place: Place) -> None:
     """They expire in order, though a call may fail."""
     place.go_on(4)
@@ -497,8 +669,12 @@ def test_credentials_may_come_from_the_environment(place: Place, monkeypatch: py
         ("s3://bucket/a/../b", {}, NotASinkError, "cannot be a part of the prefix"),
         ("s3://bucket/a%20b", {}, NotASinkError, "cannot be a part of the prefix"),
         ("s3://bucket/x", {"aws_nonsense": "hush"}, ConfigError, "storage_options: no client for s3://bucket"),
-        ("s3://bucket/x", {"timeout": "hush"}, ConfigError, "storage_options: no client for s3://bucket"),
-        ("s3://bucket/x", {"aws_skip_signature": "hush"}, ConfigError, "storage_options: no client for s3://bucket"),
+        (
+            "s3://bucket/x",
+            {"pool_max_idle_per_host": "hush"},
+            ConfigError,
+            "storage_options: no client for s3://bucket",
+        ),
         ("s3://bucket/x", {"aws_allow_http": "hush"}, ConfigError, "storage_options: no client for s3://bucket"),
         ("s3://bucket/x", {"aws_region": 7}, ConfigError, "storage_options: names and values are texts"),
         ("/tmp/x", {"aws_region": "x"}, ConfigError, "storage_options are for an object store"),
@@ -510,6 +686,22 @@ def test_what_is_not_served_is_refused_at_once(
     with pytest.raises(error, match=match) as caught:
         ParquetSink(uri, storage_options=options)
     assert "hush" not in str(caught.value)
+
+
+@pytest.mark.parametrize("value", ["hush", "1", "yes", ""])
+@pytest.mark.parametrize("name", ["allow_http", "http2_only", "aws_skip_signature", "AWS_DISABLE_TAGGING"])
+def test_a_switch_is_true_or_false(name: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=rf'storage_options: {name.lower()} must be "true" or "false"$'):
+        ParquetSink(URI, storage_options={name: value})
+    for value_of_any_case in ("true", "False"):
+        ParquetSink(URI, storage_options={name: value_of_any_case, "timeout": "1 min 30 s"})
+
+
+@pytest.mark.parametrize("value", ["hush", "30", "-1 s", "0 s", "25 h", "3 s and more", "", "5 weeks"])
+@pytest.mark.parametrize("name", ["timeout", "retry_timeout"])
+def test_a_time_has_a_unit_and_bounds(name: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=rf"storage_options: {name} must be (a time with its unit|from 1 ms)"):
+        ParquetSink(URI, storage_options={name: value})
 
 
 @pytest.mark.parametrize("uri", ["gs://bucket/x", "az://container/x", "s3a://bucket/x"])

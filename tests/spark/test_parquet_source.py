@@ -82,7 +82,7 @@ def test_a_snapshot_that_was_kept_too_short_is_an_error_that_says_so(sink: Parqu
     vacuum(sink.folder)
     assert len([batch for task in tasks for batch in reader.read(task)]) == 2
     vacuum(sink.folder, keep_for=0)
-    with pytest.raises(MissingDataError, match=r"share the folder, or did the query take longer than .*keep_for"):
+    with pytest.raises(MissingDataError, match=r"longer than vacuum\(keep_for=\.\.\.\), or .* does not share the"):
         list(reader.read(tasks[0]))
 
 

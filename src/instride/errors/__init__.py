@@ -39,10 +39,11 @@
     ├── RecordTooLargeError                    an output or a dead letter is larger than the broker takes
     ├── StorePositionError                     a row of a DatabaseStore was set back while the processor ran
     ├── SinkError                              the pipeline's output could not be written, committed or read
-    │   ├── NotASinkError                      the folder holds something else, or a newer format
+    │   ├── NotASinkError                      the folder holds something else, or its storage can hold no sink
     │   ├── WrongTopicError                    the sink holds another topic of the same name
     │   ├── CorruptManifestError               a manifest cannot be read, or the chain has a gap
     │   ├── MissingDataError                   a data file that was reported or listed is not there
+    │   ├── SinkUnavailableError               the object store did not answer in time, or is busy
     │   └── SinkWriteError                     the disk is full, or refuses; nothing became visible
     ├── PipelineError                          the pipeline stopped; what was committed stays, nothing was skipped
     │   ├── RangeFailedError                   work on a range of offsets failed as often as it was to be tried

@@ -12,6 +12,7 @@ __all__ = [
     "PipelineError",
     "RangeFailedError",
     "SinkError",
+    "SinkUnavailableError",
     "SinkWriteError",
     "WrongTopicError",
 ]
@@ -22,7 +23,9 @@ class SinkError(KafkaError):
 
 
 class NotASinkError(SinkError):
-    """The folder is not a sink: it holds something else, or was written by a newer version."""
+    """The folder is not a sink: it holds something else, or was written by a newer version. Or it can be none: its
+    object store lacks what a sink needs.
+    """
 
     fatal = True
 
@@ -41,6 +44,12 @@ class CorruptManifestError(SinkError):
 
 class MissingDataError(SinkError):
     """A data file that a task reported, or that a manifest lists, is not where this process looks for it."""
+
+
+class SinkUnavailableError(SinkError):
+    """The object store that holds the sink did not answer in time, or is busy. Nothing was changed; call again."""
+
+    retriable = True
 
 
 class SinkWriteError(SinkError):

@@ -12,7 +12,7 @@ for each partition, one unbroken chain of ranges, each written by exactly one jo
 # _layout                              where what lies
 # _storage, _location                  what the sink needs of the place that holds it; which places are served
 # _local_storage, _files               a folder, and the steps on its file system
-# _object_storage                      a bucket of an object store
+# _object_storage, _client_options     a bucket of an object store, and the options of its client
 
 # _sink has the commit, _layout the folder, _read the readers; _compaction and _vacuum keep a folder small.
 

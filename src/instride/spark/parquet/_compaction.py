@@ -15,12 +15,11 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from instride.errors import CorruptManifestError, MissingDataError, SinkError
+from instride.errors import CorruptManifestError, SinkError
 from instride.errors._quoting import counted
 from instride.spark.parquet._checkpoint import Checkpoint, Piece
 from instride.spark.parquet._data import write_to
@@ -137,16 +136,9 @@ class _Compaction:
 
     def _rows(self, listed: Sequence[FileInfo]) -> Iterator[pa.RecordBatch]:
         for file in listed:
-            with pq.ParquetFile(self._opened(file)) as opened:
+            with pq.ParquetFile(self.storage.opened(file)) as opened:
                 for batch in opened.iter_batches():
                     yield batch.replace_schema_metadata(None)
 
     def _schema(self, file: FileInfo) -> pa.Schema:
-        return pq.read_schema(self._opened(file))
-
-    def _opened(self, file: FileInfo) -> Any:
-        if self.storage.size(file.path) is None:
-            raise MissingDataError(
-                f"a manifest lists {self.storage.at(file.path)}, but it is not there: it was deleted or moved"
-            )
-        return self.storage.opened(file)
+        return pq.read_schema(self.storage.opened(file))

@@ -18,11 +18,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql.datasource import DataSourceReader, InputPartition
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import to_arrow_schema
 
-from instride.errors import ConfigError, MissingDataError
+from instride.errors import ConfigError
 from instride.spark.parquet._location import storage_at
-from instride.spark.parquet._read import listed_files, schema_of
+from instride.spark.parquet._read import listed_files, schema_of, spark_schema
 from instride.spark.parquet._storage import Storage
 from instride.spark.sink import FileInfo
 
@@ -47,13 +47,7 @@ def parquet_schema(options: Mapping[str, str]) -> StructType:
         raise ConfigError(
             f"columns: {storage.name} has no column {', '.join(missing)}; it has {', '.join(found.names)}"
         )
-    return from_arrow_schema(pa.schema([_plain(found.field(name)) for name in columns or found.names]))
-
-
-def _plain(field: pa.Field) -> pa.Field:
-    """As Spark knows it: pandas' categories are their values."""
-    kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
-    return pa.field(field.name, kind)
+    return spark_schema(pa.schema([found.field(name) for name in columns or found.names]))
 
 
 class FilesPartition(InputPartition):
@@ -84,11 +78,6 @@ class ParquetReader(DataSourceReader):
                 yield from self._rows(storage, file)
 
     def _rows(self, storage: Storage, file: FileInfo) -> Iterator[pa.RecordBatch]:
-        if storage.size(file.path) is None:
-            raise MissingDataError(
-                f"{storage.at(file.path)} is not there: does this executor share the folder, or did the query take "
-                "longer than vacuum(keep_for=...)?"
-            )
         with pq.ParquetFile(storage.opened(file)) as opened:
             there = [name for name in self._schema.names if name in opened.schema_arrow.names]
             for batch in opened.iter_batches(columns=there):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from instride.errors import NotASinkError, SinkError
 from instride.spark.parquet import _files as files
+from instride.spark.parquet._storage import missing_data
 from instride.spark.sink import FileInfo
 
 __all__ = ["LocalStorage"]
@@ -84,6 +85,8 @@ class LocalStorage:
             raise files.write_error(target, error) from error
 
     def opened(self, file: FileInfo) -> str:
+        if self.size(file.path) is None:
+            raise missing_data(self.at(file.path))
         return self.at(file.path)
 
     def _all_names(self, folder: str) -> list[str]:

@@ -5,12 +5,16 @@ Laws
    decides races. A store that ignores the condition is refused before anything is written to the sink.
 2. A PUT without an answer may have been done, may be done later, or never. What is under the key decides: this content,
    and it is ours; another, and it is another's; nothing, and the same PUT is sent again. None is sent again before that
-   look, so the client that creates does not retry by itself.
+   look, so the client that creates does not retry by itself. Nor does the look: one deadline holds for all of it.
 3. "Refused" with nothing under the key decides nothing: the store was busy with another's PUT, or what was there has
    expired. It is as no answer.
 4. A data file is written to a local temporary file, and uploaded once it is finished. An object appears whole or not
    at all, and its key is its attempt's own, so uploads need no condition. Parts of an upload that died are no object.
 5. Errors name the bucket and the key. No message, log or repr holds a value of storage_options.
+6. Every call ends, whatever the store does: at the latest `retry_timeout`, a pause of 15 s and two requests' `timeout`
+   after it began. A part of an upload and a page of a listing are calls by themselves.
+7. What obstore raises at a call is translated, whatever it is: its own errors, the system's, and Python's where the
+   store answers what Python cannot hold (a date in the year 0), or where no key can be what a manifest says.
 """
 
 from __future__ import annotations
@@ -23,13 +27,14 @@ import tempfile
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
-from datetime import timedelta
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
 
-from instride.errors import ConfigError, MissingDataError, NotASinkError, SinkError, SinkWriteError
+from instride.errors import ConfigError, NotASinkError, SinkError, SinkUnavailableError, SinkWriteError
 from instride.spark.parquet import _files as files
+from instride.spark.parquet._client_options import ClientOptions, parse_client_options
+from instride.spark.parquet._storage import missing_data
 from instride.spark.sink import FileInfo
 
 try:
@@ -55,18 +60,17 @@ _URI: Final = re.compile(r"([A-Za-z0-9]+):/+([^/]+)/*(.*)")
 # Others are percent-encoded on the way, so that a user would not find the objects again.
 _PREFIX: Final = re.compile(r"[A-Za-z0-9._=+@()!', -]+")
 _NO_BUCKET: Final = ("NoSuchBucket", "ContainerNotFound", "The specified bucket does not exist")
-_FAILED: Final = (exceptions.BaseError, OSError, NotImplementedError)
+# Law 7. ValueError and OverflowError: a date, a length or a path that its Python side cannot make.
+_FAILED: Final = (exceptions.BaseError, OSError, NotImplementedError, ValueError, OverflowError)
 _EXISTS: Final = (exceptions.AlreadyExistsError, exceptions.PreconditionError)
 _DENIED: Final = (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)
 _UNABLE: Final = (exceptions.NotSupportedError, NotImplementedError)
-# What obstore takes apart from the store's own settings: of its HTTP client.
-_HTTP: Final = frozenset(
-    {"allow_http", "allow_invalid_certificates", "connect_timeout", "http1_only", "http2_only", "pool_idle_timeout"}
-    | {"pool_max_idle_per_host", "proxy_url", "proxy_ca_certificate", "proxy_excludes", "read_timeout"}
-    | {"root_certificate", "timeout", "user_agent"}
-)
+# In the text of an error: no answer, half of one, or one that says that the store is busy.
+_PASSES: Final = re.compile(r"HTTP error: |status code: (?:408|429|5(?!01)\d\d)\b")
+_NOT_IMPLEMENTED: Final = "status code: 501"
 # Before each further PUT that creates, in seconds.
-_PAUSES: Final = [0.1, 0.4, 1.6]
+_PAUSES: Final = [0.1, 0.4, 1.6, 6.4, 15.0]
+_DELETION: Final = "DeleteObjects; set the storage option aws_disable_bulk_delete to true"
 _PART_BYTES: Final = 16 << 20
 _PARTS_AT_ONCE: Final = 4
 
@@ -82,42 +86,44 @@ def object_storage(uri: str, options: Mapping[str, str]) -> ObjectStorage:
         if part in (".", "..") or not _PREFIX.fullmatch(part):
             raise NotASinkError(f"{uri}: {part!r} cannot be a part of the prefix; take letters, digits and -_.=")
     root = f"{scheme.lower()}://{bucket}"
+    parsed = parse_client_options(options)
     return ObjectStorage(
         bucket=root,
         prefix="/".join(parts),
-        client=_client(root, options, retries=10),
-        creator=_client(root, options, retries=0),
+        client=_client(root, parsed, retries=10),
+        creator=_client(root, parsed, retries=0),
+        patience=parsed.retry_timeout,
     )
 
 
-def _client(root: str, options: Mapping[str, str], *, retries: int) -> Client:
+def _client(root: str, options: ClientOptions, *, retries: int) -> Client:
     """One with the environment's credentials, and the options before them."""
-    config = {name: value for name, value in options.items() if name not in _HTTP}
-    client: dict[str, Any] = {name: value for name, value in options.items() if name in _HTTP}
-    for name in client.keys() & {"allow_http", "allow_invalid_certificates", "http1_only", "http2_only"}:
-        client[name] = client[name].lower() == "true"
-    retry = {"max_retries": retries, "retry_timeout": timedelta(minutes=3)}
     make: Any = from_url
     try:
-        return cast("Client", make(root, config=config, client_options=client, retry_config=retry))
+        found = make(root, config=options.store, client_options=options.http, retry_config=options.retry(retries))
+        return cast("Client", found)
     except BaseException as error:
         # The package panics at a client's option with the store's prefix (aws_allow_http), and a panic is no Exception.
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
         reason = _reason(error)
-        for value in options.values():  # law 5: it may quote what it could not parse
-            reason = reason.replace(value, "***") if len(value) > 3 else reason
+        for value in (*options.store.values(), *options.http.values()):  # law 5: it may quote what it could not parse
+            reason = reason.replace(value, "***") if isinstance(value, str) and len(value) > 3 else reason
         raise ConfigError(f"storage_options: no client for {root} can be made: {reason}") from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectStorage:
-    """Implements `Storage`. bucket: its URI. prefix: parts joined by "/". creator: a client that never retries."""
+    """Implements `Storage`. bucket: its URI. prefix: parts joined by "/". creator: a client that never retries.
+
+    patience: so many seconds after its begin no call sends a request again.
+    """
 
     bucket: str
     prefix: str
     client: Client = field(repr=False)
     creator: Client = field(repr=False)
+    patience: float
 
     @property
     def name(self) -> str:
@@ -127,7 +133,7 @@ class ObjectStorage:
         return f"{self.bucket}/{self._path(key)}"
 
     def inside(self, folder: str) -> ObjectStorage:
-        return ObjectStorage(bucket=self.bucket, prefix=self._path(folder), client=self.client, creator=self.creator)
+        return replace(self, prefix=self._path(folder))
 
     def check_kind(self) -> None:
         """A prefix is always one; whether the bucket is there, the first call tells."""
@@ -141,16 +147,19 @@ class ObjectStorage:
             )
 
     def create_if_absent(self, key: str, content: bytes) -> bool:
-        """Laws 1, 2 and 3."""
+        """Laws 1, 2, 3 and 6."""
         unsure: Exception | None = None
+        until = time.monotonic() + self.patience
         for pause in (0.0, *_PAUSES):
             if unsure is not None:
+                if time.monotonic() + pause > until:
+                    break
                 _log.info("%s may have been created, and is looked up: %s", self.at(key), _reason(unsure))
                 time.sleep(pause)
             try:
                 obstore.put(self.creator, self._path(key), content, mode="create", use_multipart=False)
             except _FAILED as error:
-                self._raise_certain(key, error)
+                self._raise_certain(key, error, "a PUT that creates only what is absent (If-None-Match: *)")
                 is_ours = self._decided(key, content, error, is_first=unsure is None)
                 if is_ours is not None:
                     return is_ours
@@ -164,13 +173,7 @@ class ObjectStorage:
         ) from unsure
 
     def read(self, key: str) -> bytes | None:
-        try:
-            return bytes(obstore.get(self.client, self._path(key)).bytes())
-        except FileNotFoundError as error:
-            self._check_bucket(error)
-            return None
-        except _FAILED as error:
-            raise self._read_error(key, error) from error
+        return self._read(self.client, key)
 
     def size(self, key: str) -> int | None:
         try:
@@ -179,7 +182,7 @@ class ObjectStorage:
             self._check_bucket(error)
             return None
         except _FAILED as error:
-            raise self._read_error(key, error) from error
+            raise self._error(f"cannot read {self.at(key)}", error, "HEAD") from error
 
     def names(self, folder: str) -> list[str]:
         path = self._path(folder)
@@ -187,7 +190,7 @@ class ObjectStorage:
             found = obstore.list_with_delimiter(self.client, path or None)
         except _FAILED as error:
             self._check_bucket(error)
-            raise SinkError(f"cannot list {self.at(folder)}: {_advice(error)}: {_reason(error)}") from error
+            raise self._error(f"cannot list {self.at(folder)}", error, "listings (ListObjectsV2)") from error
         paths = [*found["common_prefixes"], *(each["path"] for each in found["objects"])]
         # The object that consoles put for an empty folder is the prefix itself.
         return [each.rstrip("/").rpartition("/")[2] for each in paths if each.strip("/") != path]
@@ -200,7 +203,7 @@ class ObjectStorage:
         try:
             obstore.delete(self.client, self._path(key))
         except _FAILED as error:
-            _log.warning("cannot remove %s: %s", self.at(key), _reason(error))
+            _log.warning("%s", self._error(f"cannot remove {self.at(key)}", error, _DELETION))
             return False
         return True
 
@@ -222,7 +225,7 @@ class ObjectStorage:
         try:
             obstore.put(self.client, path, scratch, chunk_size=_PART_BYTES, max_concurrency=_PARTS_AT_ONCE)
         except _FAILED as error:
-            self._raise_certain(key, error)
+            self._raise_certain(key, error, "uploads (PUT, and large ones in parts)")
             raise SinkWriteError(f"cannot write {self.at(key)}: {_reason(error)}; try again") from error
         with suppress(OSError):
             scratch.unlink()
@@ -237,7 +240,7 @@ class ObjectStorage:
     def _decided(self, key: str, content: bytes, error: Exception, *, is_first: bool) -> bool | None:
         """Whether we created it, after a PUT that failed; None where nobody knows yet."""
         try:
-            there = self.read(key)
+            there = self._read(self.creator, key)
         except SinkError:
             return None
         if there is None:
@@ -245,15 +248,21 @@ class ObjectStorage:
         # The first PUT was refused for sure, so it is another's, even with the same content.
         return there == content and not (is_first and isinstance(error, _EXISTS))
 
-    def _raise_certain(self, key: str, error: Exception) -> None:
+    def _read(self, client: Client, key: str) -> bytes | None:
+        try:
+            return bytes(obstore.get(client, self._path(key)).bytes())
+        except FileNotFoundError as error:
+            self._check_bucket(error)
+            return None
+        except _FAILED as error:
+            raise self._error(f"cannot read {self.at(key)}", error, "GET") from error
+
+    def _raise_certain(self, key: str, error: Exception, asked: str) -> None:
         """Errors that say that nothing was written, and that nothing changes by trying again."""
         if isinstance(error, FileNotFoundError):
             raise NotASinkError(f"cannot write {self.at(key)}: the bucket {self.bucket} is not there") from error
-        if isinstance(error, _UNABLE):
-            raise NotASinkError(
-                f"cannot write {self.at(key)}: the object store cannot create an object only if it is absent: "
-                f"{_reason(error)}"
-            ) from error
+        if _is_unable(error):
+            raise self._error(f"cannot write {self.at(key)}", error, asked) from error
         if isinstance(error, _DENIED):
             raise SinkWriteError(f"cannot write {self.at(key)}: {_advice(error)}: {_reason(error)}") from error
 
@@ -261,8 +270,17 @@ class ObjectStorage:
         if any(sign in str(error) for sign in _NO_BUCKET):
             raise NotASinkError(f"{self.name} is no sink: the bucket {self.bucket} is not there") from error
 
-    def _read_error(self, key: str, error: Exception) -> SinkError:
-        return SinkError(f"cannot read {self.at(key)}: {_advice(error)}: {_reason(error)}")
+    def _error(self, failed: str, error: Exception, asked: str) -> SinkError:
+        """What it is to who called. failed: what could not be done. asked: of the store."""
+        reason = _reason(error)
+        if _is_unable(error):
+            return NotASinkError(f"{failed}: the object store does not implement {asked}: {reason}")
+        if _PASSES.search(str(error)):
+            return SinkUnavailableError(
+                f"{failed}: the object store did not answer in time, or is busy: {reason}; try again, or raise "
+                "storage_options' timeout and retry_timeout"
+            )
+        return SinkError(f"{failed}: {_advice(error)}: {reason}")
 
 
 class _ObjectFile(io.RawIOBase):
@@ -305,9 +323,10 @@ class _ObjectFile(io.RawIOBase):
         try:
             return bytes(obstore.get_range(storage.client, storage._path(key), start=start, end=end))
         except FileNotFoundError as error:
-            raise MissingDataError(f"{storage.at(key)} is not there: it was deleted or moved") from error
+            storage._check_bucket(error)
+            raise missing_data(storage.at(key)) from error
         except _FAILED as error:
-            raise storage._read_error(key, error) from error
+            raise storage._error(f"cannot read {storage.at(key)}", error, "GET of a range of bytes") from error
 
 
 def _advice(error: Exception) -> str:
@@ -317,7 +336,13 @@ def _advice(error: Exception) -> str:
             "permission denied; check the credentials (storage_options, or the environment), and that they may get, "
             "put, list and delete objects"
         )
+    if isinstance(error, ValueError | OverflowError):
+        return "the key, or what the object store answered, cannot be read"
     return "the object store failed"
+
+
+def _is_unable(error: Exception) -> bool:
+    return isinstance(error, _UNABLE) or _NOT_IMPLEMENTED in str(error)
 
 
 def _reason(error: BaseException) -> str:

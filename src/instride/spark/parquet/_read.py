@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-from instride.errors import MissingDataError
 from instride.records import TopicPartition
 from instride.spark.parquet._layout import META, open_sink
 from instride.spark.parquet._location import is_local, storage_at
@@ -27,8 +26,18 @@ from instride.spark.sink import FileInfo
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
-__all__ = ["chains_in", "listed_files", "read_dataframe", "read_files", "read_manifests", "read_table", "schema_of"]
+__all__ = [
+    "chains_in",
+    "listed_files",
+    "read_dataframe",
+    "read_files",
+    "read_manifests",
+    "read_table",
+    "schema_of",
+    "spark_schema",
+]
 
 
 def read_manifests(
@@ -64,7 +73,7 @@ def read_table(path: str | Path, *, storage_options: Mapping[str, str] | None = 
     a listed file is gone.
     """
     storage = storage_at(path, storage_options)
-    found = _existing(storage, listed_files(storage))
+    found = listed_files(storage)
     if not found:
         return pa.table({})
     schema = _together(storage, found)
@@ -76,7 +85,15 @@ def read_table(path: str | Path, *, storage_options: Mapping[str, str] | None = 
 
 def schema_of(storage: Storage) -> pa.Schema:
     """Of all files together. Raises as `read_table`."""
-    return _together(storage, _existing(storage, listed_files(storage)))
+    return _together(storage, listed_files(storage))
+
+
+def spark_schema(schema: pa.Schema) -> StructType:
+    """What Spark is told of the columns: of pandas' categories it knows the values."""
+    from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415
+
+    kinds = [each.type.value_type if pa.types.is_dictionary(each.type) else each.type for each in schema]
+    return from_arrow_schema(pa.schema(list(zip(schema.names, kinds, strict=True))))
 
 
 def read_dataframe(
@@ -87,17 +104,18 @@ def read_dataframe(
 
     A sink without rows gives a DataFrame without columns. Raises as `read_table`.
     """
-    from pyspark.sql.types import StructType  # noqa: PLC0415 - only here is Spark needed
+    from pyspark.sql.types import StructType  # noqa: PLC0415 - only here and below is Spark needed
 
     storage = storage_at(path, storage_options)
-    found = _existing(storage, listed_files(storage))
+    found = listed_files(storage)
     if not found:
         return spark.createDataFrame([], StructType([]))
     if not is_local(path):
         # Spark's own reader would need Hadoop's client of the store, and its credentials in another form.
         options = {f"storage.{name}": value for name, value in (storage_options or {}).items()}
-        return spark.read.format("instride-parquet").options(**options).load(str(path))
-    places = [_for_spark(storage.at(file.path)) for file in found]
+        schema = spark_schema(_together(storage, found))
+        return spark.read.format("instride-parquet").schema(schema).options(**options).load(str(path))
+    places = [_for_spark(str(storage.opened(file))) for file in found]
     return spark.read.option("mergeSchema", "true").parquet(*places)
 
 
@@ -121,13 +139,3 @@ def _together(storage: Storage, found: Sequence[FileInfo]) -> pa.Schema:
 def _for_spark(file: str) -> str:
     """A path as Spark takes it: on the local file system, not the cluster's default one, and never a pattern."""
     return "file://" + re.sub(r"([\[\]{}*?\\])", r"\\\1", file)
-
-
-def _existing(storage: Storage, found: list[FileInfo]) -> list[FileInfo]:
-    for file in found:
-        if storage.size(file.path) is None:
-            raise MissingDataError(
-                f"a manifest lists {storage.at(file.path)}, but it is not there: it was deleted or moved, or this "
-                "reader took longer than vacuum(keep_for=...)"
-            )
-    return found

@@ -15,9 +15,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
+from instride.errors import MissingDataError
 from instride.spark.sink import FileInfo
 
-__all__ = ["ManifestStore", "Storage"]
+__all__ = ["ManifestStore", "Storage", "missing_data"]
 
 
 class ManifestStore(Protocol):
@@ -37,7 +38,7 @@ class ManifestStore(Protocol):
     def names(self, folder: str) -> list[str]:
         """The next parts of the keys below a folder ("" for the top), each once, in any order.
 
-        A key that was created before the call is among them; what is not finished is not. Raises SinkError.
+        A key that was created before the call is among them; an unfinished file is not listed. Raises SinkError.
         """
         ...
 
@@ -97,5 +98,16 @@ class Storage(ManifestStore, Protocol):
         ...
 
     def opened(self, file: FileInfo) -> str | BinaryIO:
-        """A data file as PyArrow opens it. Reading raises MissingDataError or SinkError, or the system's error."""
+        """A data file as PyArrow opens it. Raises MissingDataError where it is not there, here or at the first read.
+
+        Reading raises SinkError too, or the system's error.
+        """
         ...
+
+
+def missing_data(place: str) -> MissingDataError:
+    """Of a data file that a manifest lists. place: its path or URI."""
+    return MissingDataError(
+        f"a manifest lists {place}, but it is not there: it was deleted or moved, this reader took longer than "
+        "vacuum(keep_for=...), or this machine does not share the sink's folder"
+    )
