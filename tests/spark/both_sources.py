@@ -4,7 +4,7 @@
 
 Then it reads from stdin what to do, one line of JSON each, and prints one in return: what each of the two gave, or
 "refused".
-    do: batch     options: the rows, the schema and, with minPartitions, how many tasks; union: of the frame with itself
+    do: batch     options: the rows, the schema and, with "tasks", how many those are; union: of the frame with itself
     do: stream    options, name (whose checkpoint it goes on from, if there is one): the rows and, where batches is
                   true, how many rows each micro-batch had, and by how much it was behind: least, most, mean.
                   deletes: a topic that the first micro-batch deletes
@@ -117,8 +117,7 @@ class Source:
 
     def _batch(self, command: Command) -> Result:
         frame = self._spark.read.format(self._name).options(**self._given(command)).load()
-        cut = "minPartitions" in command["options"]
-        tasks = cut and frame.rdd.getNumPartitions()
+        tasks = "tasks" in command and frame.rdd.getNumPartitions()
         if "union" in command:
             frame = frame.union(frame)
         return {"rows": rows(frame), "schema": frame.schema.json(), "tasks": tasks}
