@@ -21,7 +21,11 @@ class DefaultSource(DataSource):
     """The source "instride-parquet", described in docs/parquet-sink.md."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
+        """Raises ConfigError: at `load`, or where the user gave a schema at the first query."""
+        from instride.spark.parquet._spark_options import parse_parquet_options  # noqa: PLC0415 - not in every session
+
         self._options = dict(options)
+        parse_parquet_options(self._options)
 
     @classmethod
     def name(cls) -> str:

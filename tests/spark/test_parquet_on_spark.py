@@ -16,6 +16,7 @@ from s3_server import S3Server, options_for
 from session_help import local_session
 
 from instride.spark.parquet import ParquetSink, ParquetWriter, compact, read_dataframe, read_files, read_table
+from instride.spark.parquet._spark_options import spark_option
 from instride.spark.sink import CommitStatus, JobResult, OutputRange, WrittenRange
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas")]
@@ -126,6 +127,27 @@ def test_a_sink_in_an_object_store_is_written_and_read_by_executors(spark: Spark
         assert sorted((row.partition, row.offset) for row in each.collect()) == seen
         assert "hush" not in each._jdf.queryExecution().toString()
     assert sum("/_data/" in key for _, key in s3.objects) == 4
+
+
+def test_no_secret_of_the_store_is_in_what_spark_tells_of_a_view(spark: SparkSession) -> None:
+    """A command's description has the options of the DataFrames in it. Spark masks them by their names."""
+    names = ["aws_secret_access_key", "aws_session_token", "azure_storage_account_key", "azure_storage_sas_key"]
+    names += [
+        "azure_storage_client_secret",
+        "bearer_token",
+        "google_service_account_key",
+        "aws_sse_customer_key_base64",
+    ]
+    options = {spark_option(name): f"hush-{name}" for name in names}
+    reader = spark.read.format("instride-parquet").schema("offset long").option("storage.aws_region", "shown-region")
+    reader.options(**options).load("s3://bucket/x").createOrReplaceTempView("secrets")
+    with pytest.raises(PySparkException, match=r"storage\.account_key is a secret, .* storage\.secret\.account_key"):
+        spark.read.format("instride-parquet").option("storage.account_key", "hush").load("s3://bucket/x")
+    spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
+    told = spark._jsparkSession.sharedState().statusStore().executionsList()
+    text = "\n".join(told.apply(number).physicalPlanDescription() for number in range(told.size()))
+    assert "shown-region" in text
+    assert "hush" not in text
 
 
 def test_the_example_of_an_object_store_runs(spark: SparkSession, s3: S3Server) -> None:

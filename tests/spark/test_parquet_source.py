@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 from instride.errors import ConfigError, MissingDataError, NotASinkError
 from instride.spark.parquet import ParquetSink, compact, read_files, vacuum
 from instride.spark.parquet import _data_source as module
+from instride.spark.parquet._spark_options import parse_parquet_options, spark_option
 from pyspark_instride_parquet import DefaultSource
 
 
@@ -70,6 +71,43 @@ def test_small_files_share_a_task_and_large_ones_do_not(sink: ParquetSink, monke
     options = {"path": str(sink.folder)}
     tasks = DefaultSource(options).reader(DefaultSource(options).schema()).partitions()
     assert [len(task.files) for task in tasks if isinstance(task, module.FilesPartition)] == [2, 2, 1]
+
+
+SHOWN = [
+    "access_key",
+    "account_key",
+    "aws_sse_customer_key_base64",
+    "azure_storage_account_key",
+    "azure_storage_access_key",
+    "azure_storage_master_key",
+    "azure_storage_sas_key",
+    "google_service_account_key",
+    "sas_key",
+]
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_a_secret_that_spark_would_show_is_refused_by_its_name(name: str) -> None:
+    """`storage.secret.NAME` means the same, and Spark masks it."""
+    shown, masked = f"storage.{name}", f"storage.secret.{name}"
+    with pytest.raises(
+        ConfigError, match=rf"^{shown} is a secret, and Spark may show it .* call it {masked}, "
+    ) as caught:
+        DefaultSource({"path": "az://box/x", shown: "hush"})
+    assert "hush" not in str(caught.value)
+    assert spark_option(name) == masked
+    assert parse_parquet_options({"path": "az://box/x", masked.upper(): "hush"}).storage == {name: "hush"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["aws_access_key_id", "aws_secret_access_key", "secret_access_key", "sse_kms_key_id", "azure_storage_sas_token"],
+)
+def test_what_is_no_secret_or_is_masked_keeps_its_name(name: str) -> None:
+    assert spark_option(name) == f"storage.{name}"
+    options = parse_parquet_options({"path": "s3://box/x", f"storage.{name}": "hush"})
+    assert options.storage == {name: "hush"}
+    assert "hush" not in repr(options)
 
 
 def test_a_snapshot_that_was_kept_too_short_is_an_error_that_says_so(sink: ParquetSink) -> None:

@@ -11,7 +11,6 @@ Laws
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -23,6 +22,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from instride.errors import ConfigError
 from instride.spark.parquet._location import storage_at
 from instride.spark.parquet._read import listed_files, schema_of, spark_schema
+from instride.spark.parquet._spark_options import ParquetOptions, parse_parquet_options
 from instride.spark.parquet._storage import Storage
 from instride.spark.sink import FileInfo
 
@@ -34,13 +34,12 @@ __all__ = ["FilesPartition", "ParquetReader", "parquet_schema"]
 _TASK_BYTES: Final = 128 << 20
 # To open a file costs about as much as to read so many bytes: Spark's own number.
 _OPEN_BYTES: Final = 4 << 20
-_STORAGE: Final = "storage."
 
 
 def parquet_schema(options: Mapping[str, str]) -> StructType:
     """Of the chosen columns. Raises ConfigError, and as `read_table`."""
-    place, columns = _parsed(options)
-    storage = place.storage()
+    parsed = parse_parquet_options(options)
+    storage, columns = _storage(parsed), parsed.columns
     found = schema_of(storage)
     missing = [name for name in columns or () if name not in found.names]
     if missing:
@@ -62,18 +61,18 @@ class ParquetReader(DataSourceReader):
     """Picklable: Spark sends it to the executors after `partitions`."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
-        self._place, _ = _parsed(options)
+        self._options = parse_parquet_options(options)
         self._schema = to_arrow_schema(schema, timezone="UTC")
 
     def partitions(self) -> Sequence[InputPartition]:
         """Law 1. Raises NotASinkError, CorruptManifestError."""
-        return [FilesPartition(tuple(task)) for task in _tasks(self._place.storage())]
+        return [FilesPartition(tuple(task)) for task in _tasks(_storage(self._options))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Raises MissingDataError where a file of the snapshot is gone."""
         # Where there is nothing to read, Spark makes a task with a partition of its own.
         if isinstance(partition, FilesPartition):
-            storage = self._place.storage()
+            storage = _storage(self._options)
             for file in partition.files:
                 yield from self._rows(storage, file)
 
@@ -84,28 +83,8 @@ class ParquetReader(DataSourceReader):
                 yield _in_schema(batch, self._schema)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Place:
-    """The sink's path or URI. It travels to the executors, and its repr shows no option's value."""
-
-    folder: str
-    options: Mapping[str, str] = field(repr=False)
-
-    def storage(self) -> Storage:
-        return storage_at(self.folder, self.options)
-
-
-def _parsed(options: Mapping[str, str]) -> tuple[_Place, list[str] | None]:
-    """Spark gives the options' names in lower case."""
-    given = {name.lower(): value for name, value in options.items()}
-    storage = {name.removeprefix(_STORAGE): given.pop(name) for name in list(given) if name.startswith(_STORAGE)}
-    unknown = sorted(set(given) - {"path", "columns"})
-    if unknown:
-        raise ConfigError(f"unknown option {unknown[0]!r}: instride-parquet takes columns and storage.NAME")
-    if "path" not in given:
-        raise ConfigError("give the sink's folder, and one only: load(folder)")
-    columns = [name.strip() for name in given["columns"].split(",")] if "columns" in given else None
-    return _Place(folder=given["path"], options=storage), columns
+def _storage(options: ParquetOptions) -> Storage:
+    return storage_at(options.folder, options.storage)
 
 
 def _tasks(storage: Storage) -> Iterator[list[FileInfo]]:

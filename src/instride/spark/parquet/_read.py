@@ -21,6 +21,7 @@ from instride.spark.parquet._layout import META, open_sink
 from instride.spark.parquet._location import is_local, storage_at
 from instride.spark.parquet._manifest import Manifest, partition_of, topic_of
 from instride.spark.parquet._manifest_chain import Chain
+from instride.spark.parquet._spark_options import spark_option
 from instride.spark.parquet._storage import Storage
 from instride.spark.sink import FileInfo
 
@@ -112,7 +113,7 @@ def read_dataframe(
         return spark.createDataFrame([], StructType([]))
     if not is_local(path):
         # Spark's own reader would need Hadoop's client of the store, and its credentials in another form.
-        options = {f"storage.{name}": value for name, value in (storage_options or {}).items()}
+        options = {spark_option(name): value for name, value in (storage_options or {}).items()}
         schema = spark_schema(_together(storage, found))
         return spark.read.format("instride-parquet").schema(schema).options(**options).load(str(path))
     places = [_for_spark(str(storage.opened(file))) for file in found]
