@@ -155,7 +155,7 @@ kerberos: $(INSTALLED)
 	@tools/kerberos $(BIN)/python -m pip
 
 interop: $(COMPILED)
-	@$(WITH_JAVA) PYTHONPATH=tests/kafka $(BIN)/python -m interop_matrix $(INTEROP_ARGS)
+	@$(WITH_JAVA) PYTHONPATH=tests/kafka:tests $(BIN)/python -m interop_matrix $(INTEROP_ARGS)
 	@$(if $(INTEROP_ARGS),,$(WITH_JAVA) INSTRIDE_WHOLE=1 $(BIN)/python -m pytest -q tests/kafka/test_kafka_bounces.py)
 
 mutants: $(COMPILED)

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 from draining import Course, drain
-from kafka_help import QUICK, Member, told_of_writes
+from kafka_help import QUICK, Member
 from peer_help import Peer, start
 
+from filled_topics import told_of_writes
 from instride import Consumer, TopicPartition
 from instride.testing import LocalKafka, Recorder
 from instride.testing.check import Judge, read_histories

@@ -23,9 +23,10 @@ from pathlib import Path
 from typing import Final
 
 from interop_history import History, Watched
-from kafka_help import drive, fill
+from kafka_help import drive
 from peer_help import GO, Peer, start
 
+from filled_topics import fill
 from instride import TopicPartition
 from instride.testing import LocalKafka
 

@@ -1,19 +1,17 @@
-"""What the tests on a real Kafka share: filling topics, and members whose polls are taken in turns on one thread.
+"""What the tests on a real Kafka share: members whose polls are taken in turns on one thread.
 
 Laws
 1. Nothing here sleeps to wait for a state: it polls until the state is there, or fails at a deadline with what it saw.
-2. A record's value is "partition:offset" in text, so that what arrived can be compared with what was written.
+2. A record's value is "partition:offset" in text (`filled_topics`), so that what arrived can be compared with what was
+   written.
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
-
-from confluent_kafka import Producer
 
 from instride import Consumer, ConsumerRecord, OffsetRange, RangeConsumer, TopicPartition
 from instride.testing import LocalKafka
@@ -24,12 +22,10 @@ __all__ = [
     "Member",
     "drive",
     "each_once",
-    "fill",
     "ids",
     "poll_until",
     "ranges_until",
     "settings",
-    "told_of_writes",
     "tps",
     "until",
 ]
@@ -45,45 +41,6 @@ QUICK: Final[dict[str, Any]] = {
     "metadata_max_age": 60.0,
 }
 """Settings with which a rebalance is noticed within a tenth of a second."""
-
-
-_LISTENERS: Final[list[Callable[[TopicPartition, int], None]]] = []
-
-
-@contextmanager
-def told_of_writes(listener: Callable[[TopicPartition, int], None]) -> Iterator[None]:
-    """listener: hears of each partition that `fill` writes to, and where its log ends then."""
-    _LISTENERS.append(listener)
-    try:
-        yield
-    finally:
-        _LISTENERS.remove(listener)
-
-
-def fill(
-    kafka: LocalKafka,
-    topic: str,
-    counts: Mapping[int, int],
-    *,
-    start: int = 0,
-    settings: Mapping[str, Any] | None = None,
-) -> list[tuple[int, int]]:
-    """Write counts[partition] records, values "partition:offset" from offset `start`. What was written.
-
-    Those of a partition are one batch, where its size allows that: the linger is ended by the flush.
-    """
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "linger.ms": 10_000, **(settings or {})})
-    # A producer that does not know the leader yet gives the records to its partition one by one, while they are sent.
-    producer.list_topics(topic, timeout=PATIENCE)
-    written = [(partition, start + i) for partition, count in counts.items() for i in range(count)]
-    for partition, offset in written:
-        producer.produce(topic, f"{partition}:{offset}".encode(), partition=partition)
-        producer.poll(0)
-    assert producer.flush(PATIENCE) == 0, "the producer could not write everything"
-    for partition, count in counts.items():
-        for listener in _LISTENERS:
-            listener(TopicPartition(topic, partition), start + count)
-    return written
 
 
 def tps(topic: str, *partitions: int) -> list[TopicPartition]:

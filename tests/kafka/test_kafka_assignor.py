@@ -6,8 +6,9 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 import pytest
-from kafka_help import Member, drive, each_once, fill
+from kafka_help import Member, drive, each_once
 
+from filled_topics import fill
 from instride import TopicPartition
 from instride.assignors import Assignment, ClusterView, MemberSubscription, RebalanceProtocol
 from instride.testing import LocalKafka

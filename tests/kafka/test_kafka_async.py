@@ -12,8 +12,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from kafka_help import PATIENCE, QUICK, fill, tps
+from kafka_help import PATIENCE, QUICK, tps
 
+from filled_topics import fill
 from instride import AsyncConsumer, AsyncRebalanceListener, Consumer, ConsumerRecord, OffsetLedger, TopicPartition
 from instride.errors import ConsumerClosedError
 from instride.testing import LocalKafka, Recorder

@@ -12,8 +12,9 @@ from threading import Thread
 from typing import Any
 
 import pytest
-from kafka_help import PATIENCE, QUICK, fill, ids, poll_until, tps
+from kafka_help import PATIENCE, QUICK, ids, poll_until, tps
 
+from filled_topics import fill
 from instride import Consumer, ConsumerRecord, TopicPartition
 from instride.errors import (
     ConfigError,

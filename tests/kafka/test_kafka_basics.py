@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from kafka_help import fill, ids, poll_until, ranges_until, tps
+from kafka_help import ids, poll_until, ranges_until, tps
 
+from filled_topics import fill
 from instride import Consumer, ConsumerRecord, OffsetAndMetadata, OffsetLedger, RangeConsumer, TopicPartition
 from instride.errors import (
     CommitRewindError,

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from kafka_help import QUICK, fill, ids, poll_until, tps
+from kafka_help import QUICK, ids, poll_until, tps
 
+from filled_topics import fill
 from instride import Consumer
 from instride._net import resolver
 from instride._net.transport import Transport

@@ -22,9 +22,10 @@ from confluent_kafka import Consumer as Librdkafka
 from confluent_kafka import KafkaException
 from confluent_kafka import TopicPartition as Partition
 from interop_sample import SEED, WHOLE, sampled_bounces
-from kafka_help import PATIENCE, drive, each_once, fill
+from kafka_help import PATIENCE, drive, each_once
 from peer_help import GO, Peer
 
+from filled_topics import fill
 from instride.testing import LocalKafka
 
 Topic = Callable[..., str]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from kafka_help import Member, drive, fill, ids
+from kafka_help import Member, drive, ids
 
+from filled_topics import fill
 from instride import Changes, Consumer
 from instride.testing import LocalKafka
 

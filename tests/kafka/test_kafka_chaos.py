@@ -10,8 +10,9 @@ from collections.abc import Callable
 from random import Random
 
 import pytest
-from kafka_help import Member, drive, each_once, fill, tps
+from kafka_help import Member, drive, each_once, tps
 
+from filled_topics import fill
 from instride._net.transport import Transport
 from instride._wire.connection import Received
 from instride.errors import TransportError

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from kafka_help import PATIENCE, fill, settings, tps, until
+from kafka_help import PATIENCE, settings, tps, until
 from typer.testing import CliRunner
 
+from filled_topics import fill
 from instride import Consumer, ConsumerRecord, OutputRecord, Processor
 from instride._cli._app import app
 from instride.testing import LocalKafka

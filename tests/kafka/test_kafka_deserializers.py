@@ -10,8 +10,9 @@ from confluent_kafka import Producer
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext, StringDeserializer
-from kafka_help import fill, poll_until, tps
+from kafka_help import poll_until, tps
 
+from filled_topics import fill
 from instride import Consumer, ConsumerInterceptor, ConsumerRecords, OffsetAndMetadata, TopicPartition
 from instride.errors import DeserializationError
 from instride.testing import LocalKafka

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import pytest
-from kafka_help import Member, drive, each_once, fill, tps
+from kafka_help import Member, drive, each_once, tps
 
+from filled_topics import fill
 from instride import RebalanceListener, TopicPartition
 from instride.testing import LocalKafka, Recorder
 

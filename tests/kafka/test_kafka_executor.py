@@ -8,8 +8,9 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
-from kafka_help import PATIENCE, fill
+from kafka_help import PATIENCE
 
+from filled_topics import fill
 from instride import Consumer, ConsumerRecord, PartitionExecutor, TopicPartition
 from instride.testing import LocalKafka
 

@@ -8,9 +8,10 @@ from threading import Thread
 from typing import Any
 
 import pytest
-from kafka_help import PATIENCE, QUICK, Member, drive, each_once, fill, poll_until, tps
+from kafka_help import PATIENCE, QUICK, Member, drive, each_once, poll_until, tps
 from peer_help import Peer
 
+from filled_topics import fill
 from instride import Consumer, TopicPartition
 from instride.errors import ConsumerClosedError, KafkaError
 from instride.testing import LocalKafka

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import pytest
-from kafka_help import PATIENCE, QUICK, Member, drive, each_once, fill, ids, poll_until, tps
+from kafka_help import PATIENCE, QUICK, Member, drive, each_once, ids, poll_until, tps
 
+from filled_topics import fill
 from instride import Consumer
 from instride.testing import LocalKafka, Recorder
 

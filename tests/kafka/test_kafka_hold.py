@@ -9,8 +9,9 @@ from threading import Event, Thread
 from typing import Final
 
 import pytest
-from kafka_help import Member, drive, each_once, fill, tps
+from kafka_help import Member, drive, each_once, tps
 
+from filled_topics import fill
 from instride.testing import LocalKafka
 
 Topic = Callable[..., str]

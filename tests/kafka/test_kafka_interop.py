@@ -9,9 +9,10 @@ import logging
 from collections.abc import Callable
 
 import pytest
-from kafka_help import Member, drive, each_once, fill, tps
+from kafka_help import Member, drive, each_once, tps
 from peer_help import Peer
 
+from filled_topics import fill
 from instride.testing import LocalKafka
 
 Topic = Callable[..., str]

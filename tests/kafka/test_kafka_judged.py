@@ -10,8 +10,9 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from kafka_help import Member, drive, fill, told_of_writes, tps
+from kafka_help import Member, drive, tps
 
+from filled_topics import fill, told_of_writes
 from instride import Consumer, OffsetAndMetadata, TopicPartition
 from instride._core.network import fetcher
 from instride._core.network.assigned_partitions import AssignedPartition, AssignedPartitions

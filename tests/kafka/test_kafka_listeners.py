@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import pytest
-from kafka_help import Member, drive, each_once, fill, ids, poll_until, tps
+from kafka_help import Member, drive, each_once, ids, poll_until, tps
 
+from filled_topics import fill
 from instride import Consumer, RebalanceListener, TopicPartition
 from instride.testing import LocalKafka
 

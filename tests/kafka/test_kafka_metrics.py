@@ -8,8 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from kafka_help import PATIENCE, Member, drive, fill, poll_until
+from kafka_help import PATIENCE, Member, drive, poll_until
 
+from filled_topics import fill
 from instride import Consumer
 from instride.metrics import DESCRIPTIONS
 from instride.testing import LocalKafka, find_java, find_kafka

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from kafka_help import PATIENCE, Member, drive, each_once, fill
+from kafka_help import PATIENCE, Member, drive, each_once
 from peer_help import Peer
 
+from filled_topics import fill
 from instride import Consumer
 from instride.errors import InconsistentGroupProtocolError
 from instride.testing import LocalKafka

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from kafka_help import Member, drive, each_once, fill, tps
+from kafka_help import Member, drive, each_once, tps
 from peer_help import Peer
 
+from filled_topics import fill
 from instride.testing import LocalKafka
 
 Topic = Callable[..., str]

@@ -6,8 +6,9 @@ import re
 from collections.abc import Callable, Iterator
 
 import pytest
-from kafka_help import Member, drive, each_once, fill, tps
+from kafka_help import Member, drive, each_once, tps
 
+from filled_topics import fill
 from instride import Consumer, TopicPartition
 from instride.testing import LocalKafka
 

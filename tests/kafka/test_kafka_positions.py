@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 import pytest
 from confluent_kafka import Producer
-from kafka_help import PATIENCE, QUICK, fill, ids, poll_until, tps
+from kafka_help import PATIENCE, QUICK, ids, poll_until, tps
 
+from filled_topics import fill
 from instride import Consumer, OffsetAndMetadata, RangeConsumer
 from instride.errors import TopicRecreatedError
 from instride.testing import LocalKafka

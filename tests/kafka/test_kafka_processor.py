@@ -16,8 +16,9 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from kafka_help import PATIENCE, fill, settings, tps, until
+from kafka_help import PATIENCE, settings, tps, until
 
+from filled_topics import fill
 from instride import (
     AsyncDatabaseStore,
     Consumer,

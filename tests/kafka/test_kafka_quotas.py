@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import pytest
-from kafka_help import PATIENCE, QUICK, Member, drive, each_once, fill, tps
+from kafka_help import PATIENCE, QUICK, Member, drive, each_once, tps
 
+from filled_topics import fill
 from instride import Consumer
 from instride.testing import LocalKafka, Recorder, find_java, find_kafka
 

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
-from kafka_help import PATIENCE, QUICK, fill, tps
+from kafka_help import PATIENCE, QUICK, tps
 
+from filled_topics import fill
 from instride import OffsetLedger, OffsetRange, RangeConsumer, TopicPartition
 from instride.testing import LocalKafka
 

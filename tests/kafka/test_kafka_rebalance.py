@@ -8,8 +8,9 @@ from functools import partial
 from threading import Event
 
 import pytest
-from kafka_help import PATIENCE, Member, drive, each_once, fill, ids, poll_until, tps
+from kafka_help import PATIENCE, Member, drive, each_once, ids, poll_until, tps
 
+from filled_topics import fill
 from instride import Consumer, ConsumerRecord, OffsetLedger, RebalanceListener, TopicPartition
 from instride.errors import CommitFailedError
 from instride.testing import LocalKafka

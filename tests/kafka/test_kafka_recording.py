@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka_help import QUICK, fill, poll_until, ranges_until, tps
+from kafka_help import QUICK, poll_until, ranges_until, tps
 
+from filled_topics import fill
 from instride import Consumer, RangeConsumer
 from instride._core.network.positions import Positions
 from instride.errors import IllegalStateError

@@ -12,8 +12,9 @@ from functools import partial
 from typing import Final
 
 import pytest
-from kafka_help import QUICK, Member, drive, fill, tps
+from kafka_help import QUICK, Member, drive, tps
 
+from filled_topics import fill
 from instride import Consumer
 from instride.testing import LocalKafka, RecordedMember, Recorder
 

@@ -7,9 +7,10 @@ from functools import partial
 from typing import Any
 
 import pytest
-from kafka_help import Member, drive, each_once, fill, poll_until, tps
+from kafka_help import Member, drive, each_once, poll_until, tps
 from peer_help import Peer
 
+from filled_topics import fill
 from instride import Consumer, TopicPartition
 from instride.errors import FencedInstanceIdError
 from instride.testing import LocalKafka

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import pytest
-from kafka_help import Member, drive, fill, tps
+from kafka_help import Member, drive, tps
 
+from filled_topics import fill
 from instride import TopicPartition
 from instride.telemetry import (
     DelayAtRisk,

@@ -11,8 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Event, Thread, Timer
 
 import pytest
-from kafka_help import Member, drive, fill, ids, poll_until, tps
+from kafka_help import Member, drive, ids, poll_until, tps
 
+from filled_topics import fill
 from instride import Consumer
 from instride.errors import (
     ConcurrentUseError,

@@ -10,8 +10,9 @@ from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as At
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
-from kafka_help import Member, drive, fill, ids, poll_until, tps
+from kafka_help import Member, drive, ids, poll_until, tps
 
+from filled_topics import fill
 from instride import Consumer, ConsumerRecord, OffsetAndMetadata, RebalanceListener, TopicPartition
 from instride.errors import BrokerResponseError, UnknownTopicOrPartitionError
 from instride.testing import LocalKafka

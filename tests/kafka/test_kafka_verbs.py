@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import pytest
 from confluent_kafka import Producer
-from kafka_help import fill, poll_until, tps
+from kafka_help import poll_until, tps
 
+from filled_topics import fill
 from instride import Consumer, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from instride.errors import IllegalStateError, InvalidTopicError, KafkaTimeoutError, TransportError
 from instride.testing import LocalKafka

@@ -9,9 +9,10 @@ import logging
 from collections.abc import Callable, Iterator
 
 import pytest
-from kafka_help import PATIENCE, Member, drive, each_once, fill, ids, poll_until, tps
+from kafka_help import PATIENCE, Member, drive, each_once, ids, poll_until, tps
 from peer_help import Peer
 
+from filled_topics import fill
 from instride import Consumer, OffsetAndMetadata, TopicPartition
 from instride.testing import LocalKafka
 from instride.testing._kafka.kafka_home import KAFKA_VERSION, KAFKA_VERSIONS

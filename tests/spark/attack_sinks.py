@@ -21,10 +21,11 @@ import pytest
 from app_help import App
 from cluster_help import CONF, SparkCluster, descendants_of
 from cluster_on_spark import reached
-from pipeline_help import fill, wait_for
+from pipeline_help import wait_for
 from table_help import MAKERS, place, ready
 from test_sinks_attacked import Apps, apps, assert_long, attack, values_in
 
+from filled_topics import fill_values
 from instride.spark.contract import killed_drivers
 from instride.testing import LocalKafka
 
@@ -61,13 +62,13 @@ class Arena:
         self.cluster.heal()
         self.cluster.wait_for_executors(2)
         self.kafka.create_topic(topic, 4)
-        values = Counter(fill(self.kafka, topic, dict.fromkeys(range(4), 700)))
+        values = Counter(fill_values(self.kafka, topic, dict.fromkeys(range(4), 700)))
         slow = f"{chance.randrange(4)}:{chance.randrange(700)}"
         app.run(self.kafka, topic, out, sink=kind, slow=slow, bad="2:650")
         app.wait(lambda: reached(gate), "to meet the slow record")
         stopped = self._harm(victim, signal.Signals[fault], reached(gate), chance)
         gate.touch()
-        values += Counter(fill(self.kafka, topic, dict.fromkeys(range(4), 100), start=700))
+        values += Counter(fill_values(self.kafka, topic, dict.fromkeys(range(4), 100), start=700))
         app.wait(lambda: values_in(kind, out).total() >= values.total(), f"all of {values.total()} rows")
         for process in stopped:
             with suppress(ProcessLookupError):  # its worker has killed an executor that it hears nothing of

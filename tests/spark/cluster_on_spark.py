@@ -18,10 +18,11 @@ import pytest
 from app_help import App
 from cluster_help import CONF, SparkCluster
 from groups_on_spark import PARTITIONS, Topic, each_once
-from pipeline_help import PATIENCE, fill, seen, wait_for
+from pipeline_help import PATIENCE, seen, wait_for
 from pipeline_help import each_once as each_value_once
 from query_help import QueryApp
 
+from filled_topics import fill, fill_values
 from instride.testing import LocalKafka
 
 __all__ = ["reached"]
@@ -58,7 +59,7 @@ def test_a_pipeline_whose_executor_dies(
     cluster: SparkCluster, kafka: LocalKafka, kafka_topic: Topic, tmp_path: Path, victim: str
 ) -> None:
     topic, out, gate = kafka_topic(PARTITIONS), tmp_path / "out", tmp_path / "gate"
-    values = fill(kafka, topic, dict.fromkeys(range(PARTITIONS), 1_200))
+    values = fill_values(kafka, topic, dict.fromkeys(range(PARTITIONS), 1_200))
     app = App("C", tmp_path, master=cluster.address, conf=CONF)
     try:
         app.wait_ready()
@@ -66,7 +67,7 @@ def test_a_pipeline_whose_executor_dies(
         app.run(kafka, topic, out, slow="3:700")
         app.wait(lambda: reached(gate), "to meet the slow record")
         kill_at(gate, cluster, victim)
-        values += fill(kafka, topic, dict.fromkeys(range(PARTITIONS), 300), start=1_200)
+        values += fill_values(kafka, topic, dict.fromkeys(range(PARTITIONS), 300), start=1_200)
         app.wait(lambda: len(seen(out)) >= len(values), "every record")
         app.leave()
     finally:
@@ -135,7 +136,7 @@ def test_a_pipeline_whose_executors_have_the_package_from_an_archive(
     cluster: SparkCluster, kafka: LocalKafka, kafka_topic: Topic, tmp_path: Path, bare: Path, archive: Path
 ) -> None:
     topic, out = kafka_topic(PARTITIONS), tmp_path / "out"
-    values = fill(kafka, topic, dict.fromkeys(range(PARTITIONS), 100))
+    values = fill_values(kafka, topic, dict.fromkeys(range(PARTITIONS), 100))
     conf = {**_conf(bare, "deps"), "spark.archives": f"{archive}#deps"}
     app = App("C", tmp_path, master=cluster.address, conf=conf)
     try:

@@ -16,9 +16,10 @@ from pathlib import Path
 
 import pytest
 from cluster_help import ancestors_of, command_of, descendants_of
-from pipeline_help import fill, wait_for
+from pipeline_help import wait_for
 from query_help import QueryApp
 
+from filled_topics import fill
 from instride import Consumer, TopicPartition
 from instride.testing import LocalKafka
 

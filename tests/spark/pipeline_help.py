@@ -6,12 +6,11 @@ import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
-from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 from instride.errors import NotASinkError
@@ -20,9 +19,8 @@ from instride.spark._functions import pickle_function
 from instride.spark._range_reader import ReaderSettings
 from instride.spark._task import RangeTask
 from instride.spark.parquet import read_table
-from instride.testing import LocalKafka
 
-__all__ = ["PATIENCE", "QUICK", "QUICK_JVM", "Runner", "each_once", "fill", "keep", "range_task", "seen", "wait_for"]
+__all__ = ["PATIENCE", "QUICK", "QUICK_JVM", "Runner", "each_once", "keep", "range_task", "seen", "wait_for"]
 
 PATIENCE: Final = 180.0
 QUICK_JVM: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -54,32 +52,6 @@ def range_task(
         reader=reader,
         reports=reports,
     )
-
-
-def fill(
-    kafka: LocalKafka,
-    topic: str,
-    counts: Mapping[int, int],
-    *,
-    start: int = 0,
-    settings: Mapping[str, Any] | None = None,
-) -> list[str]:
-    """Write counts[partition] records, values "partition:number" from `start` on. The values.
-
-    Up to 5,000 of a partition are one batch, since the flush ends the linger: who reads sees all of them, or none.
-    """
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "linger.ms": 10_000, **(settings or {})})
-    # A producer that does not know the leader yet gives the records to its partition one by one, while they are sent.
-    producer.list_topics(topic, timeout=PATIENCE)
-    values = []
-    for partition, count in counts.items():
-        for number in range(start, start + count):
-            values.append(f"{partition}:{number}")
-            producer.produce(topic, values[-1].encode(), partition=partition)
-            if (number - start) % 5_000 == 4_999:
-                producer.flush()
-    assert producer.flush(30) == 0
-    return values
 
 
 def seen(folder: Path) -> list[str]:

@@ -17,11 +17,12 @@ from typing import Any
 import pyarrow as pa
 import pyspark
 import pytest
-from pipeline_help import PATIENCE, QUICK, QUICK_JVM, Runner, each_once, fill, keep
+from pipeline_help import PATIENCE, QUICK, QUICK_JVM, Runner, each_once, keep
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StructType
 from session_help import beside_a_full_load, local_session
 
+from filled_topics import fill, fill_values
 from instride.spark import recommended_conf, source
 from instride.spark._connect_jobs import over_connect
 from instride.testing import LocalKafka
@@ -62,7 +63,7 @@ def values(frame: DataFrame) -> list[str]:
 
 def test_a_batch(spark: SparkSession, kafka: LocalKafka, kafka_topic: Topic) -> None:
     topic = kafka_topic(2)
-    written = fill(kafka, topic, {0: 20, 1: 20})
+    written = fill_values(kafka, topic, {0: 20, 1: 20})
     assert values(read(spark, kafka, topic)) == sorted(written)
 
 
@@ -71,7 +72,7 @@ def test_a_stream_in_micro_batches(
     spark: SparkSession, kafka: LocalKafka, kafka_topic: Topic, tmp_path: Path, group: bool
 ) -> None:
     topic = kafka_topic(2)
-    written = fill(kafka, topic, {0: 20, 1: 20})
+    written = fill_values(kafka, topic, {0: 20, 1: 20})
     reader = spark.readStream.format("instride").option("kafka.bootstrap.servers", kafka.bootstrap_servers)
     reader = reader.option("subscribe", topic).option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", 9)
     frame = (reader.option("consumerGroup", topic) if group else reader).load()
@@ -83,7 +84,7 @@ def test_a_stream_in_micro_batches(
         assert query.exception() is None
 
     beside_a_full_load(run)
-    written += fill(kafka, topic, {0: 5}, start=20)
+    written += fill_values(kafka, topic, {0: 5}, start=20)
     beside_a_full_load(run)
     assert values(spark.read.parquet(str(tmp_path / "out"))) == sorted(written)
 
@@ -122,13 +123,13 @@ def by_value(records: DataFrame) -> DataFrame:
 @pytest.mark.parametrize("form", ["arrow", "spark"])
 def test_a_pipeline(spark: SparkSession, kafka: LocalKafka, kafka_topic: Topic, tmp_path: Path, form: str) -> None:
     topic = kafka_topic(3)
-    written = fill(kafka, topic, dict.fromkeys(range(3), 200))
+    written = fill_values(kafka, topic, dict.fromkeys(range(3), 200))
     settings: dict[str, Any] = {"topics": [topic], "group_id": topic, "bootstrap_servers": kafka.bootstrap_servers}
     if form == "spark":
         settings |= {"batch_format": "spark", "function": by_value}
     with Runner(spark, tmp_path / "out", **QUICK | settings) as runner:
         runner.until_rows(len(written))
-        written += fill(kafka, topic, {0: 50}, start=200)
+        written += fill_values(kafka, topic, {0: 50}, start=200)
         runner.until_rows(len(written))
     each_once(tmp_path / "out", written)
 
@@ -151,7 +152,7 @@ def test_a_pipeline_whose_function_fails_once(
     spark: SparkSession, kafka: LocalKafka, kafka_topic: Topic, tmp_path: Path
 ) -> None:
     topic = kafka_topic(2)
-    written = fill(kafka, topic, dict.fromkeys(range(2), 100))
+    written = fill_values(kafka, topic, dict.fromkeys(range(2), 100))
     settings = {"topics": [topic], "group_id": topic, "bootstrap_servers": kafka.bootstrap_servers}
     failing = Failing(b"1:50", tmp_path / "failed")
     with Runner(spark, tmp_path / "out", function=failing, **settings) as runner:
@@ -180,7 +181,7 @@ def test_the_declarative_pipeline_of_the_examples(
     command = [str(home / "bin" / "spark-pipelines"), "run", "--conf", "spark.sql.catalogImplementation=hive"]
     written: list[str] = []
     for _ in range(2):
-        written += fill(kafka, topic, {0: 20, 1: 20}, start=len(written) // 2)
+        written += fill_values(kafka, topic, {0: 20, 1: 20}, start=len(written) // 2)
         done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
         assert values(spark.read.parquet(str(folder / "spark-warehouse" / "flights"))) == sorted(written)

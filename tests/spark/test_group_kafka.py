@@ -14,8 +14,9 @@ from typing import Any, cast
 
 import pytest
 from group_help import Checkpoint, Played
-from pipeline_help import PATIENCE, fill
+from pipeline_help import PATIENCE
 
+from filled_topics import fill
 from instride import Consumer, TopicPartition
 from instride.errors import ConfigError, KafkaTimeoutError
 from instride.spark import stop

@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pipeline_help import PATIENCE, QUICK_JVM, fill, wait_for
+from pipeline_help import PATIENCE, QUICK_JVM, wait_for
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamReader
 from session_help import local_session
 
+from filled_topics import fill_values
 from instride import Consumer, TopicPartition
 from instride.spark import recommended_conf, stop
 from instride.testing import LocalKafka
@@ -88,7 +89,7 @@ def test_applications_join_leave_and_die_and_each_record_is_in_one_sink_once(
 
     def write() -> None:
         nonlocal at
-        written.extend(fill(kafka, topic, dict.fromkeys(range(4), 10), start=at))
+        written.extend(fill_values(kafka, topic, dict.fromkeys(range(4), 10), start=at))
         at += 10
 
     def reads(application: Application) -> bool:
@@ -155,7 +156,7 @@ def test_asynchronous_progress_tracking_is_refused_and_nothing_is_lost(
     topic, written = kafka_topic(4), list[str]()
 
     def write_more() -> None:
-        written.extend(fill(kafka, topic, {0: 1}, start=len(written)))
+        written.extend(fill_values(kafka, topic, {0: 1}, start=len(written)))
 
     with ExitStack() as stack:
         refused = Asynchronous(spark, kafka, topic, tmp_path / "refused")
@@ -187,7 +188,7 @@ def test_a_stateful_query_is_refused_and_nothing_of_it_is_committed(
 ) -> None:
     """Known by adaptive execution, which Spark turns off for it. Who turns that off for all says what has no state."""
     topic = kafka_topic(4)
-    written = fill(kafka, topic, {0: 5, 1: 5})
+    written = fill_values(kafka, topic, {0: 5, 1: 5})
     with ExitStack() as stack:
         refused = Stateful(spark, kafka, topic, tmp_path / "refused")
         stack.callback(refused.end)
@@ -209,7 +210,7 @@ def test_the_example_of_the_page_runs(
 ) -> None:
     """That of docs/spark-groups.md, in this session."""
     topic, page = kafka_topic(2), Path(__file__).parents[2] / "docs" / "spark-groups.md"
-    written = fill(kafka, topic, {0: 10, 1: 10})
+    written = fill_values(kafka, topic, {0: 10, 1: 10})
     (code,) = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
     code = code.replace("localhost:9092", kafka.bootstrap_servers).replace('"orders"', repr(topic))
     code = code.replace('"billing"', repr(topic)).replace("/data/billing-a", str(tmp_path / "a"))

@@ -15,10 +15,11 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as Partition
 from confluent_kafka.admin import AdminClient
-from pipeline_help import PATIENCE, QUICK_JVM, Runner, each_once, fill, keep, seen, wait_for
+from pipeline_help import PATIENCE, QUICK_JVM, Runner, each_once, keep, seen, wait_for
 from pyspark.sql import DataFrame, SparkSession
 from session_help import local_session
 
+from filled_topics import fill, fill_values
 from instride import Consumer, TopicPartition
 from instride._net import transport
 from instride._processing.origin import DeadLetterOrigin
@@ -72,7 +73,7 @@ def test_a_topic_is_written_exactly_once_and_no_record_passes_through_the_driver
     runner: Build, kafka: LocalKafka, kafka_topic: Topic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = kafka_topic(4)
-    values = fill(kafka, topic, dict.fromkeys(range(4), 20_000))
+    values = fill_values(kafka, topic, dict.fromkeys(range(4), 20_000))
     received = _count_what_this_process_receives(monkeypatch)
     with runner(topic, max_range_records=6_000) as running:
         running.until(lambda: running.rows == len(values), "all rows")
@@ -132,7 +133,7 @@ def test_a_restart_goes_on_where_the_sink_is_whatever_the_group_says(
     runner: Build, kafka: LocalKafka, kafka_topic: Topic, tmp_path: Path
 ) -> None:
     topic = kafka_topic(2)
-    values = fill(kafka, topic, {0: 100, 1: 100})
+    values = fill_values(kafka, topic, {0: 100, 1: 100})
     with runner(topic) as running:
         running.until_rows(200)
     with Consumer(bootstrap_servers=kafka.bootstrap_servers, group_id=topic, auto_offset_reset="earliest") as rewind:
@@ -141,7 +142,7 @@ def test_a_restart_goes_on_where_the_sink_is_whatever_the_group_says(
             rewind.poll(timeout=0.1)
         rewind.seek(TopicPartition(topic, 0), 10)
         rewind.commit({TopicPartition(topic, 0): 10})
-    values += fill(kafka, topic, {0: 50, 1: 50}, start=100)
+    values += fill_values(kafka, topic, {0: 50, 1: 50}, start=100)
     with runner(topic) as running:
         running.until_rows(100)
     each_once(tmp_path / "out", values)
@@ -151,7 +152,7 @@ def test_a_topic_that_is_made_again_is_not_taken_for_the_old_one(
     runner: Build, kafka: LocalKafka, kafka_topic: Topic, tmp_path: Path
 ) -> None:
     topic = kafka_topic(1)
-    values = fill(kafka, topic, {0: 20})
+    values = fill_values(kafka, topic, {0: 20})
     with runner(topic) as running:
         running.until_rows(20)
     _make_again(kafka, topic)
@@ -171,7 +172,7 @@ def test_a_failing_function_stops_the_pipeline_or_with_dead_letters_all_is_done(
     runner: Build, kafka: LocalKafka, kafka_topic: Topic, tmp_path: Path
 ) -> None:
     topic = kafka_topic(3)
-    values = fill(kafka, topic, {0: 20, 1: 20, 2: 20})
+    values = fill_values(kafka, topic, {0: 20, 1: 20, 2: 20})
     function = partial(_fails_at_7, marker=str(tmp_path / "mended"))
     with (
         pytest.raises(RangeFailedError, match=r"record 0:7 is not to my liking") as caught,
@@ -202,7 +203,7 @@ def test_a_letter_that_the_broker_finds_too_large_is_written_without_its_value(
     runner: Build, kafka: LocalKafka, kafka_topic: Topic, tmp_path: Path
 ) -> None:
     topic, letters = kafka_topic(1), kafka_topic(1, configs={"max.message.bytes": "20000"})
-    values = fill(kafka, topic, {0: 7})
+    values = fill_values(kafka, topic, {0: 7})
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
     producer.produce(topic, b"x" * 30_000, b"k", partition=0)
     assert producer.flush(30) == 0
@@ -237,7 +238,7 @@ def test_what_came_after_latest_is_not_lost_with_a_first_job_that_fails(
     with pytest.raises(RangeFailedError), first:
         _fill_and_wait(first, kafka, sink, TopicPartition(topic, 0), values)
     (tmp_path / "mended").touch()
-    values += fill(kafka, topic, {0: 7}, start=32)
+    values += fill_values(kafka, topic, {0: 7}, start=32)
     with runner(topic, function=function, auto_offset_reset="latest") as running:
         running.until_rows(32)
     each_once(tmp_path / "out", values)
@@ -248,7 +249,7 @@ def _fill_and_wait(
 ) -> None:
     wait_for(lambda: sink.positions([partition]) == {partition: 5}, "the start")
     # From 7 on: the job that has the first record fails, however many of the others came in time for it.
-    values += fill(kafka, partition.topic, {partition.partition: 25}, start=7)
+    values += fill_values(kafka, partition.topic, {partition.partition: 25}, start=7)
     running.until(lambda: False)
 
 
@@ -291,11 +292,11 @@ def test_a_slow_partition_holds_up_no_other_and_is_finished_by_a_stop(
     runner: Build, kafka: LocalKafka, kafka_topic: Topic, tmp_path: Path
 ) -> None:
     topic = kafka_topic(3)
-    values = fill(kafka, topic, {0: 10, 1: 10, 2: 10})
+    values = fill_values(kafka, topic, {0: 10, 1: 10, 2: 10})
     with runner(topic, function=partial(_slow_in_0, folder=str(tmp_path))) as running:
         running.until((tmp_path / "began").exists, "the slow record")
         for turn in range(1, 4):
-            values += fill(kafka, topic, {1: 10, 2: 10}, start=10 * turn)
+            values += fill_values(kafka, topic, {1: 10, 2: 10}, start=10 * turn)
             running.until_rows(20 * (turn + 1))
         assert not any(value.startswith("0") for value in seen(tmp_path / "out"))
         running.pipeline.stop()
@@ -309,7 +310,7 @@ def test_a_partition_lost_at_its_deadline_has_its_job_cancelled_and_not_committe
 ) -> None:
     """The delay of a revoke ends: the other member gets the partition, and the slow result of the first is dropped."""
     topic = kafka_topic(2)
-    values = fill(kafka, topic, {0: 10, 1: 10})
+    values = fill_values(kafka, topic, {0: 10, 1: 10})
     slow = {"function": partial(_slow_in_both, folder=str(tmp_path)), "max_revoke_delay": 3.0}
     with runner(topic, **slow, client_id="first") as first:
         first.until((tmp_path / "began").exists, "the slow record")
@@ -333,7 +334,7 @@ def test_a_function_of_dataframes_is_called_for_each_range_and_may_use_sql(
     runner: Build, kafka: LocalKafka, kafka_topic: Topic, tmp_path: Path
 ) -> None:
     topic = kafka_topic(2)
-    values = fill(kafka, topic, {0: 12_000, 1: 50})
+    values = fill_values(kafka, topic, {0: 12_000, 1: 50})
     calls = itertools.count()
 
     def even(records: DataFrame) -> DataFrame:
@@ -390,7 +391,7 @@ def test_a_function_gets_the_chosen_columns_and_ranges_end_where_they_should(
     runner: Build, kafka: LocalKafka, kafka_topic: Topic, tmp_path: Path
 ) -> None:
     topic = kafka_topic(1)
-    values = fill(kafka, topic, {0: 100})
+    values = fill_values(kafka, topic, {0: 100})
     with runner(topic, function=_only_values, columns=["value"], max_range_records=7) as running:
         running.until_rows(100)
     each_once(tmp_path / "out", values)
@@ -400,10 +401,10 @@ def test_offsets_that_are_gone_stop_the_pipeline_unless_told_otherwise(
     runner: Build, kafka: LocalKafka, kafka_topic: Topic, tmp_path: Path
 ) -> None:
     topic = kafka_topic(1)
-    values = fill(kafka, topic, {0: 10})
+    values = fill_values(kafka, topic, {0: 10})
     with runner(topic) as running:
         running.until_rows(10)
-    values += fill(kafka, topic, {0: 20}, start=10)
+    values += fill_values(kafka, topic, {0: 20}, start=10)
     _delete_before(kafka, topic, 15)
     with pytest.raises(RangeFailedError, match=r"OffsetsGoneError.*holds \[15, 30\)"), runner(topic) as running:
         running.until(lambda: False)

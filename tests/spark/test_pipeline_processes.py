@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from app_help import App
 from cluster_help import CONF, SparkCluster
-from pipeline_help import each_once, fill, seen, wait_for
+from pipeline_help import each_once, seen, wait_for
 
+from filled_topics import fill_values
 from instride import TopicPartition
 from instride.spark import ParquetSink
 from instride.testing import LocalKafka
@@ -40,7 +41,7 @@ def test_a_partition_moves_when_its_slow_job_is_committed_and_the_others_go_on(
 ) -> None:
     a, b = apps
     topic, out = kafka_topic(4), tmp_path / "out"
-    values = fill(kafka, topic, dict.fromkeys(range(4), 200))
+    values = fill_values(kafka, topic, dict.fromkeys(range(4), 200))
     a.run(kafka, topic, out, slow="3:150")
     a.wait(lambda: len({p for _, p in a.worked_on()}) == 3, "to finish the other partitions")
     a.wait((tmp_path / "gate.reached").exists, "to meet the slow record")
@@ -48,7 +49,7 @@ def test_a_partition_moves_when_its_slow_job_is_committed_and_the_others_go_on(
     b.wait(lambda: b.changed("assigned"), "to own something")
     assert 3 in a.changed("delayed")
     for turn in range(1, 4):
-        values += fill(kafka, topic, dict.fromkeys(range(4), 50), start=150 + 50 * turn)
+        values += fill_values(kafka, topic, dict.fromkeys(range(4), 50), start=150 + 50 * turn)
         wait_rows(out, 600 + 150 * turn)
     assert 3 not in a.changed("revoked")
     opened = time.monotonic()
@@ -77,13 +78,13 @@ def test_what_a_killed_application_was_at_is_done_by_the_other_once(
     a.run(kafka, topic, out, slow="3:0", reset="latest")
     started = ParquetSink(out)
     a.wait(lambda: None not in started.positions(tps(topic)).values(), "to store where it begins")
-    values = fill(kafka, topic, dict.fromkeys(range(4), 1_200))
+    values = fill_values(kafka, topic, dict.fromkeys(range(4), 1_200))
     a.wait((tmp_path / "gate.reached").exists, "to meet the slow record")
     a.wait(lambda: {number for _, number in a.worked_on()} == {0, 1, 2}, "to commit of the others")
     assert started.positions([TopicPartition(topic, 3)]) == {TopicPartition(topic, 3): 0}
     b.run(kafka, topic, out, reset="latest")
     b.wait(lambda: b.changed("assigned"), "to own something")
-    values += fill(kafka, topic, dict.fromkeys(range(4), 300), start=1_200)
+    values += fill_values(kafka, topic, dict.fromkeys(range(4), 300), start=1_200)
     a.kill()
     (tmp_path / "gate").touch()
     b.wait(lambda: len(b.changed("assigned")) == 4, "to own everything")
@@ -103,7 +104,7 @@ def wait_rows(out: Path, rows: int) -> None:
 @pytest.mark.drawn(1, "pipeline's processes")
 def test_a_standalone_cluster(kafka: LocalKafka, kafka_topic: Topic, tmp_path: Path) -> None:
     topic, out = kafka_topic(3), tmp_path / "out"
-    values = fill(kafka, topic, dict.fromkeys(range(3), 2_000))
+    values = fill_values(kafka, topic, dict.fromkeys(range(3), 2_000))
     with SparkCluster(tmp_path) as cluster, ExitStack() as stack:
         app = App("C", tmp_path, master=cluster.address, conf=CONF)
         stack.callback(app.end)

@@ -12,8 +12,9 @@ from uuid import UUID
 
 import pyarrow as pa
 import pytest
-from pipeline_help import fill, range_task
+from pipeline_help import range_task
 
+from filled_topics import fill
 from instride import PartitionInfo, TopicPartition
 from instride.errors import KafkaTimeoutError, WrongTopicError
 from instride.spark import ParquetSink, _range_reader

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 from app_help import App
-from pipeline_help import fill, wait_for
+from pipeline_help import wait_for
 from table_help import READERS, ready
 
+from filled_topics import fill_values
 from instride.testing import LocalKafka
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
@@ -55,7 +56,7 @@ def values_in(kind: str, out: Path) -> Counter[str]:
 
 def attack(apps: Apps, kafka: LocalKafka, topic: str, out: Path, kind: str, fault: str, commit: int) -> None:
     a, b = apps.both()
-    values = Counter(fill(kafka, topic, dict.fromkeys(range(4), 700)))
+    values = Counter(fill_values(kafka, topic, dict.fromkeys(range(4), 700)))
     a.run(kafka, topic, out, sink=kind, fault=fault, commit=commit, bad="2:650")
     if fault == "SIGSTOP":
         os.waitid(os.P_PID, a.process.pid, os.WSTOPPED)
@@ -69,7 +70,7 @@ def attack(apps: Apps, kafka: LocalKafka, topic: str, out: Path, kind: str, faul
         outcome = (out.parent / "gate").with_suffix(".outcome")
         wait_for(lambda: outcome.exists() and outcome.read_text(), "the zombie's commit")
         assert outcome.read_text() == "conflict"
-    values += Counter(fill(kafka, topic, dict.fromkeys(range(4), 100), start=700))
+    values += Counter(fill_values(kafka, topic, dict.fromkeys(range(4), 100), start=700))
     b.wait(lambda: values_in(kind, out).total() >= values.total(), "the rows that came later")
     b.leave()
     if fault == "SIGSTOP":

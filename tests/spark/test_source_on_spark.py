@@ -12,12 +12,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
-from pipeline_help import PATIENCE, QUICK_JVM, fill, wait_for
+from pipeline_help import PATIENCE, QUICK_JVM, wait_for
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StringType, StructType
 from session_help import beside_a_full_load, local_session
 
+from filled_topics import fill, fill_values
 from instride import Consumer, OffsetAndMetadata, TopicPartition
 from instride.errors import ConfigError
 from instride.spark import OffsetsBehindListener, recommended_conf, source
@@ -83,7 +84,7 @@ def test_a_batch_has_the_connectors_columns_and_every_record(kafka: LocalKafka, 
 @pytest.mark.requirement("source/6", "source/9")
 def test_a_batch_reads_what_was_requested(kafka: LocalKafka, kafka_topic: Topic, read: Read) -> None:
     topic = kafka_topic(2)
-    written = fill(kafka, topic, {0: 20, 1: 20})
+    written = fill_values(kafka, topic, {0: 20, 1: 20})
     frame = read(topic, minPartitions="5")
     assert frame.rdd.getNumPartitions() >= 4
     assert values(frame) == sorted(written)
@@ -97,7 +98,7 @@ def test_a_batch_reads_what_was_requested(kafka: LocalKafka, kafka_topic: Topic,
     assert some.columns == ["value"]
     assert values(some) == sorted([f"0:{n}" for n in range(5, 20)] + [f"1:{n}" for n in range(3)])
     # PySpark plans the tasks of a DataFrame once: what came since is in the next one.
-    more = fill(kafka, topic, {0: 5}, start=20)
+    more = fill_values(kafka, topic, {0: 5}, start=20)
     assert values(frame) == sorted(written)
     assert values(read(topic)) == sorted(written + more)
 
@@ -261,7 +262,7 @@ def test_a_stream_goes_on_from_its_checkpoint_in_batches_of_its_limit(
     spark: SparkSession, kafka: LocalKafka, kafka_topic: Topic, tmp_path: Path
 ) -> None:
     topic = kafka_topic(2)
-    written = fill(kafka, topic, {0: 12, 1: 3})
+    written = fill_values(kafka, topic, {0: 12, 1: 3})
     stream = Stream(spark, kafka, topic, tmp_path, maxOffsetsPerTrigger="5", commitOffsetsToGroup=f"{topic}-lag")
     with exported(spark) as heard:
         progress = stream.run()
@@ -273,7 +274,7 @@ def test_a_stream_goes_on_from_its_checkpoint_in_batches_of_its_limit(
     behind = [sum(each.values()) for _, each in heard]
     assert behind == [15 - read for read in accumulate(each["numInputRows"] for each in progress)]
     assert heard[-1][1] == {TopicPartition(topic, 0): 0, TopicPartition(topic, 1): 0}
-    written += fill(kafka, topic, {0: 4, 1: 4}, start=12)
+    written += fill_values(kafka, topic, {0: 4, 1: 4}, start=12)
     assert sum(each["numInputRows"] for each in stream.run()) == 8
     # And by bytes: a row is its value of 1,000 bytes, and the other columns.
     heavy = [f"{number:01000}" for number in range(20)]
@@ -326,7 +327,7 @@ def test_what_comes_after_latest_is_read_by_the_next_run(
     fill(kafka, topic, {0: 5})
     stream = Stream(spark, kafka, topic, tmp_path, startingOffsets="latest")
     stream.run()
-    written = fill(kafka, topic, {0: 7}, start=5)
+    written = fill_values(kafka, topic, {0: 7}, start=5)
     stream.run()
     assert stream.rows() == sorted(written)
 
@@ -336,7 +337,7 @@ def test_a_stream_that_is_united_with_itself_is_one_source(
     spark: SparkSession, kafka: LocalKafka, kafka_topic: Topic, tmp_path: Path
 ) -> None:
     topic = kafka_topic(2)
-    written = fill(kafka, topic, {0: 9, 1: 4})
+    written = fill_values(kafka, topic, {0: 9, 1: 4})
     stream = Stream(spark, kafka, topic, tmp_path)
     stream.frame = stream.frame.where("partition = 0").union(stream.frame)
     (progress,) = [each for each in stream.run() if each["numInputRows"]]

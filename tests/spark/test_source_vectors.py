@@ -13,8 +13,9 @@ from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as At
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
-from pipeline_help import fill, wait_for
+from pipeline_help import wait_for
 
+from filled_topics import fill
 from instride.errors import OffsetsGoneError, UnknownTopicOrPartitionError
 from instride.records import TopicPartition
 from instride.spark._data_source.options import parse_options

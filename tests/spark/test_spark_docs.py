@@ -11,9 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from pipeline_help import PATIENCE, QUICK_JVM, fill, wait_for
+from pipeline_help import PATIENCE, QUICK_JVM, wait_for
 
 import instride
+from filled_topics import fill
 from instride.spark.parquet import read_table
 from instride.testing import LocalKafka
 
