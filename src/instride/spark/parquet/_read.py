@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from instride.records import TopicPartition
@@ -77,6 +76,8 @@ def read_table(path: str | Path, *, storage_options: Mapping[str, str] | None = 
     found = listed_files(storage)
     if not found:
         return pa.table({})
+    import pyarrow.dataset as ds  # noqa: PLC0415 - it imports pandas, for which no worker of Spark's is to wait
+
     schema = _together(storage, found)
     if is_local(path):
         return ds.dataset([storage.opened(file) for file in found], schema=schema, format="parquet").to_table()
