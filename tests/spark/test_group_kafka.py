@@ -151,19 +151,21 @@ def test_a_source_that_ends_in_mid_batch_repeats_nothing_unless_another_takes_ov
     first.until_rows(20)
     first.gate.clear()
     fill(kafka, topic, {0: 5, 1: 5}, start=10)
-    first.until(lambda: first.reading == {0, 1}, "a batch in flight")
+    first.until(lambda: first.reading, "a batch in flight")
     first.lose_source()
-    assert len(kept[0].rows) == 30
+    batch = kept[0].rows[20:]
+    assert batch
     if other_first:
         other = start(topic, kept[1])
         other.until_rows(10)
         leave(other)
-        assert sorted(kept[1].rows) == [(partition, 10 + offset) for partition in range(2) for offset in range(5)]
+        assert set(batch) <= set(kept[1].rows)
+        del kept[0].rows[20:]
     fill(kafka, topic, {0: 5, 1: 5}, start=15)
     again = start(topic, kept[0])
-    again.until_rows(40)
+    again.until(lambda: len(kept[0].rows) + len(kept[1].rows) >= 40, "every record")
     leave(again)
-    each_once({0: 20, 1: 20}, kept[0])
+    each_once({0: 20, 1: 20}, *kept)
 
 
 def test_a_replay_does_not_wait_for_a_topic_that_is_gone(kafka: LocalKafka, kafka_topic: Topic, start: Start) -> None:

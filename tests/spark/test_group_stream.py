@@ -114,7 +114,7 @@ class Asked:
 
     def while_it_waits(self, query: Query, *, until: Callable[[], bool]) -> None:
         """The member polls until then. It may do so before the thread that asks has made its request."""
-        while not (until() and (query.is_asked() or self._result.done())):
+        while not (self._result.done() or (until() and query.is_asked())):
             query.consumer.turn()
         query.consumer.turn()
         assert query.is_asked(), "it has its response, or its time is over"
