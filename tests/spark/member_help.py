@@ -27,7 +27,7 @@ class Scripted:
     """The consumer. Each poll waits for a turn of the script; the turn is over when the next poll begins.
 
     group_has: the group's offsets. metadata: that of the newest commits. taken_over: commits that only take partitions
-    over, where they are. Those are accepted at once.
+    over, where they are. Those are accepted at once. looked_up: of what the group's offsets were asked.
     """
 
     def __init__(self) -> None:
@@ -35,6 +35,7 @@ class Scripted:
         self.commits: list[Commit] = []
         self.group_has: dict[TopicPartition, int] = {}
         self.metadata: dict[TopicPartition, str] = {}
+        self.looked_up: list[set[TopicPartition]] = []
         self.taken_over: list[dict[TopicPartition, int]] = []
         self.raises: dict[str, list[BaseException]] = {}
         self.requested: set[TopicPartition] = set()
@@ -93,6 +94,7 @@ class Scripted:
     def committed(self, partitions: Sequence[TopicPartition], *, timeout: float) -> dict[TopicPartition, Any]:
         del timeout
         self._raise("committed")
+        self.looked_up.append(set(partitions))
         has, names = self.group_has, self.metadata
         return {
             each: OffsetAndMetadata(offset=has[each], metadata=names.get(each, "")) if each in has else None

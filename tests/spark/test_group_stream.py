@@ -307,7 +307,7 @@ def test_a_replay_waits_for_what_is_between_two_owners(query: Query) -> None:
     query.consumer.group_has, query.consumer.metadata = {P0: 3, P1: 0}, {P0: EARLIER, P1: EARLIER}
     query.consumer.then(query.assigns(P0))
     waiting = Asked(lambda: {"ranges": pending_ranges(query)})
-    waiting.while_it_waits(query, until=lambda: query.reader._member is not None and query.reader._member.joined)
+    waiting.while_it_waits(query, until=lambda: {P1} in query.consumer.looked_up)
     query.consumer.raises["committed"] = [KafkaTimeoutError("later")]
     query.consumer.turn()
     assert query.is_asked()
@@ -319,7 +319,7 @@ def test_a_replay_that_may_not_ask_its_group_says_so(query: Query) -> None:
     query.consumer.group_has, query.consumer.metadata = {P0: 3, P1: 0}, {P0: EARLIER, P1: EARLIER}
     query.consumer.then(query.assigns(P0))
     waiting = Asked(lambda: {"ranges": pending_ranges(query)})
-    waiting.while_it_waits(query, until=lambda: query.reader._member is not None and query.reader._member.joined)
+    waiting.while_it_waits(query, until=lambda: {P1} in query.consumer.looked_up)
     query.consumer.raises["committed"] = [GroupAuthorizationFailedError("no")]
     query.consumer.then(list)
     with pytest.raises(GroupAuthorizationFailedError):
