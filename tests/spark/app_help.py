@@ -16,9 +16,11 @@ from pipeline_help import PATIENCE, read_events, wait_for
 import instride
 from instride.testing import LocalKafka
 
-__all__ = ["App", "environment"]
+__all__ = ["HELPERS", "App", "environment"]
 
 HERE = Path(__file__).parent
+HELPERS = os.pathsep.join([str(HERE), str(HERE.parent)])
+"""For PYTHONPATH: where the helpers of tests are, which the functions of tests import in Spark's workers."""
 
 
 class App:
@@ -108,7 +110,7 @@ class App:
 
 
 def environment() -> dict[str, str]:
-    paths = [str(Path(instride.__file__).parents[1]), str(HERE)]
+    paths = [str(Path(instride.__file__).parents[1]), HELPERS]
     return {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(paths),

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from app_help import App
+from app_help import HELPERS, App
 from cluster_help import CONF, SparkCluster
 from groups_on_spark import PARTITIONS, Topic, each_once
 from pipeline_help import PATIENCE, seen, wait_for
@@ -128,7 +128,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _conf(bare: Path, *paths: str) -> dict[str, str]:
     """Of an application whose executors run that Python."""
-    path = os.pathsep.join([*paths, str(Path(__file__).parent)])
+    path = os.pathsep.join([*paths, HELPERS])
     return {**CONF, "spark.pyspark.python": str(bare), "spark.executorEnv.PYTHONPATH": path}
 
 

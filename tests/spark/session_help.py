@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TypeVar
 
 import pytest
+from app_help import HELPERS
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
@@ -29,9 +29,9 @@ def beside_a_full_load(run: Callable[[], T]) -> T:
 
 @contextmanager
 def local_session(name: str, master: str, conf: Mapping[str, float | str | None]) -> Iterator[SparkSession]:
-    """Without its page and its log; its workers run this Python, and import the helpers beside this file."""
+    """Without its page and its log; its workers run this Python, and import the helpers of tests."""
     # Not by the environment: a JVM of an earlier module's session goes on with its own.
-    ours = {"spark.ui.enabled": "false", "spark.executorEnv.PYTHONPATH": str(Path(__file__).parent)}
+    ours = {"spark.ui.enabled": "false", "spark.executorEnv.PYTHONPATH": HELPERS}
     builder = SparkSession.builder.master(master).appName(name).config(map={**ours, **conf})
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYSPARK_PYTHON", sys.executable)

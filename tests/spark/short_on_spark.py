@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyspark
 import pytest
+from app_help import HELPERS
 from pipeline_help import PATIENCE, QUICK, QUICK_JVM, Runner, each_once, keep
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StructType
@@ -45,7 +46,7 @@ def spark() -> Iterator[SparkSession]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYSPARK_PYTHON", sys.executable)
         # The server's workers import the tests' functions.
-        patch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
+        patch.setenv("PYTHONPATH", HELPERS, prepend=os.pathsep)
         session = SparkSession.builder.remote("local[2]").getOrCreate()
         assert over_connect(session)
         yield session

@@ -134,7 +134,7 @@ class World:
         partition = self.random.choice(PARTITIONS)
         owner = self.owners.get(partition)
         if owner is not None:
-            if owner.kept([partition]) and (self.calm or self.random.random() < 0.7):
+            if owner.kept([partition]) and self.random.random() < 0.7:
                 return
             owner.gone([partition])
             del self.owners[partition]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -109,7 +110,7 @@ class Asked:
     def _ask(self, lookup: Callable[[], Offset]) -> None:
         try:
             self._result.set_result(lookup())
-        except Exception as error:  # raised where it is awaited
+        except BaseException as error:  # raised where it is awaited
             self._result.set_exception(error)
 
     def while_it_waits(self, query: Query, *, until: Callable[[], bool]) -> None:
@@ -150,6 +151,12 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Query]]:
 @pytest.fixture
 def query(make: Callable[..., Query]) -> Query:
     return make()
+
+
+@pytest.fixture(autouse=True)
+def one_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What waits is one request of the member: no test sees it between two looks at Spark's process."""
+    monkeypatch.setattr(group_stream, "_LOOK", 2 * PATIENCE)
 
 
 @pytest.fixture
@@ -330,8 +337,34 @@ def test_what_nobody_takes_over_in_time_is_named(query: Query, monkeypatch: pyte
     query.consumer.group_has, query.consumer.metadata = {P1: 0}, {P1: EARLIER}
     monkeypatch.setattr(query.reader, "_joined", query.reader._opened)
     monkeypatch.setattr(group_stream, "_JOIN", 0.0)
-    with pytest.raises(KafkaTimeoutError, match=r"leaves out \['t-0', 't-1'\], which nobody in the group 'billing'"):
+    with pytest.raises(KafkaTimeoutError, match=r"leaves out \['t-1'\], which nobody in the group 'billing'"):
         query.reader.partitions(marked({}), PENDING)
+
+
+def test_a_source_whose_driver_is_gone_leaves_its_group_though_it_waits(
+    query: Query, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another run of this checkpoint waits for its partitions."""
+    monkeypatch.setattr(group_stream, "_LOOK", 0.01)
+    query.consumer.group_has, query.consumer.metadata = {P0: 3, P1: 0}, {P0: EARLIER, P1: EARLIER}
+    query.consumer.then(query.assigns(P0))
+    waiting = Asked(lambda: {"ranges": pending_ranges(query)})
+    waiting.while_it_waits(query, until=lambda: {P1} in query.consumer.looked_up)
+    monkeypatch.setattr(os, "getppid", lambda: 1)
+    with pytest.raises(SystemExit):
+        waiting.response()
+    assert query.consumer.calls_of("close")
+
+
+def test_what_may_not_be_told_yet_is_not_forgotten_by_another_batch(query: Query) -> None:
+    """A stop before the member that was killed is gone would leave a checkpoint whose last batch is empty."""
+    query.consumer.group_has, query.consumer.metadata = {P0: 3, P1: 0}, {P0: EARLIER, P1: "instride run other"}
+    query.consumer.raises["committed"] = [KafkaTimeoutError("later")]
+    asked = Asked(lambda: query.latest(PENDING))
+    asked.while_it_waits(query, until=lambda: {P0, P1} in query.consumer.looked_up)
+    query.consumer.metadata[P0] = "instride run other"
+    query.consumer.then(list)
+    assert plan(asked.response()).spans == {}
 
 
 def test_what_spark_committed_is_told_to_the_group_before_more_is_planned(query: Query) -> None:

@@ -43,7 +43,9 @@ def test_an_offset_comes_back_as_it_was_and_is_in_order() -> None:
 
 
 @pytest.mark.requirement("source/24")
-@pytest.mark.parametrize("data", [{}, {"version": 2, "topics": {}}, {"t": {"0": 5}}])
+@pytest.mark.parametrize(
+    "data", [{}, {"version": 2, "topics": {}}, {"t": {"0": 5}}, {"version": 3, "topics": {}, "group": {}}]
+)
 def test_an_offset_of_another_source_or_version_is_refused(data: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="checkpoint"):
         BatchPlan.from_json(data)

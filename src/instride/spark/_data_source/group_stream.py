@@ -7,10 +7,11 @@
 Laws
 1. The decisions are those of `group_table`; this passes on what Spark asks.
 2. Each run plans a batch at once, if need be an empty one: its end offset has the run's token, by which `stop` finds
-   this process (`leaving`).
+   this process (`leaving`). But it joins the group before, if the group may not have heard that Spark has committed the
+   last batch: a new batch makes the checkpoint forget that one.
 3. A checkpoint of another group or subscription is refused. The group has the offsets: a new checkpoint loses nothing.
-4. SIGTERM and the end of Spark's connection (the driver was killed) leave the group at once. The batch in flight is not
-   committed to it then.
+4. SIGTERM and the end of Spark's connection (the driver was killed) leave the group at once, also while a request
+   waits for the group. The batch in flight is not committed to it then.
 5. Spark says `commit` of a batch once the end of the next one is logged, and before it asks for that one's partitions.
    With asynchronous progress tracking, of which nothing else tells, it does not: such a query is refused.
 6. Spark turns adaptive execution off for stateful queries alone, and tells the tasks. So a task where it is off reads
@@ -19,14 +20,15 @@ Laws
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import InputPartition
@@ -37,7 +39,7 @@ from instride.errors import ConfigError, IllegalStateError, KafkaError, KafkaTim
 from instride.records import TopicPartition
 from instride.spark._data_source.fused import Transform
 from instride.spark._data_source.group_member import GroupMember
-from instride.spark._data_source.group_table import GroupTable
+from instride.spark._data_source.group_table import GroupTable, untouched
 from instride.spark._data_source.leaving import Door, new_token
 from instride.spark._data_source.offsets import BatchPlan, GroupMark, Span
 from instride.spark._data_source.options import EARLIEST, Options
@@ -54,6 +56,12 @@ _WAIT: Final = 0.5
 """Seconds for which a request of Spark's waits for records. A request that waits holds up no stop."""
 _JOIN: Final = 600.0
 """Seconds for the first assignment, which waits for the session time-out of a member that was killed."""
+_TELL: Final = 15.0
+"""Seconds for a look at the group, of which an error is to tell."""
+_LOOK: Final = 1.0
+"""Seconds after which a request that waits looks whether Spark is still there."""
+
+T = TypeVar("T")
 
 
 class GroupStreamReader(StreamReader):
@@ -72,6 +80,7 @@ class GroupStreamReader(StreamReader):
         self._door: Door | None = None
         self._follows: dict[str, Any] | None = None
         self._logged: dict[str, Any] | None = None
+        self._parent = 0
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - PySpark's names, here and below
         """What is there now, of all partitions, is the target: one that is assigned later is read up to it, too."""
@@ -88,9 +97,11 @@ class GroupStreamReader(StreamReader):
         try:
             if joins and self._target is not None:
                 self._joined()
+            elif joins and last.spans:
+                self._joined(unless=lambda: self._is_touched(last, member))
             self._weigh_free(last, limit, member)
             wait = _WAIT if self._target is None and not self._unheard(last) else _JOIN
-            plan = member.ask(lambda: self._next(last, limit, member), timeout=wait)
+            plan = self._ask(lambda: self._next(last, limit, member), timeout=wait)
         # Once it has left, every request is refused: Spark hears of nothing new until `stop` ends the query.
         except IllegalStateError:
             if member.leaves:
@@ -117,11 +128,12 @@ class GroupStreamReader(StreamReader):
             self._table.pending(wanted)
             self._joined()
         member = self._opened()
-        reads = member.ask(lambda: self._replayed(follows, wanted, member), timeout=_JOIN)
+        reads = self._ask(lambda: self._replayed(follows, wanted, member), timeout=_JOIN)
         if reads is None:
+            left_out = member.ask(lambda: self._left_out(wanted, member), timeout=_TELL)
             raise KafkaTimeoutError(
-                f"the batch that was pending leaves out {[*map(str, self._table.elsewhere(wanted))]}, which nobody in "
-                f"the group {self._options.group!r} took over within {_JOIN:.0f} s; look at its members with "
+                f"the batch that was pending leaves out {left_out or 'partitions'}, which nobody in the group "
+                f"{self._options.group!r} took over within {_JOIN:.0f} s; look at its members with "
                 "kafka-consumer-groups --describe --members"
             )
         return input_partitions(reads.ranges(), self._options)
@@ -154,11 +166,12 @@ class GroupStreamReader(StreamReader):
                 **dict(options.consumer),
                 **dict(options.member),
                 group_id=options.group,
+                commit_start_offsets=False,  # the table says what is committed
                 auto_offset_reset="earliest" if options.starting.every == EARLIEST else "latest",
             )
             earliest = options.starting.every == EARLIEST
             self._member = GroupMember(consumer, self._table, options.topics, earliest=earliest)
-            self._mark = replace(self._mark, run=new_token())
+            self._mark, self._parent = replace(self._mark, run=new_token()), os.getppid()
             self._table.begins(self._mark.run)
             if threading.current_thread() is threading.main_thread():
                 signal.signal(signal.SIGTERM, _exit)
@@ -166,15 +179,41 @@ class GroupStreamReader(StreamReader):
             self._member.start()
         return self._member
 
-    def _joined(self) -> None:
+    def _ask(self, request: Callable[[], T | None], *, timeout: float) -> T | None:
+        """As the member's `ask`. Ends this process where its driver has gone meanwhile (law 4): nobody hears any more,
+        and another run of this checkpoint may wait for its partitions."""
+        member, until = self._opened(), time.monotonic() + timeout
+        while True:
+            left = until - time.monotonic()
+            found = member.ask(request, timeout=max(0.0, min(left, _LOOK)))
+            if found is not None or left <= _LOOK:
+                return found
+            if os.getppid() != self._parent:
+                member.close()
+                sys.exit(1)
+
+    def _joined(self, *, unless: Callable[[], bool] = lambda: False) -> None:
+        """Waits for the first assignment. Each partition is ours after it, or its owner has taken it over."""
         member = self._opened()
-        if member.ask(lambda: member.joined or None, timeout=_JOIN) is None:
+        if self._ask(lambda: member.joined or unless() or None, timeout=_JOIN) is None:
             raise KafkaTimeoutError(
                 f"the group {self._options.group!r} assigned nothing within {_JOIN:.0f} s; look at its members with "
                 "kafka-consumer-groups --describe --members"
             )
 
     # -- on the member's thread
+
+    def _is_touched(self, batch: BatchPlan, member: GroupMember) -> bool:
+        """Every partition of it. False: or nobody could say."""
+        try:
+            return not untouched(batch, member.found(batch.spans))
+        except KafkaError as error:
+            if not error.retriable:
+                raise
+            return False
+
+    def _left_out(self, wanted: BatchPlan, member: GroupMember) -> list[str]:
+        return [*map(str, untouched(wanted, member.found(self._table.elsewhere(wanted))))]
 
     def _replayed(self, follows: BatchPlan, wanted: BatchPlan, member: GroupMember) -> BatchPlan | None:
         """None: it cannot be decided yet."""

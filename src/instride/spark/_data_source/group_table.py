@@ -20,13 +20,18 @@ Laws
    stands, in this run's name, before anything of it is planned. So a partition is untouched since a batch was planned
    while the group has it where that batch begins, in the name of the run that planned it: no other run has owned it
    since, and nobody has set its offset. No partition is untouched again that was touched once (law 12).
-10. If Spark has committed a batch that an earlier run planned, and a partition of it is untouched, then the sink has
-    the batch's records of that partition: it goes on at the batch's end. That run ended before it told the group.
+10. If Spark has committed a batch, and a partition of it is untouched, then the sink has the batch's records of that
+    partition: it goes on at the batch's end. The run that planned the batch ended before it told the group, or lost the
+    partition. Of one that was touched nothing is known: it goes on where the group says, also where its batch is still
+    in flight. Another attempt, which the sink has kept, may be without it; or somebody wants it to be read again.
 11. A replay leaves a partition out only once it is touched. So each attempt at a batch, and the one that the sink has
     kept, has every partition that is untouched after it. Until then the replay waits: for the partition, or for its
-    owner to take it over by law 9, which waits for nobody.
+    owner to take it over by law 9. Only a run of the same checkpoint does not take it over, but waits as well: its
+    driver is gone, and so it ends (law 4 of `group_stream`).
 12. A partition that comes back to where this run's last batch began is committed in nobody's name, but an untouched one
     is left as it is. This run may be one whose driver is gone, while another run replays the batch without it.
+13. Where the group has forgotten an offset, and the checkpoint's last batch has the partition, it begins where that
+    batch does, if the topic is the same.
 """
 
 from __future__ import annotations
@@ -38,7 +43,7 @@ from instride.errors import IllegalStateError
 from instride.records import TopicPartition
 from instride.spark._data_source.offsets import BatchPlan, Span
 
-__all__ = ["Committed", "GroupTable"]
+__all__ = ["Committed", "GroupTable", "untouched"]
 
 Offsets = dict[TopicPartition, int]
 
@@ -55,7 +60,7 @@ class Committed:
 class _Owned:
     """position: where the next plan begins; None: not known yet. available: where the log ends.
 
-    found: what the group had as it was placed. run: whom its commits name.
+    found: what the group had as it was placed. run: whom its commits name. topic_id: "" where nothing is known of it.
     """
 
     position: int | None = None
@@ -63,15 +68,17 @@ class _Owned:
     requested: bool = False
     found: Committed | None = None
     run: str = ""
+    topic_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class _InFlight:
-    """follows: the batch before it. end: as Spark logs it. reads: what is read of it."""
+    """follows: the batch before it. end: as Spark logs it. reads: what is read of it. owned: of that, as it began."""
 
     follows: BatchPlan
     end: BatchPlan
     reads: Mapping[TopicPartition, Span]
+    owned: Mapping[TopicPartition, _Owned]
 
 
 class GroupTable:
@@ -82,7 +89,9 @@ class GroupTable:
         self._in_flight: _InFlight | None = None
         self._owed: Offsets = {}
         self._run = ""
-        self._pending = self._finished = self._last = BatchPlan()
+        self._pending = self._last = BatchPlan()
+        # By partition the batch that Spark has committed (law 10). One that is placed elsewhere is forgotten.
+        self._finished: dict[TopicPartition, BatchPlan] = {}
         self._asked = False
 
     def begins(self, run: str) -> None:
@@ -117,19 +126,14 @@ class GroupTable:
     def place(self, partition: TopicPartition, *, committed: Committed | None, start: int, topic_id: str = "") -> int:
         """Where it begins. start: where to begin if the group has no offset (law 4)."""
         owned = self._owned[partition]
-        if committed is not None:
-            position = committed.offset
-        else:
-            # The group has forgotten its offset; the batch to be replayed still knows it.
-            planned = self._pending.spans.get(partition)
-            position = planned.start if planned is not None else start
-        owned.found, owned.run = committed, self._name_for(partition, position, committed)
+        position = committed.offset if committed is not None else self._remembered(partition, topic_id, start)
+        owned.found, owned.topic_id = committed, topic_id
+        owned.run = self._name_for(partition, position, committed)
         if committed is None or committed.run != owned.run:
             self._owed[partition] = position
-        if _untouched(self._finished, partition, committed) and not _differ(self._finished, partition, topic_id):
-            position = self._owed[partition] = self._finished.spans[partition].end
         owned.position = owned.available = position
-        return position
+        self._go_on_behind_what_is_finished(partition)
+        return owned.position
 
     def offered(self, partition: TopicPartition, end: int) -> None:
         """The log of a placed partition ends there now."""
@@ -158,11 +162,11 @@ class GroupTable:
 
         others: what the group has of those `elsewhere`. None: one of them is not taken over yet (law 11).
         """
-        if any(each not in others or _untouched(end, each, others[each]) for each in self.elsewhere(end)):
+        if untouched(end, others) or any(each not in others for each in self.elsewhere(end)):
             return None
         batch = self._in_flight
         if batch is None:
-            self._in_flight = batch = _InFlight(follows, end, self._left_to_us(end))
+            self._in_flight = batch = self._flight(follows, end, self._left_to_us(end))
         if batch.end != end:
             raise IllegalStateError("Spark replays a batch while another is in flight: start the query anew")
         return BatchPlan(batch.reads, end.topic_ids)
@@ -175,17 +179,19 @@ class GroupTable:
         """
         batch = self._in_flight
         if not self._asked:
-            self._asked, self._finished = True, start
+            self._asked, self._finished = True, dict.fromkeys(start.spans, start)
         if batch is None or start == batch.follows != batch.end:
             return
         if start != batch.end:
             raise IllegalStateError("Spark asks what follows a batch that it was not given: start the query anew")
         self._in_flight, self._pending = None, BatchPlan()
+        self._finished |= dict.fromkeys(batch.reads, batch.end)
         for partition, span in batch.reads.items():
             owned = self._owned.get(partition)
-            if owned is not None and owned.position is not None and owned.position < span.end:
-                owned.position = self._owed[partition] = span.end
-                owned.available, owned.run = max(owned.available, span.end), self._run
+            if owned is not None and owned is batch.owned.get(partition):
+                self._go_on(partition, span.end)
+            elif owned is not None and owned.position is not None:
+                self._go_on_behind_what_is_finished(partition)
 
     def free(self) -> dict[TopicPartition, Span]:
         """What may be planned now, empty spans of idle partitions among it. Nothing while something is owed (law 3)."""
@@ -207,7 +213,7 @@ class GroupTable:
             return None
         made = make(self.free())
         if made is not None:
-            self._in_flight, self._last = _InFlight(follows, made, dict(made.spans)), made
+            self._in_flight, self._last = self._flight(follows, made, dict(made.spans)), made
         return made
 
     # -- what is to be done
@@ -242,10 +248,36 @@ class GroupTable:
     def _name_for(self, partition: TopicPartition, position: int, committed: Committed | None) -> str:
         """Laws 9 and 12."""
         if committed is not None and _untouched(self._last, partition, committed):
-            return committed.run
+            # Of a batch that is to be replayed it stays so: it may be replayed once more.
+            return committed.run if partition in self._pending.spans else self._run
         span, mark = self._last.spans.get(partition), self._last.mark
         comes_back = span is not None and span.start == position and mark is not None and mark.run == self._run
         return "" if comes_back else self._run
+
+    def _remembered(self, partition: TopicPartition, topic_id: str, start: int) -> int:
+        """Law 13."""
+        for batch in (self._pending, self._finished.get(partition, BatchPlan())):
+            if partition in batch.spans and not _differ(batch, partition, topic_id):
+                return batch.spans[partition].start
+        return start
+
+    def _go_on_behind_what_is_finished(self, partition: TopicPartition) -> None:
+        """Law 10, of a placed partition."""
+        owned, batch = self._owned[partition], self._finished.pop(partition, None)
+        if batch is None or not _untouched(batch, partition, owned.found) or _differ(batch, partition, owned.topic_id):
+            return  # and forgotten: in this run's name it may come to stand there again, and be read anew
+        self._finished[partition] = batch
+        self._go_on(partition, batch.spans[partition].end)
+
+    def _go_on(self, partition: TopicPartition, end: int) -> None:
+        """Behind what Spark has committed, and tell the group so in this run's name."""
+        owned = self._owned[partition]
+        if owned.position is not None and owned.position < end:
+            owned.position = self._owed[partition] = end
+            owned.available, owned.run = max(owned.available, end), self._run
+
+    def _flight(self, follows: BatchPlan, end: BatchPlan, reads: Mapping[TopicPartition, Span]) -> _InFlight:
+        return _InFlight(follows, end, reads, {each: self._owned[each] for each in reads if each in self._owned})
 
     def _left_to_us(self, end: BatchPlan) -> dict[TopicPartition, Span]:
         """Law 6."""
@@ -254,6 +286,11 @@ class GroupTable:
             for partition, span in end.spans.items()
             if partition in self._owned and _untouched(end, partition, self._owned[partition].found)
         }
+
+
+def untouched(batch: BatchPlan, found: Mapping[TopicPartition, Committed | None]) -> list[TopicPartition]:
+    """Of these partitions, law 9. found: what the group has of them."""
+    return sorted(each for each, committed in found.items() if _untouched(batch, each, committed))
 
 
 def _untouched(batch: BatchPlan, partition: TopicPartition, committed: Committed | None) -> bool:

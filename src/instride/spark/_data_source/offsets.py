@@ -5,7 +5,8 @@ Laws
    after a restart, is the same batch; and where "latest" began is durable with the first batch.
 2. Partitions are in order: Spark compares offsets as text.
 3. A topic is known by its id: one that was made again under its old name is another topic.
-4. In group mode an end offset names the group and what is subscribed to: another query's checkpoint is refused.
+4. In group mode an end offset names the group and what is subscribed to: another query's checkpoint is refused. It has
+   a version of its own, which older versions refuse: they would replay what a run of today has left out.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from instride.spark.sink import OutputRange
 __all__ = ["BatchPlan", "Found", "GroupMark", "Span"]
 
 _VERSION: Final = 1
+_GROUP_VERSION: Final = 2
 
 Found = dict[TopicPartition, str]
 """The partitions that there are, each with its topic's id ("" where the broker has none)."""
@@ -77,7 +79,7 @@ class BatchPlan:
     def to_json(self) -> dict[str, Any]:
         """For Spark: {"version": 1, "topics": {name: {"id": id, "partitions": {number: [from, to]}}}}.
 
-        In group mode also "group": {"id": name, "subscribed": text, "run": token}.
+        In group mode the version is 2, and there is also "group": {"id": name, "subscribed": text, "run": token}.
         """
         topics: dict[str, Any] = {}
         for partition, span in sorted(self.spans.items()):
@@ -87,14 +89,15 @@ class BatchPlan:
             topic["partitions"][str(partition.partition)] = [span.start, span.end]
         mark = self.mark
         group = {} if mark is None else {"group": {"id": mark.group, "subscribed": mark.subscribed, "run": mark.run}}
-        return {"version": _VERSION, "topics": topics, **group}
+        return {"version": _GROUP_VERSION if mark else _VERSION, "topics": topics, **group}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> BatchPlan:
         """Raises ConfigError for an offset that another source, or a newer version of this one, has written."""
-        if data.get("version") != _VERSION or not isinstance(data.get("topics"), dict):
+        newest = _GROUP_VERSION if "group" in data else _VERSION
+        if data.get("version") not in (_VERSION, newest) or not isinstance(data.get("topics"), dict):
             raise ConfigError(
-                f"the checkpoint's offset is not one of instride's version {_VERSION}: {_shortened(data)}. "
+                f"the checkpoint's offset is not one of instride's version {newest}: {_shortened(data)}. "
                 "Use a checkpoint of this source, or a newer instride"
             )
         spans, topic_ids = {}, {}
