@@ -7,12 +7,14 @@ first PUT of each key and answers with an error, "losing-before" answers so and 
 "year-zero" says of each object that it was changed in the year 0.
 
 `S3Server.instead` says of a request, by its method and path, that it gets no answer (HANG), or this status. None: it is
-served. It is set while requests may be under way.
+served. It is set while requests may be under way. `S3Server.says` is what the text of an error says besides its code.
 """
 
 from __future__ import annotations
 
 import re
+import ssl
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -36,8 +38,14 @@ class S3Server(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 100
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
+        self.scheme = "http"
+        if tls is not None:
+            self.scheme = "https"
+            # The handshake is the request's thread's.
+            self.socket = tls.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
+        self.says = "as the test wants"
         self.lock = threading.Lock()
         self.objects: dict[tuple[str, str], bytes] = {}
         self.uploads: dict[str, dict[int, bytes]] = {}
@@ -48,11 +56,16 @@ class S3Server(ThreadingHTTPServer):
 
     @property
     def endpoint(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}"
+        return f"{self.scheme}://127.0.0.1:{self.server_address[1]}"
 
     def count(self, method: str, part: str = "") -> int:
         """So many requests of a method had this in their path."""
         return sum(made == method and part in path for made, path in self.requests)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that refuses a certificate goes: no traceback of that."""
+        if not isinstance(sys.exception(), ssl.SSLError | ConnectionError):
+            super().handle_error(request, client_address)
 
 
 def _as_ever(_method: str, _path: str) -> None:
@@ -60,8 +73,8 @@ def _as_ever(_method: str, _path: str) -> None:
 
 
 @contextmanager
-def s3_server() -> Iterator[S3Server]:
-    with S3Server() as server:
+def s3_server(tls: ssl.SSLContext | None = None) -> Iterator[S3Server]:
+    with S3Server(tls) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.05,), name="s3-server")
         thread.start()
         try:
@@ -90,7 +103,7 @@ class _Handler(BaseHTTPRequestHandler):
     wbufsize = -1
     server: S3Server
     texts: ClassVar[dict[int, str]] = {403: "AccessDenied", 412: "PreconditionFailed", 500: "InternalError"}
-    texts |= {501: "NotImplemented", 503: "SlowDown"}
+    texts |= {404: "NoSuchUpload", 501: "NotImplemented", 503: "SlowDown"}
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its name there
         """Nothing."""
@@ -231,7 +244,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(200, _xml("ListBucketResult", text))
 
     def _fail(self, status: int, code: str = "") -> None:
-        text = f"<Error><Code>{code or self.texts[status]}</Code><Message>as the test wants</Message></Error>"
+        text = f"<Error><Code>{code or self.texts[status]}</Code><Message>{escape(self.server.says)}</Message></Error>"
         self._answer(status, text.encode())
 
     def _answer(self, status: int, content: bytes, **headers: str) -> None:

@@ -110,6 +110,18 @@ def test_what_is_no_secret_or_is_masked_keeps_its_name(name: str) -> None:
     assert "hush" not in repr(options)
 
 
+def test_an_option_of_the_store_is_given_once_and_has_a_name() -> None:
+    path = {"path": "s3://box/x"}
+    with pytest.raises(
+        ConfigError, match=r"^storage\.secret\.aws_region and storage\.aws_region are one option: give it once"
+    ) as caught:
+        parse_parquet_options({**path, "storage.secret.aws_region": "hush", "storage.AWS_region": "hush"})
+    assert "hush" not in str(caught.value)
+    for name in ("storage.", "storage.secret."):
+        with pytest.raises(ConfigError, match=rf"^{name} names no option of the store"):
+            parse_parquet_options({**path, name: "hush"})
+
+
 def test_a_snapshot_that_was_kept_too_short_is_an_error_that_says_so(sink: ParquetSink) -> None:
     for start in range(2):
         commit(sink, "a", write(sink, span(start, start + 1), "a"))

@@ -47,7 +47,9 @@ class MissingDataError(SinkError):
 
 
 class SinkUnavailableError(SinkError):
-    """The object store that holds the sink did not answer in time, or is busy. Nothing was changed; call again."""
+    """The object store that holds the sink did not answer in time, or is busy: call again. The request that failed
+    changed nothing; what was done before stays.
+    """
 
     retriable = True
 

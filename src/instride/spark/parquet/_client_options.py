@@ -1,7 +1,8 @@
 """The `storage_options` of an object store, in the types that its client takes.
 
 Laws
-1. A switch is "true" or "false", a time a number with its unit. Anything else is refused by the option's name.
+1. A switch is "true" or "false", a time a number with its unit. Anything else is refused by the option's name, and so
+   is an option that is given twice.
 2. No message holds a value: it may be a secret.
 3. A request ends, in an error if need be, `timeout` after it began. What failed is asked again for `retry_timeout`, and
    no longer. Both have defaults here, whatever the client's are.
@@ -69,6 +70,12 @@ class ClientOptions:
 
 def parse_client_options(options: Mapping[str, str]) -> ClientOptions:
     """Names in any case. Raises ConfigError, which names the option."""
+    names: dict[str, str] = {}
+    for name in options:
+        if name.lower() in names:
+            one, other = sorted((names[name.lower()], name))
+            raise ConfigError(f"storage_options: {one} and {other} are one option: give it once")
+        names[name.lower()] = name
     given: dict[str, Any] = {**_DEFAULTS, **{name.lower(): value for name, value in options.items()}}
     for name, value in given.items():
         if name in _TIMES:

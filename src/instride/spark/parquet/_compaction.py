@@ -45,7 +45,8 @@ def compact(
 
     It runs in the calling process, a partition at a time, beside writers, readers and others of its kind. What it
     replaces stays until `vacuum`. target_bytes: files are put together up to this size, as they are in the sink.
-    Raises NotASinkError, CorruptManifestError, MissingDataError, SinkWriteError; what was done before stays.
+    Raises NotASinkError, CorruptManifestError, MissingDataError, SinkWriteError, SinkUnavailableError, SinkError; what
+    was done before stays.
     """
     storage = open_sink(storage_at(path, storage_options))
     made: list[str] = []

@@ -174,7 +174,10 @@ class Chain:
         return self.store.create_if_absent(key, encode_checkpoint(checkpoint))
 
     def expire(self, oldest: Checkpoint) -> None:
-        """Remove what only readers need that began before this checkpoint was there. Laws 2 and 4: in order."""
+        """Remove what only readers need that began before this checkpoint was there. Laws 2 and 4: in order.
+
+        Raises NoRemovalError.
+        """
         listing = self._listed()
         keys = [
             checkpoint_key(self.topic, self.partition, each) for each in listing.checkpoints if each < oldest.number

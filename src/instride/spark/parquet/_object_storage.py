@@ -10,11 +10,16 @@ Laws
    expired. It is as no answer.
 4. A data file is written to a local temporary file, and uploaded once it is finished. An object appears whole or not
    at all, and its key is its attempt's own, so uploads need no condition. Parts of an upload that died are no object.
-5. Errors name the bucket and the key. No message, log or repr holds a value of storage_options.
-6. Every call ends, whatever the store does: at the latest `retry_timeout`, a pause of 15 s and two requests' `timeout`
-   after it began. A part of an upload and a page of a listing are calls by themselves.
+5. Errors name the bucket and the key. No message, log or repr holds a secret of storage_options. obstore's own error,
+   which is the cause of ours, has the endpoint as it was given: with a user and password, if there is one.
+6. Every request ends with all that is sent again for it, whatever the store does: at the latest `retry_timeout`, a
+   pause of 15 s and two requests' `timeout` after it began. A part of an upload and a page of a listing are requests by
+   themselves. Left out is what obstore does beside it: it fetches a role's credentials before a request, with retries
+   of their own, and it aborts an upload whose completion failed. `remove` says where a further one would take as long.
 7. What obstore raises at a call is translated, whatever it is: its own errors, the system's, and Python's where the
    store answers what Python cannot hold (a date in the year 0), or where no key can be what a manifest says.
+8. What an error is, its type, its status or (where there was no answer) the client's own text says. But for the code of
+   a bucket that is not there, nothing that a store or a proxy has written decides it.
 """
 
 from __future__ import annotations
@@ -34,7 +39,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
 from instride.errors import ConfigError, NotASinkError, SinkError, SinkUnavailableError, SinkWriteError
 from instride.spark.parquet import _files as files
 from instride.spark.parquet._client_options import ClientOptions, parse_client_options
-from instride.spark.parquet._storage import missing_data
+from instride.spark.parquet._storage import NoRemovalError, missing_data
 from instride.spark.sink import FileInfo
 
 try:
@@ -60,14 +65,24 @@ _URI: Final = re.compile(r"([A-Za-z0-9]+):/+([^/]+)/*(.*)")
 # Others are percent-encoded on the way, so that a user would not find the objects again.
 _PREFIX: Final = re.compile(r"[A-Za-z0-9._=+@()!', -]+")
 _NO_BUCKET: Final = ("NoSuchBucket", "ContainerNotFound", "The specified bucket does not exist")
-# Law 7. ValueError and OverflowError: a date, a length or a path that its Python side cannot make.
-_FAILED: Final = (exceptions.BaseError, OSError, NotImplementedError, ValueError, OverflowError)
+# A date, a length or a path that its Python side cannot make.
+_UNREADABLE: Final = (ValueError, OverflowError)
+# Law 7.
+_FAILED: Final = (exceptions.BaseError, OSError, NotImplementedError, *_UNREADABLE)
 _EXISTS: Final = (exceptions.AlreadyExistsError, exceptions.PreconditionError)
 _DENIED: Final = (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)
 _UNABLE: Final = (exceptions.NotSupportedError, NotImplementedError)
-# In the text of an error: no answer, half of one, or one that says that the store is busy.
-_PASSES: Final = re.compile(r"HTTP error: |status code: (?:408|429|5(?!01)\d\d)\b")
-_NOT_IMPLEMENTED: Final = "status code: 501"
+# Law 8. In the text of an error: no answer or half of one, and why; a status; or what a store says with status 200.
+_SAID: Final = re.compile(r"HTTP error: (.+)|status code: (\d{3})\b|error response: ")
+_BUSY: Final = re.compile(r"408|429|5(?!01)\d\d")
+# Why no request was made: the URL is none, or is http:// and not allowed.
+_NO_REQUEST: Final = "builder error"
+# In the client's structures: TLS that fails with each further try, too, and what is wrong with the certificate.
+_NO_TLS: Final = re.compile(
+    r"\berror: (?:(InvalidCertificate)\(\s*(\w+)|NoCertificatesPresented|PeerIncompatible"
+    r"|InvalidMessage\(\s*InvalidContentType)"
+)
+_USER: Final = re.compile(r"://[^/@\s]*@")
 # Before each further PUT that creates, in seconds.
 _PAUSES: Final = [0.1, 0.4, 1.6, 6.4, 15.0]
 _DELETION: Final = "DeleteObjects; set the storage option aws_disable_bulk_delete to true"
@@ -159,6 +174,10 @@ class ObjectStorage:
             try:
                 obstore.put(self.creator, self._path(key), content, mode="create", use_multipart=False)
             except _FAILED as error:
+                if isinstance(error, FileNotFoundError):  # there is nothing else that such a PUT may miss
+                    raise NotASinkError(
+                        f"cannot write {self.at(key)}: the bucket {self.bucket} is not there"
+                    ) from error
                 self._raise_certain(key, error, "a PUT that creates only what is absent (If-None-Match: *)")
                 is_ours = self._decided(key, content, error, is_first=unsure is None)
                 if is_ours is not None:
@@ -169,7 +188,7 @@ class ObjectStorage:
         assert unsure is not None
         raise SinkWriteError(
             f"cannot create {self.at(key)}: the object store does not answer for sure: {_reason(unsure)}; "
-            "look at the store, and try again"
+            f"look at the store, and {_again(unsure)}"
         ) from unsure
 
     def read(self, key: str) -> bytes | None:
@@ -204,6 +223,8 @@ class ObjectStorage:
             obstore.delete(self.client, self._path(key))
         except _FAILED as error:
             _log.warning("%s", self._error(f"cannot remove {self.at(key)}", error, _DELETION))
+            if _is_unable(error) or _passes(error):
+                raise NoRemovalError from error
             return False
         return True
 
@@ -225,8 +246,13 @@ class ObjectStorage:
         try:
             obstore.put(self.client, path, scratch, chunk_size=_PART_BYTES, max_concurrency=_PARTS_AT_ONCE)
         except _FAILED as error:
+            # Not found may be the file here, or an upload that is completed once more, as its first answer was lost.
+            if isinstance(error, FileNotFoundError):
+                self._check_bucket(error)
             self._raise_certain(key, error, "uploads (PUT, and large ones in parts)")
-            raise SinkWriteError(f"cannot write {self.at(key)}: {_reason(error)}; try again") from error
+            raise SinkWriteError(
+                f"cannot write {self.at(key)} from {scratch}: {_reason(error)}; {_again(error)}"
+            ) from error
         with suppress(OSError):
             scratch.unlink()
         return size
@@ -259,11 +285,9 @@ class ObjectStorage:
 
     def _raise_certain(self, key: str, error: Exception, asked: str) -> None:
         """Errors that say that nothing was written, and that nothing changes by trying again."""
-        if isinstance(error, FileNotFoundError):
-            raise NotASinkError(f"cannot write {self.at(key)}: the bucket {self.bucket} is not there") from error
-        if _is_unable(error):
+        if _is_unable(error) or _is_misconfigured(error) or isinstance(error, _UNREADABLE):
             raise self._error(f"cannot write {self.at(key)}", error, asked) from error
-        if isinstance(error, _DENIED):
+        if _is_denied(error):
             raise SinkWriteError(f"cannot write {self.at(key)}: {_advice(error)}: {_reason(error)}") from error
 
     def _check_bucket(self, error: Exception) -> None:
@@ -275,10 +299,9 @@ class ObjectStorage:
         reason = _reason(error)
         if _is_unable(error):
             return NotASinkError(f"{failed}: the object store does not implement {asked}: {reason}")
-        if _PASSES.search(str(error)):
+        if _passes(error):
             return SinkUnavailableError(
-                f"{failed}: the object store did not answer in time, or is busy: {reason}; try again, or raise "
-                "storage_options' timeout and retry_timeout"
+                f"{failed}: the object store did not answer in time, or is busy: {reason}; {_again(error)}"
             )
         return SinkError(f"{failed}: {_advice(error)}: {reason}")
 
@@ -330,22 +353,64 @@ class _ObjectFile(io.RawIOBase):
 
 
 def _advice(error: Exception) -> str:
-    # A listing's error says it in its text only.
-    if isinstance(error, _DENIED) or any(sign in str(error) for sign in (" 401 ", " 403 ")):
+    if _is_denied(error):
         return (
             "permission denied; check the credentials (storage_options, or the environment), and that they may get, "
             "put, list and delete objects"
         )
-    if isinstance(error, ValueError | OverflowError):
+    if _said(error) == _NO_REQUEST:
+        return "no request can be made: an endpoint with http:// needs the storage option allow_http"
+    if _is_misconfigured(error):
+        return _advice_of_tls(error)
+    if isinstance(error, _UNREADABLE):
         return "the key, or what the object store answered, cannot be read"
     return "the object store failed"
 
 
+def _advice_of_tls(error: Exception) -> str:
+    found = _NO_TLS.search(str(error))
+    if found is None or found[1] is None:
+        return "the endpoint does not speak TLS, or not as this client does"
+    return (
+        f"the certificate of the endpoint is refused ({found[2]}): give that of its authority, as text in PEM, as the "
+        "storage option root_certificate, or mend the endpoint's"
+    )
+
+
+def _again(error: Exception) -> str:
+    return "try again, or raise storage_options' timeout and retry_timeout" if _passes(error) else "try again"
+
+
+def _said(error: Exception) -> str:
+    """Law 8: a status, or why there is no answer; "" for anything else."""
+    found = _SAID.search(str(error))
+    return "" if found is None else found[1] or found[2] or ""
+
+
+def _passes(error: Exception) -> bool:
+    """The store gave no answer, half of one, or one that says that it is busy."""
+    said = _said(error)
+    if said.isdecimal():
+        return _BUSY.fullmatch(said) is not None
+    return said != "" and not _is_misconfigured(error)
+
+
+def _is_misconfigured(error: Exception) -> bool:
+    """No answer, and none ever with these options."""
+    said = _said(error)
+    return said == _NO_REQUEST or (said != "" and not said.isdecimal() and _NO_TLS.search(str(error)) is not None)
+
+
+def _is_denied(error: Exception) -> bool:
+    # A listing's error says it in its text only.
+    return isinstance(error, _DENIED) or _said(error) in ("401", "403")
+
+
 def _is_unable(error: Exception) -> bool:
-    return isinstance(error, _UNABLE) or _NOT_IMPLEMENTED in str(error)
+    return isinstance(error, _UNABLE) or _said(error) == "501"
 
 
 def _reason(error: BaseException) -> str:
-    """The first line: the others are the client's structures."""
+    """The first line: the others are the client's structures. Law 5."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
-    return lines[0][:400]
+    return _USER.sub("://***@", lines[0])[:400]

@@ -22,6 +22,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -40,7 +41,7 @@ from instride.spark.parquet._layout import (
 from instride.spark.parquet._location import local_folder, storage_at
 from instride.spark.parquet._manifest import Manifest
 from instride.spark.parquet._manifest_chain import Chain
-from instride.spark.parquet._storage import Storage
+from instride.spark.parquet._storage import NoRemovalError, Storage
 from instride.spark.sink import CommitOutcome, CommitStatus, JobResult, OutputRange, WrittenRange
 
 __all__ = ["ParquetSink"]
@@ -219,8 +220,9 @@ class _Commit:
             return CommitOutcome(status=CommitStatus.ALREADY, position=last.end)
         _log.warning("the sink is at offset %d, so job %s drops %s", last.end, self.job, self.range)
         if there is not None and there.start <= self.range.start:
-            for file in self.written.files:
-                self.sink._storage.remove(file.path)
+            with suppress(NoRemovalError):  # `vacuum` deletes what is left
+                for file in self.written.files:
+                    self.sink._storage.remove(file.path)
         return CommitOutcome(status=CommitStatus.CONFLICT, position=last.end)
 
     def _check_data(self) -> None:

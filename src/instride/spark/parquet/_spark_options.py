@@ -42,7 +42,7 @@ def spark_option(name: str) -> str:
 def parse_parquet_options(options: Mapping[str, str]) -> ParquetOptions:
     """Spark gives the options' names in lower case. Raises ConfigError, which names one."""
     given = {name.lower(): value for name, value in options.items()}
-    storage = {}
+    storage: dict[str, str] = {}
     for name in [each for each in given if each.startswith(_STORAGE)]:
         plain = name.removeprefix(_SECRET).removeprefix(_STORAGE)
         if not name.startswith(_SECRET) and _SHOWN.fullmatch(plain):
@@ -50,6 +50,10 @@ def parse_parquet_options(options: Mapping[str, str]) -> ParquetOptions:
                 f"{name} is a secret, and Spark may show it in its UI and event log: call it {_SECRET}{plain}, which "
                 "Spark masks, or give it in the environment of driver and executors"
             )
+        if not plain:
+            raise ConfigError(f"{name} names no option of the store: give {name}NAME")
+        if plain in storage:
+            raise ConfigError(f"{_SECRET}{plain} and {_STORAGE}{plain} are one option: give it once")
         storage[plain] = given.pop(name)
     unknown = sorted(set(given) - {"path", "columns"})
     if unknown:

@@ -18,7 +18,13 @@ from typing import BinaryIO, Protocol
 from instride.errors import MissingDataError
 from instride.spark.sink import FileInfo
 
-__all__ = ["ManifestStore", "Storage", "missing_data"]
+__all__ = ["ManifestStore", "NoRemovalError", "Storage", "missing_data"]
+
+
+class NoRemovalError(Exception):
+    """The storage removes nothing for now: it does not answer, or cannot. It was logged; whoever has further keys to
+    remove leaves them, since each would take as long. Never a caller's of the sink.
+    """
 
 
 class ManifestStore(Protocol):
@@ -43,7 +49,7 @@ class ManifestStore(Protocol):
         ...
 
     def remove(self, key: str) -> object:
-        """Remove what is under the key, if it is there and may be removed: nothing is raised.
+        """Remove what is under the key, if it is there and may be removed. Raises NoRemovalError alone.
 
         Keys that are removed one after another must go in that order, also where the machine crashes between.
         """

@@ -13,10 +13,13 @@ Laws
 5. Names this sink does not give are left alone.
 6. Running beside writers, readers, compactions and other vacuums is safe. A zombie that writes on finds its temporary
    file gone, and fails.
+7. Where the storage does not answer a removal, or removes nothing at all, the vacuum ends: with thousands of files it
+   would wait for each.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -27,9 +30,11 @@ from instride.spark.parquet._layout import COMPACTED, META, attempt_of, data_fol
 from instride.spark.parquet._location import storage_at
 from instride.spark.parquet._manifest_chain import Chain, ChainState, Retained
 from instride.spark.parquet._read import chains_in
-from instride.spark.parquet._storage import Storage
+from instride.spark.parquet._storage import NoRemovalError, Storage
 
 __all__ = ["vacuum"]
+
+_log = logging.getLogger(__name__)
 
 _DAY: Final = 86_400.0
 
@@ -40,9 +45,22 @@ def vacuum(path: str | Path, *, storage_options: Mapping[str, str] | None = None
     keep_for: seconds. What was replaced less than that ago stays, for readers that took their snapshot before: longer
     than any of them takes. By the clocks of the machines that call `compact` and this. In an object store at least
     900.0: so long a store may yet take a request that was sent and not answered. Raises NotASinkError,
-    CorruptManifestError, SinkError; a file that cannot be deleted is left.
+    CorruptManifestError, SinkError; a file that cannot be deleted is left. An object store that answers no deletion, or
+    knows none, ends it: the log says so, and the next call deletes the rest.
     """
     storage = open_sink(storage_at(path, storage_options))
+    removed: list[str] = []
+    try:
+        for key in _doomed(storage, keep_for):
+            if storage.remove(key):
+                removed.append(storage.at(key))
+    except NoRemovalError:
+        _log.warning("the vacuum of %s ends here: the next one deletes what is left", storage.name)
+    return removed
+
+
+def _doomed(storage: Storage, keep_for: float) -> list[str]:
+    """What is to be deleted, in order; what has expired of the chains is then gone. Raises NoRemovalError."""
     doomed = _temporary(storage, "") + _temporary(storage, META)
     for chain in chains_in(storage):
         kept = chain.kept(time.time() - keep_for)
@@ -50,7 +68,7 @@ def vacuum(path: str | Path, *, storage_options: Mapping[str, str] | None = None
             chain.expire(kept.oldest)
         doomed += _unlisted(storage, chain, kept) + _replaced(storage, chain, kept)
         doomed += _half_manifests(storage, chain, kept.state)
-    return [storage.at(key) for key in doomed if storage.remove(key)]
+    return doomed
 
 
 def _temporary(storage: Storage, folder: str) -> list[str]:
