@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -227,14 +228,19 @@ def storm(kafka: object, name: str, chosen: argparse.Namespace) -> Row:
     times = sorted([*one.latencies, *other.latencies])
     return {
         "returned %": 100 * len(times) / (1200 * one.seconds),
-        "storm / steady": _returned_a_second(one, other) / steady,
+        "storm / steady": _part(_returned_a_second(one, other), steady),
         "p99 s": _share(times, 99),
-        "longest s": _gaps(one)[-1],
+        "longest s": _share(_gaps(one), 100),
     }
 
 
 def _returned_a_second(one: Seen, other: Seen) -> float:
     return (len(one.latencies) + len(other.latencies)) / one.seconds
+
+
+def _part(storm: float, steady: float) -> float:
+    """0.0, which is missed, for a client that returned nothing before the storm."""
+    return storm / steady if steady else 0.0
 
 
 MEASURES = {"latency": latency, "hold": hold, "busy hold": busy_hold, "storm": storm}
@@ -253,7 +259,8 @@ def _gaps(seen: Seen) -> list[float]:
 
 
 def _share(ordered: list[float], percent: float) -> float:
-    return ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))]
+    """NaN where nothing was seen."""
+    return ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))] if ordered else math.nan
 
 
 def show(results: dict[str, dict[str, list[Row]]]) -> None:

@@ -70,9 +70,11 @@ def all_void(runs: list[dict[str, float]]) -> bool:
 def void_cell(runs: list[dict[str, float]]) -> str:
     """The same behind a name in a table of a page."""
     remark = void_remark(runs).strip()
-    return (
-        f" ({remark[0].lower()}{remark[1:]})" if remark and not all_void(runs) else f" **{remark}**" if remark else ""
-    )
+    if not remark:
+        return ""
+    if all_void(runs):
+        return f" **{remark}**"
+    return f" ({remark[0].lower()}{remark[1:]})"
 
 
 def void_remark(runs: list[dict[str, float]]) -> str:

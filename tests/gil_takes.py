@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import gc
 import shlex
 import subprocess
 import sysconfig
@@ -94,13 +95,19 @@ long end(void) {
 
 
 def gil_takes(action: Callable[[], object]) -> int:
-    """How often the modules that are loaded give up the GIL in it."""
+    """How often the modules that are loaded give up the GIL in it. The garbage that others left is not collected
+    meanwhile: its finalizers may give it up.
+    """
     counter = _counter()
-    assert counter.begin() > 0, "no module calls PyEval_SaveThread: nothing would be counted"
+    collects = gc.isenabled()
+    gc.disable()
     try:
+        assert counter.begin() > 0, "no module calls PyEval_SaveThread: nothing would be counted"
         action()
     finally:
         made = int(counter.end())
+        if collects:
+            gc.enable()
     return made
 
 

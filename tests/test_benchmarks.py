@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import math
 from collections.abc import Callable, Iterator
 from itertools import product
 from typing import Any
@@ -246,6 +248,17 @@ def test_a_sentence_compares_the_storm_with_what_was_before_it(
 def test_storm_and_steady_are_compared_by_records_a_second() -> None:
     one, other = members.Seen(latencies=[0.1] * 6, seconds=2.0), members.Seen(latencies=[0.1] * 4, seconds=2.1)
     assert groups._returned_a_second(one, other) == 5.0
+
+
+def test_a_client_that_returns_nothing_before_the_storm_misses_the_goal(monkeypatch: pytest.MonkeyPatch) -> None:
+    nothing = members.Seen(latencies=[], seconds=2.0)
+    member = mock.Mock(report=lambda: nothing)
+    monkeypatch.setattr(groups, "group", lambda *_: contextlib.nullcontext((member, member)))
+    monkeypatch.setattr(groups, "time", mock.Mock(monotonic=lambda: 0.0))
+    row = groups.storm(None, "a client", mock.Mock(seconds=0.0))
+    assert (row["storm / steady"], row["returned %"]) == (0.0, 0.0)
+    assert math.isnan(row["p99 s"])
+    assert math.isnan(row["longest s"])
 
 
 class Polls:

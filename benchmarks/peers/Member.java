@@ -14,6 +14,7 @@ import java.util.Collection;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.List;
+import java.util.Locale;
 import java.util.Map;
 import java.util.Properties;
 import java.util.Set;
@@ -96,7 +97,7 @@ public class Member implements ConsumerRebalanceListener {
                 kept.put(each, gaps.get(each));
                 counts.put(each, records.getOrDefault(each, 0));
             }
-            return String.format("{\"latencies\": %s, \"gaps\": %s, \"records\": %s, \"cpu\": %f, \"seconds\": %f}",
+            return String.format(Locale.ROOT, "{\"latencies\": %s, \"gaps\": %s, \"records\": %s, \"cpu\": %f, \"seconds\": %f}",
                     latencies, object(kept), object(counts), cpu() - cpu, (now - began) / 1e9);
         }
     }

@@ -6,6 +6,7 @@ import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Locale;
 import java.util.Properties;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
@@ -67,7 +68,7 @@ public class Reader {
                     begun = now;
                     cpuBefore = cpu();
                 } else if (warm >= 0 && (rows >= mostRows || now - begun >= mostSeconds)) {
-                    System.out.printf("{\"rows\": %d, \"seconds\": %f, \"cpu\": %f, \"bytes\": %d, \"first at\": %f, \"start-up cpu\": %f, \"peak_mb\": %f}%n",
+                    System.out.printf(Locale.ROOT, "{\"rows\": %d, \"seconds\": %f, \"cpu\": %f, \"bytes\": %d, \"first at\": %f, \"start-up cpu\": %f, \"peak_mb\": %f}%n",
                             rows - warm, now - begun, cpu() - cpuBefore, checked, firstAt, startUpCpu, peakMegabytes());
                     System.out.flush();
                     Runtime.getRuntime().halt(0);

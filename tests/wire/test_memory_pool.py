@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 import random
 import resource
 import struct
@@ -15,7 +17,7 @@ import pytest
 from instride._wire import compression
 from instride._wire import memory_pool as segments_module
 from instride._wire.frames import FrameBuffer
-from instride._wire.memory_pool import LARGE_BYTES, Pages, Segment, Segments, segment_bytes
+from instride._wire.memory_pool import LARGE_BYTES, Pages, Segment, Segments, kept_bytes, segment_bytes
 
 LONG = 300_000
 MOST = 400_000
@@ -54,6 +56,13 @@ def test_a_connection_that_has_sent_a_frame_as_long_gets_the_whole_memory_at_onc
     assert buffers == 2 < grown  # the scratch buffer, and all the rest in one
 
 
+@pytest.mark.skipif(
+    not hasattr(resource, "RUSAGE_THREAD")
+    or sys.flags.dev_mode
+    or os.environ.get("PYTHONMALLOC", "").endswith("debug")
+    or "MALLOC_PERTURB_" in os.environ,
+    reason="the system counts no thread's page faults, or this malloc fills all memory by itself",
+)
 def test_memory_that_is_received_into_is_not_written_to_before() -> None:
     """Counted by the pages that the process touches for the first time."""
     segments = Segments(64 << 20)
@@ -67,6 +76,17 @@ def test_memory_that_is_received_into_is_not_written_to_before() -> None:
 
 def _page_faults() -> int:
     return resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
+
+
+def test_other_users_of_pythons_interface_may_say_what_they_pass_to_it() -> None:
+    """`ctypes.pythonapi.NAME` is one object for all libraries of the process."""
+    shared = ctypes.pythonapi.PyByteArray_Resize
+    segments, before = Segments(1 << 20), shared.argtypes
+    shared.argtypes = (ctypes.c_char_p,)
+    try:
+        assert len(segments.extended(segments.new(b"begun"), 7)) == 12
+    finally:
+        shared.argtypes = before
 
 
 def test_memory_that_is_not_there_leaves_the_segment_as_it_was() -> None:
@@ -140,6 +160,18 @@ def test_no_more_is_kept_than_may_be() -> None:
             assert tracemalloc.get_traced_memory()[0] - before < 2 * segment_bytes(LONG) + 20_000
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize("fetch_buffer_bytes", [64 << 20, 256 << 20])
+def test_two_full_responses_memory_is_kept_for_the_next_ones(fetch_buffer_bytes: int) -> None:
+    """An eighth of the buffer each, with some bytes of headers."""
+    segments = Segments(kept_bytes(fetch_buffer_bytes))
+    length = segment_bytes(fetch_buffer_bytes // 8 + 300)
+    free = [segments.new(bytes(length)) for _ in range(2)]
+    for each in free:
+        segments.keep(each)
+    del each
+    assert [segments.take(length) is not None for _ in free] == [True, True]
 
 
 def test_what_is_free_is_let_go_of_and_what_is_in_use_is_used_again() -> None:

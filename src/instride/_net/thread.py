@@ -50,7 +50,7 @@ from instride._net.transport import Transport
 from instride._wire.api import Request, Response
 from instride._wire.connection import Connection
 from instride._wire.decoder import keep_gil
-from instride._wire.memory_pool import Segments
+from instride._wire.memory_pool import Segments, kept_bytes
 from instride._wire.message_codecs import load_messages
 from instride._wire.sasl.exchange import Mechanism
 from instride.commits import CommitResult
@@ -64,10 +64,6 @@ __all__ = ["NetworkThread"]
 _logger = logging.getLogger("instride.network")
 # poll takes no infinite time. And what fell due while the machine slept, which poll does not count, is met by then.
 _LONGEST_WAIT = 60.0
-# Memory of responses that is kept to be used again takes so many 32nds of fetch_buffer_bytes at most, and what is idle
-# of responses whose parts stay as much again: two of the longest responses, an eighth of it each, in segments that are
-# an eighth longer. With room for one only, a consumer that is behind receives each second response into new memory.
-_SEGMENTS = 9
 # So many words of the application wait for the next turn at most.
 _MOST_WAIT = 100
 # Places that were tried and not reached are counted, up to so many: a broker may make up others for ever.
@@ -135,7 +131,7 @@ class NetworkThread:
         self._tls = tls_context(config)
         self._authenticator = authenticator(config, self._wake)
         self._futures: dict[int, Future[CommitResult]] = {}
-        self._segments = Segments(config.fetch_buffer_bytes * _SEGMENTS // 32)
+        self._segments = Segments(kept_bytes(config.fetch_buffer_bytes))
         self._transports: dict[ConnectionKey, Transport] = {}
         self._openings: dict[ConnectionKey, int] = {}
         # Attempts at a place that came to nothing: each begins with another address of its name.

@@ -19,19 +19,28 @@ import mmap
 import weakref
 from typing import Final
 
-__all__ = ["LARGE_BYTES", "Pages", "Segment", "Segments", "extended", "segment_bytes", "trim_malloc"]
+__all__ = ["LARGE_BYTES", "Pages", "Segment", "Segments", "extended", "kept_bytes", "segment_bytes", "trim_malloc"]
 
 LARGE_BYTES: Final = 8 << 20
 """What is longer is much memory (law 5)."""
 
 _MALLOC_TRIM: Final = getattr(ctypes.CDLL(None), "malloc_trim", None)
 
-# Part of Python's stable C interface. It alone makes a bytearray longer without bytes to fill it with.
-_RESIZE: Final = ctypes.pythonapi.PyByteArray_Resize
+# Part of Python's stable C interface. It alone makes a bytearray longer without bytes to fill it with. As an item it is
+# an object of this module's own; as an attribute it is one that all libraries of the process share, with its argtypes.
+_RESIZE: Final = ctypes.pythonapi["PyByteArray_Resize"]
 _RESIZE.argtypes = (ctypes.py_object, ctypes.c_ssize_t)
 
 # Segments that are in use take so many times `most_bytes`.
 _IN_USE = 2
+# In 32nds of fetch_buffer_bytes: two of the longest responses, an eighth of it each, in segments that are an eighth
+# longer. With room for one only, a consumer that is behind receives each second response into new memory.
+_KEPT = 9
+
+
+def kept_bytes(fetch_buffer_bytes: int) -> int:
+    """The `most_bytes` of a consumer's pool."""
+    return fetch_buffer_bytes * _KEPT // 32
 
 
 def segment_bytes(length: int) -> int:
