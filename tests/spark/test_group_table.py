@@ -471,7 +471,7 @@ def test_what_was_set_back_is_read_anew_though_it_stands_there_in_the_runs_name(
     assert (table.owed, table.free()[tp(0)]) == ({}, Span(5, 5)), second
 
 
-def test_what_was_touched_is_not_claimed_by_a_batch_that_the_sink_may_have_without_it() -> None:
+def test_what_was_touched_is_not_claimed_by_a_batch_that_a_sink_may_lack() -> None:
     """Two drivers of one checkpoint: the second one's replay is in the sink, and the first one's batch is ignored."""
     one, batch = planned_by(RUN)
     place(one, {0: at(5, OTHER)})
