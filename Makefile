@@ -84,8 +84,7 @@ BEYOND_TESTS := $(addprefix tests/,test_ledger.py test_ledger_threads.py test_pa
 coverage: $(COMPILED)
 	@$(MAKE) --no-print-directory --jobs $(JOBS) --output-sync=target coverage-network coverage-core coverage-loop
 
-coverage-core-network coverage-core-others coverage-loop coverage-network: export COVERAGE_FILE = .coverage.$@
-coverage-core: export COVERAGE_FILE = .coverage.$@
+coverage-core coverage-core-network coverage-core-others coverage-loop coverage-network: export COVERAGE_FILE = .coverage.$@
 
 # In two runs, so that two cores share the work.
 coverage-core: coverage-core-network coverage-core-others

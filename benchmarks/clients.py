@@ -234,14 +234,13 @@ class Window:
         """These rows have come; the result, when all that counts has."""
         self._rows += rows
         if self._meter is not None:
-            found = self._meter.read(self._rows - self._rows_before)
-            done = self._rows >= self._task.most_rows or found["seconds"] >= self._task.most_seconds
-            return found | self._start_up if done else None
+            done = self._rows >= self._task.most_rows or self._meter.seconds >= self._task.most_seconds
+            return self._meter.read(self._rows - self._rows_before) | self._start_up if done else None
         if self._rows and self._warming is None:
             self._warming = Meter()
             self._start_up = {"first at": time.time(), "start-up cpu": time.process_time()}
         if self._warming is not None:
-            warm = self._warming.read(0)["seconds"] >= self._task.warm_seconds
+            warm = self._warming.seconds >= self._task.warm_seconds
             if warm or self._rows >= self._task.warm_rows:
                 self._meter, self._rows_before = Meter(), self._rows
         return None

@@ -5,14 +5,9 @@
 
 from __future__ import annotations
 
-import ctypes
-import functools
-import shlex
-import subprocess
-import sysconfig
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
+
+from compiled_counters import compiled_counter
 
 __all__ = ["allocations"]
 
@@ -74,20 +69,10 @@ long end(void) {
 
 def allocations(action: Callable[[], object]) -> int:
     """How often it allocates memory, or has some made larger. What Python's free lists give again does not count."""
-    counter = _counter()
+    counter = compiled_counter("allocation_counter", _COUNTER)
     counter.begin()
     try:
         action()
     finally:
         made = int(counter.end())
     return made
-
-
-@functools.cache
-def _counter() -> ctypes.PyDLL:
-    with tempfile.TemporaryDirectory() as folder:
-        source, library = Path(folder) / "counter.c", Path(folder) / "counter.so"
-        source.write_text(_COUNTER, encoding="utf-8")
-        link = shlex.split(sysconfig.get_config_var("LDSHARED"))
-        subprocess.run([*link, "-fPIC", "-O1", "-o", library, source], check=True)
-        return ctypes.PyDLL(str(library))

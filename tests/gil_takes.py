@@ -7,15 +7,10 @@ functions of others that could be changed. Linux only.
 
 from __future__ import annotations
 
-import ctypes
-import functools
 import gc
-import shlex
-import subprocess
-import sysconfig
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
+
+from compiled_counters import compiled_counter
 
 __all__ = ["gil_takes"]
 
@@ -98,7 +93,7 @@ def gil_takes(action: Callable[[], object]) -> int:
     """How often the modules that are loaded give up the GIL in it. The garbage that others left is not collected
     meanwhile: its finalizers may give it up.
     """
-    counter = _counter()
+    counter = compiled_counter("gil_counter", _COUNTER)
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -109,13 +104,3 @@ def gil_takes(action: Callable[[], object]) -> int:
         if collects:
             gc.enable()
     return made
-
-
-@functools.cache
-def _counter() -> ctypes.PyDLL:
-    with tempfile.TemporaryDirectory() as folder:
-        source, library = Path(folder) / "gil_counter.c", Path(folder) / "gil_counter.so"
-        source.write_text(_COUNTER, encoding="utf-8")
-        link = shlex.split(sysconfig.get_config_var("LDSHARED"))
-        subprocess.run([*link, "-fPIC", "-O1", "-o", library, source], check=True)
-        return ctypes.PyDLL(str(library))

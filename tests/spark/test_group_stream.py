@@ -145,6 +145,7 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Query]]:
         return query
 
     monkeypatch.setattr(group_stream, "_WAIT", PATIENCE)
+    monkeypatch.setattr(group_stream, "_ASK_AGAIN", 0.0)  # as often as the member polls
     yield one
     for query in made:
         query.reader.stop()
@@ -375,6 +376,18 @@ def test_what_may_not_be_told_yet_is_not_forgotten_by_another_batch(query: Query
     query.consumer.metadata[P0] = "instride run other"
     query.consumer.then(list)
     assert plan(asked.response()).spans == {}
+
+
+def test_a_run_that_waits_for_its_group_does_not_ask_it_after_each_poll(
+    query: Query, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_stream, "_ASK_AGAIN", PATIENCE)
+    query.consumer.group_has, query.consumer.metadata = {P0: 3, P1: 0}, {P0: EARLIER, P1: "instride run other"}
+    asked = Asked(lambda: query.latest(PENDING))
+    asked.while_it_waits(query, until=lambda: bool(query.consumer.looked_up))
+    for _ in range(20):
+        query.consumer.turn()
+    assert len(query.consumer.looked_up) == 1
 
 
 def test_a_run_that_may_not_ask_its_group_of_the_last_batch_says_so(query: Query) -> None:

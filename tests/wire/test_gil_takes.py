@@ -1,4 +1,4 @@
-"""How often decoding gives up the GIL: once a compressed batch (its codec's package does), once for all others."""
+"""How often decoding gives up the GIL: a few times for all batches, but of snappy once a batch (its package does)."""
 
 from __future__ import annotations
 
@@ -42,11 +42,12 @@ def takes(data: memoryview, *, to_arrow: bool = False) -> int:
 
 
 @pytest.mark.parametrize("rows", [10, 140])
-@pytest.mark.parametrize(("codec", "of_a_batch"), [("none", 0), *((codec, 1) for codec in CODECS[1:])])
-def test_a_compressed_batch_takes_the_gil_once_and_another_never(codec: str, of_a_batch: int, rows: int) -> None:
+@pytest.mark.parametrize(("codec", "of_a_batch"), [(codec, int(codec == "snappy")) for codec in CODECS])
+def test_a_batch_of_snappy_takes_the_gil_once_and_another_never(codec: str, of_a_batch: int, rows: int) -> None:
     few, many = (takes(record_set(codec, batches, rows)) for batches in (10, 60))
     # Two: a buffer that was guessed too small has a batch decompressed twice.
     assert 50 * of_a_batch <= many - few <= 50 * of_a_batch + 2, f"{few} of 10 batches, {many} of 60"
+    assert of_a_batch or many <= 8
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -75,8 +76,8 @@ def test_one_call_of_the_package_takes_the_gil_once_however_much_it_is(codec: st
 
 
 @pytest.mark.parametrize("codec", ["gzip", "lz4", "zstd"])
-def test_the_package_could_unpack_several_batches_in_one_take(codec: str) -> None:
-    """But for snappy, whose raw blocks have no end of their own. Why it is not done: docs/benchmarks.md."""
+def test_the_package_unpacks_several_batches_in_one_take(codec: str) -> None:
+    """But for snappy, whose raw blocks have no end of their own."""
     package = getattr(cramjam, codec)
     packed, target = bytes(package.compress(b"abc")) + bytes(package.compress(b"def")), bytearray(6)
     assert gil_takes(lambda: package.decompress_into(packed, target)) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import struct
 from typing import Any
 
@@ -10,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from record_batches import CODECS, Rec, batch, corrupt, decode, marker, plain, read, record, records_of
 
+from instride._wire import record_set
 from instride._wire.batch_filter import BatchWalk
+from instride._wire.compression import Sections
 from instride._wire.frames import FrameBuffer
 from instride._wire.memory_pool import Segment, Segments
 from instride._wire.record_set import RecordSet, decode_record_set
@@ -166,6 +169,18 @@ def test_a_leader_epoch_that_cannot_be_is_none(
         assert piece.chunk is not None
         assert tuple(each.leader_epoch for each in records_of(piece.chunk)) == believed
         assert piece.chunk.leader_epoch == believed[1]
+
+
+def test_a_leader_epoch_that_goes_back_is_none_also_where_the_rest_was_copied_out_between() -> None:
+    data = batch(plain(0), leader_epoch=5) + batch(plain(1), leader_epoch=3)
+    records = RecordSet(
+        memoryview(data), topic="t", partition=0, fetch_offset=0, epochs=(0, 8), frame_bytes=100 * len(data)
+    )
+    first = records.decode(1, 1 << 20)
+    records.detach()
+    second = records.decode(1, 1 << 20)
+    pieces = [each.chunk for each in (first, second) if each is not None]
+    assert [record.leader_epoch for chunk in pieces for record in records_of(chunk)] == [5, -1]
 
 
 def test_only_an_abort_marker_of_its_producer_closes_an_aborted_transaction() -> None:
@@ -422,6 +437,7 @@ def _decoded(data: bytes, *, committed: bool, capacity: int, most: int) -> list[
         read_committed=committed,
         aborted=[(1, 0)],
         end=1000,
+        epochs=(0, 8),
         capacity=capacity,
         max_decompressed_bytes=most,
     )
@@ -469,8 +485,128 @@ def test_batches_of_one_run_are_those_that_are_read_one_by_one(
     data = _several(kinds)
     together = _decoded(data, committed=committed, capacity=capacity, most=most)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(BatchWalk, "run", lambda self, found, count, limit, most: count)
+        patch.setattr(BatchWalk, "run", lambda self, found, count, limit, most, scale=1: count)
         assert _decoded(data, committed=committed, capacity=capacity, most=most) == together
+
+
+_GOOD = ["good", "good", "good", "good", "large", "none", "snappy", "control", "empty", "producer", "aborted", "gap"]
+_COMPRESSED = st.tuples(st.sampled_from([*_GOOD, "broken", "long", "count", "crc"]), st.integers(0, 400))
+
+
+def _compressed(kinds: list[tuple[str, int]], codec: str, *, epoch: int | None = None) -> bytes:
+    """Batches of two records, one of each kind, with values of so many bytes. Those of producer 1 are aborted."""
+    out, at = b"", 0
+    for kind, size in kinds:
+        at += 5 if kind == "gap" else 0
+        value = bytes(size * 20) if kind == "large" else random.Random(size).randbytes(size)
+        recs = [] if kind == "empty" else [Rec(offset=at + n, value=value) for n in range(2)]
+        own: dict[str, Any] = {
+            "leader_epoch": size % 10 if epoch is None else epoch,
+            "base_offset": at,
+            "last_delta": 1,
+            "codec": kind if kind in ("none", "snappy") else codec,
+        }
+        if kind in ("producer", "aborted"):
+            own |= {"transactional": True, "producer_id": 1 if kind == "aborted" else 9}
+        if kind == "count":
+            own["count"] = 3 + size
+        one = marker(at, 1, commit=False) if kind == "control" else batch(recs, **own)
+        if kind in ("broken", "long"):
+            records = one[61:]
+            own["compressed"] = records[: size % len(records)] if kind == "broken" else records + records
+            one = batch(recs, **own)
+        out += one[:-1] + bytes([one[-1] ^ 1]) if kind == "crc" else one
+        at += 2
+    return out
+
+
+@pytest.mark.parametrize("codec", ["gzip", "lz4", "zstd"])
+@given(
+    kinds=st.lists(_COMPRESSED, min_size=1, max_size=12),
+    committed=st.booleans(),
+    capacity=st.integers(100, 20_000),
+    most=st.sampled_from([1000, 4000, 1 << 16]),
+)
+def test_batches_that_one_call_decompresses_are_those_that_come_one_by_one(
+    codec: str, kinds: list[tuple[str, int]], committed: bool, capacity: int, most: int
+) -> None:
+    """Pieces may end elsewhere."""
+
+    def whole() -> tuple[list[object], object]:
+        pieces: list[Any] = _decoded(data, committed=committed, capacity=capacity, most=most)
+        records = [record for rows, *_ in pieces if rows is not None for record in rows[:-2]]
+        # A buffer may keep a quarter more than it has.
+        assert all(nbytes <= max(capacity, most) * 5 // 4 for *_, nbytes, _ in pieces)
+        return records, (pieces[-1][1], pieces[-1][2], pieces[-1][4])
+
+    data = _compressed(kinds, codec)
+    together = whole()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(record_set, "MARKS", {})
+        assert whole() == together
+
+
+@pytest.mark.parametrize("codec", ["gzip", "lz4", "zstd"])
+@given(
+    kinds=st.lists(_COMPRESSED, min_size=1, max_size=12),
+    committed=st.booleans(),
+    target=st.integers(1, 4000),
+    detached=st.booleans(),
+)
+def test_so_are_those_of_small_pieces_and_what_was_copied_out_between_them(
+    codec: str, kinds: list[tuple[str, int]], committed: bool, target: int, detached: bool
+) -> None:
+    def whole() -> tuple[list[object], int, str]:
+        records, found, piece = _set_of(data, committed=committed), [], None
+        while not records.done:
+            piece = records.decode(target, 4 * target) or records.decode(target, 4 * target, alone=True)
+            assert piece is not None
+            found += [] if piece.chunk is None else piece.chunk.records(epoch=1, seek_number=0)
+            if detached:
+                records.detach()
+        return found, -1 if piece is None else piece.next_offset, "" if piece is None else str(piece.corrupt)
+
+    data = _compressed(kinds, codec, epoch=7)
+    together = whole()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(record_set, "MARKS", {})
+        assert whole() == together
+
+
+def _set_of(data: bytes, *, committed: bool) -> RecordSet:
+    """A small part of a response."""
+    return RecordSet(
+        memoryview(data),
+        topic="t",
+        partition=3,
+        fetch_offset=0,
+        read_committed=committed,
+        aborted=lambda: [(1, 0)],
+        end=1000,
+        frame_bytes=100 * len(data),
+        max_decompressed_bytes=1 << 16,
+    )
+
+
+@pytest.mark.parametrize("codec", ["gzip", "lz4", "zstd"])
+def test_those_before_a_broken_batch_are_returned_though_it_was_joined_to_them(codec: str) -> None:
+    good = [batch(plain(n, n + 1), codec=codec) for n in range(0, 20, 2)]
+    broken = batch(plain(20, 21), codec=codec, compressed=good[0][61:-5])
+    behind = [batch(plain(n, n + 1), codec=codec) for n in range(22, 30, 2)]
+    offsets, error = corrupt(b"".join([*good, broken, *behind]))
+    assert offsets == list(range(20))
+    assert "in the batch of offsets 20 to 21" in str(error)
+
+
+@pytest.mark.parametrize("codec", ["gzip", "lz4", "zstd"])
+def test_small_compressed_batches_go_to_the_codec_many_at_a_time(codec: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And two hundred of them not far more often than twenty."""
+    fills: list[int] = []
+    monkeypatch.setattr(Sections, "_fill", lambda *given, fill=Sections._fill: fills.append(given[1]) or fill(*given))
+    for count, most in ((20, 6), (200, 10)):
+        fills.clear()
+        assert read(b"".join(batch(plain(n, n + 1), codec=codec) for n in range(0, 2 * count, 2)))[1] == 2 * count
+        assert len(fills) <= most
 
 
 def test_ten_times_the_batches_take_no_more_calls() -> None:

@@ -51,6 +51,111 @@ def test_several_frames_are_one_section(codec: str) -> None:
     assert _one(codec, compress(codec, b"abc") + compress(codec, b"def")) == b"abcdef"
 
 
+def _joined(codec: str, parts: list[bytes], limit: int = LIMIT, least: int = 0) -> list[bytes] | None:
+    """Of batches that are compressed already, behind one of three bytes."""
+    sections = Sections(0)
+    sections.append(0, memoryview(b"abc"), LIMIT)
+    places = sections.append_joined(
+        CODECS.index(codec),
+        [*map(memoryview, parts)],
+        least_bytes=[least] * len(parts),
+        expected_bytes=100,
+        limit=limit,
+    )
+    used, whole = sections.used, bytes(sections.finish())
+    assert used == len(whole)
+    assert whole[:3] == b"abc"
+    if places is None:
+        assert whole == b"abc", "nothing is added"
+        return None
+    return [whole[start:end] for start, end in places]
+
+
+@pytest.mark.parametrize("codec", ["gzip", "lz4", "zstd"])
+@given(parts=st.lists(st.binary(max_size=300), min_size=1, max_size=6))
+def test_joined_batches_come_apart_where_they_were_joined(codec: str, parts: list[bytes]) -> None:
+    assert _joined(codec, [compress(codec, part) for part in parts]) == parts
+
+
+@pytest.mark.parametrize("codec", ["gzip", "lz4", "zstd"])
+def test_of_joined_batches_nothing_counts_where_one_is_wrong(codec: str) -> None:
+    good, large = compress(codec, b"x" * 50), compress(codec, b"x" * 500)
+    assert _joined(codec, [good, good[:-5], good]) is None
+    assert _joined(codec, [good, b"junk", good]) is None
+    assert _joined(codec, [good, large, good], limit=600) is None, "more than the limit"
+    assert _joined(codec, [good, good], least=51) is None, "one has too little"
+    assert _joined(codec, [good, large, good]) == [b"x" * 50, b"x" * 500, b"x" * 50]
+
+
+def test_a_batch_that_claims_what_follows_is_not_joined() -> None:
+    """A block of zstd that is not compressed takes in the mark behind it, but not as the mark."""
+    good = compress("zstd", b"x" * 50)
+    swallowed = len(compression.MARKS[4]) + len(good)
+    claims = b"\x28\xb5\x2f\xfd\x00\x58" + (1 | (3 + swallowed) << 3).to_bytes(3, "little") + b"abc"
+    assert compression.MARKS[4] in cramjam.zstd.decompress(claims + compression.MARKS[4] + good).read()
+    assert _joined("zstd", [claims, good]) is None
+
+
+def test_two_batches_that_were_made_for_each_other_are_not_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each alone is broken. Joined, the second one makes the mark of the text that the first one has taken in."""
+    mark, text = compression.MARKS[3], compression._MARK[:8]
+    literals = len(b"a" + mark) + 1
+    back = literals - 1 - mark.index(text)
+    one = b"a"
+    # Literals, eight bytes from there, the forty behind them; then literals alone.
+    other = b"0" + back.to_bytes(2, "little") + b"\x0f" + b"\x08\x00" + bytes([40 - 4 - 15]) + b"\xf0\x05" + b"b" * 20
+    begin = b"\xf4" + bytes([literals - 15])
+    size = len(begin + one + mark + other).to_bytes(4, "little")
+    first, second = b"\x04\x22\x4d\x18\x60\x40\x82" + size + begin + one, other + bytes(4)
+    assert _joined("lz4", [first, second]) is None
+    monkeypatch.setattr(compression, "_may_be_joined", lambda *_: True)
+    assert _joined("lz4", [first, second]) == [b"a" + mark + b"0", b"b" * 20], "so the look at the frames is needed"
+
+
+@pytest.mark.parametrize("codec", ["gzip", "lz4", "zstd"])
+def test_marks_that_do_not_come_out_discard_all(codec: str) -> None:
+    """A batch has the mark itself."""
+    parts = [b"x" * 50, b"x" + compression._MARK + b"y"]
+    assert _joined(codec, [compress(codec, part) for part in parts]) is None
+
+
+@pytest.mark.parametrize("codec", compression.MARKS)
+def test_compressed_the_mark_is_another_text(codec: int) -> None:
+    assert compression._MARK not in compression.MARKS[codec]
+    assert _one(CODECS[codec], compression.MARKS[codec]) == compression._MARK
+
+
+def test_a_frame_with_a_large_window_is_not_joined() -> None:
+    """What that leaves of the limit, it says alone."""
+    usual = compress("zstd", b"x" * 50)
+    # A window of 16 MiB; one raw block.
+    large = b"\x28\xb5\x2f\xfd\x00\x70" + (1 | 50 << 3).to_bytes(3, "little") + b"x" * 50
+    assert _one("zstd", large, 1 << 25) == b"x" * 50
+    assert _joined("zstd", [usual, large], limit=1 << 20) is None
+
+
+@pytest.mark.parametrize("codec", ["lz4", "zstd"])
+def test_frames_of_very_many_blocks_are_not_joined(codec: str) -> None:
+    """To go over them would take longer than to decompress them alone."""
+    begin, block, end = {
+        "lz4": (b"\x04\x22\x4d\x18\x60\x40\x82", b"\x01\x00\x00\x80x", bytes(4)),
+        "zstd": (b"\x28\xb5\x2f\xfd\x00\x58", b"\x08\x00\x00x", b"\x01\x00\x00"),
+    }[codec]
+    few, many = (begin + count * block + end for count in (90, 110))
+    assert _one(codec, many) == b"x" * 110
+    assert _joined(codec, [few, few]) == [b"x" * 90] * 2
+    assert _joined(codec, [few, many]) is None
+
+
+@pytest.mark.parametrize("codec", ["gzip", "lz4", "zstd"])
+@given(cut=st.integers(0, 80), behind=st.binary(max_size=20))
+def test_what_is_joined_is_what_each_alone_is(codec: str, cut: int, behind: bytes) -> None:
+    good = compress(codec, b"xyz" * 20)
+    parts = [good, good[:cut] + behind, good]
+    together = _joined(codec, parts)
+    assert together is None or together == [_one(codec, part) for part in parts]
+
+
 def test_gzip_of_the_standard_library() -> None:
     assert _one("gzip", gzip.compress(b"x" * 1000)) == b"x" * 1000
 

@@ -66,6 +66,7 @@ class BatchWalk:
         self._end = end
         self._epochs = epochs
         self._data = data
+        self._pushed_back: list[Batch] = []
         # The batch that comes next was read already: only with its successor is it known to be good (law 4).
         self._reader, self._ahead, self._ahead_failure = self._begun(data)
 
@@ -84,6 +85,9 @@ class BatchWalk:
         """Go on in a copy of the bytes, which begins with this batch: the last one that `next` gave."""
         # Back to before the batch: `next` gives it once more, with its place in the copy.
         self.next_offset, self._passed_epoch = batch.position, self.leader_epoch
+        self._pushed_back.clear()
+        least, most = self._epochs
+        self._epochs = max(least, self.leader_epoch), most
         self._data = data
         self._reader, self._ahead, self._ahead_failure = self._begun(data)
 
@@ -91,6 +95,10 @@ class BatchWalk:
         """The next batch with records to return, or None at the end or before one that is bad."""
         read = self._reader.next
         self.leader_epoch = self._passed_epoch
+        if self._pushed_back:
+            batch = self._pushed_back.pop()
+            self.next_offset, self._passed_epoch = batch.last_offset + 1, batch.leader_epoch
+            return batch
         while (batch := self._ahead) is not None:
             position = batch.last_offset + 1
             try:
@@ -117,18 +125,24 @@ class BatchWalk:
         self.failure = self._ahead_failure
         return None
 
-    def run(self, found: list[Batch], count: int, limit: int, most: int) -> int:
+    def run(self, found: list[Batch], count: int, limit: int, most: int, scale: int = 1) -> int:
         """Add to `found`, whose last one `next` gave last, the batches that `next` would give after it.
 
         It stops before one that wants a decision or has no room, which `next` gives then: see `BatchReader.run`.
         Returns how many records were found.
         """
+        assert not self._pushed_back
         had = len(found)
-        self._ahead, count = self._reader.run(self._ahead, found, count, limit, most, self._read_committed)
+        self._ahead, count = self._reader.run(self._ahead, found, count, limit, most, self._read_committed, scale)
         if len(found) > had:
             last = found[-1]
             self.next_offset, self._passed_epoch = last.last_offset + 1, last.leader_epoch
         return count
+
+    def push_back(self, found: Sequence[Batch]) -> None:
+        """`next` gives these once more: those that `run` has found just now, and the one before them."""
+        self.next_offset, self._passed_epoch = found[0].position, self.leader_epoch
+        self._pushed_back = [*reversed(found)]
 
     def _passed(self, batch: Batch) -> None:
         self.next_offset = batch.last_offset + 1

@@ -6,8 +6,8 @@ Laws
    cover base offset, length and leader epoch; so offsets must rise from batch to batch, and lie between what was asked
    for and the end of the log. An epoch that goes back, or is later than the leader's own, is taken for none.)
 2. A batch that is cut off ends the walk; one that is bad raises `BatchError`. Nothing is read outside the data.
-3. Small batches are many: those that are read like the one before them are gone over in one call (`run`). What it gives
-   is what `next` gives one by one; before anything that wants a decision it stops.
+3. Small batches are many: those that are read like the one before them, by the same codec, are gone over in one call
+   (`run`). What it gives is what `next` gives one by one; before anything that wants a decision it stops.
 4. Which batches are skipped (aborted transactions, control batches) `batch_filter` decides. What becomes of a bad one:
    `record_set`, law 1, and `_core/network/fetcher.py`, law 4.
 
@@ -219,20 +219,24 @@ class BatchReader:
         limit: cython.longlong,
         most: cython.longlong,
         committed: cython.bint,
+        scale: cython.longlong,
     ) -> tuple:
         """Law 3; see `batch_headers.pyi`."""
         records: cython.Py_ssize_t
         batch: Batch = found[0]
         after: Batch
         begin: cython.longlong = batch.start
+        codec: cython.int = batch.codec
         batch = ahead
         while batch is not None:
-            if batch.codec or batch.control or (committed and batch.producer_id >= 0):
+            if batch.codec != codec or batch.control or (committed and batch.producer_id >= 0):
                 break
             records = batch.end - batch.start
-            if records == 0 or batch.count * _LEAST_RECORD > records or batch.count * _INDEX_BYTES > most:
+            if records == 0 or (not codec and batch.count * _LEAST_RECORD > records):
                 break
-            if batch.end - begin + (count + batch.count) * _INDEX_BYTES > limit:
+            if batch.count * _INDEX_BYTES > most:
+                break
+            if (batch.end - begin) * scale + (count + batch.count) * _INDEX_BYTES > limit:
                 break
             try:
                 after = self._next(batch.last_offset + 1)

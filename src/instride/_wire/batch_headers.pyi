@@ -60,13 +60,14 @@ class BatchReader:
     def at(self) -> int: ...
     def next(self, position: int) -> Batch | None: ...
     def run(
-        self, ahead: Batch | None, found: list[Batch], count: int, limit: int, most: int, committed: bool
+        self, ahead: Batch | None, found: list[Batch], count: int, limit: int, most: int, committed: bool, scale: int
     ) -> tuple[Batch | None, int]:
-        """Batches from `ahead` on, which follows on the last one found, as long as they are read as they are.
+        """Batches from `ahead` on, which follows on the last one found, as long as they are read like the first one.
 
-        They are added to `found`. None is compressed, empty, a control batch, or (if only what is committed is read)
-        of a producer that may have aborted it; each has its successor's header read. limit: of the bytes from
-        the first one found to their end, with the index of `count` and their records. most: of the index of one.
+        They are added to `found`. None is of another codec, empty, a control batch, or (if only what is committed is
+        read) of a producer that may have aborted it; each has its successor's header read. limit: of the bytes from
+        the first one found to their end, each counted `scale` times, with the index of `count` and their records.
+        most: of the index of one.
         Returns the batch that comes next, and how many records were found. Raises nothing: `next` meets it again.
         """
 

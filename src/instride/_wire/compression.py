@@ -6,13 +6,18 @@ Laws
    that can be released to the system one by one.
 2. Whatever is wrong with the bytes, `CompressionError` says so; no other error leaves this module.
 3. Besides the buffer zstd's decoder keeps a window, as large as its frame says: what is larger than usual counts.
+4. The package gives up the GIL in each call, and makes a decoder: so small batches go to it many at a time, joined.
+   Each must be one whole frame, which claims nothing of what follows. Where its records end is known by a mark between
+   the frames: random, chosen once per process, compressed by itself. If the marks do not come out as they went in, the
+   whole output is discarded, and each batch is decompressed alone: then the one that is broken or too large is known.
 """
 
 from __future__ import annotations
 
 import ctypes
 import mmap
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -20,7 +25,7 @@ import cramjam
 
 from instride._wire.memory_pool import LARGE_BYTES, Pages, Segment, extended, trim_malloc
 
-__all__ = ["CODECS", "CompressionError", "Sections", "TooLargeError", "moved", "releases_of"]
+__all__ = ["CODECS", "MARKS", "CompressionError", "Sections", "TooLargeError", "moved", "releases_of"]
 
 # The three low bits of a batch's attributes.
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -43,6 +48,21 @@ _SNAPPY_BLOCK: Final = cramjam.snappy.decompress_raw_into
 # snappy-java's framing (the Java client's): magic, two versions, then blocks with their lengths before them.
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_BYTES: Final = 16
+
+# Law 4. A repetition, so that compressed it is another text.
+_MARK: Final = os.urandom(8) * 6
+MARKS: Final = {
+    1: bytes(cramjam.gzip.compress(_MARK)),
+    3: bytes(cramjam.lz4.compress(_MARK)),
+    4: bytes(cramjam.zstd.compress(_MARK)),
+}
+"""The mark as each codec compresses it, where batches may be joined. A block of snappy has no end of its own."""
+
+_GZIP_MEMBER: Final = b"\x1f\x8b"
+_LZ4: Final = 3
+_LZ4_FRAME: Final = b"\x04\x22\x4d\x18"
+# Frames of more blocks are not joined: to go over them takes as long as a call of the package.
+_BLOCKS_OF_JOINED: Final = 100
 
 _SMALLEST_STEP: Final = 1 << 16
 # What is moved is there twice a part at a time.
@@ -83,23 +103,46 @@ class Sections:
     def append(self, codec: int, data: memoryview, limit: int) -> tuple[int, int]:
         """Adds a batch's records. Returns where they start and end. Raises CompressionError, MemoryError."""
         # Decompressing a few rows takes hardly longer than these steps, so there are as few as possible.
-        start, window = self._used, 0
+        window = 0
         if codec == _ZSTD:
             window = _window(data)
             limit = _limit_beside(window, limit)
-        space = min(limit, max(len(self._buffer) - start, len(data)))
-        while (size := self._fill(codec, data, space)) < 0:
-            if space >= limit:
-                # The limit was lowered for the window: without a word of it, the batch would seem to fit.
-                beside = " beside its decoder's large window" if window > _USUAL_WINDOW else ""
-                raise TooLargeError(f"a {CODECS[codec]} batch holds over {limit} bytes{beside}")
-            # By half of what is there at least: so few batches are tried twice.
-            space = min(limit, max(2 * space, len(self._buffer) // 2, _SMALLEST_STEP))
-            # From here on it is made of pages, which are there only where something is written.
-            if space > LARGE_BYTES:
-                space = limit
+        start, size = self._used, self._fill_growing(codec, data, len(data), limit)
+        if size < 0:
+            # The limit was lowered for the window: without a word of it, the batch would seem to fit.
+            beside = " beside its decoder's large window" if window > _USUAL_WINDOW else ""
+            raise TooLargeError(f"a {CODECS[codec]} batch holds over {limit} bytes{beside}")
         self._used = start + size
         return start, self._used
+
+    def append_joined(
+        self,
+        codec: int,
+        batches: Sequence[memoryview],
+        *,
+        least_bytes: Sequence[int],
+        expected_bytes: int,
+        limit: int,
+    ) -> list[tuple[int, int]] | None:
+        """Adds several batches' records by one call of the codec (law 4), one of `MARKS`.
+
+        least_bytes: of each. expected_bytes, limit: of all. Returns where each starts and ends. None: nothing was
+        added, and each batch alone may still decompress.
+        """
+        if not all(_may_be_joined(codec, each) for each in batches):
+            return None
+        start = self._used
+        try:
+            size = self._fill_growing(codec, memoryview(MARKS[codec].join(batches)), expected_bytes, limit)
+        except (CompressionError, MemoryError):
+            return None
+        found = self._between_marks(start, start + size) if size >= 0 else []
+        if len(found) != len(batches):
+            return None
+        if any(end - at < least for (at, end), least in zip(found, least_bytes, strict=True)):
+            return None
+        self._used = start + size
+        return found
 
     def finish(self) -> bytes | bytearray | mmap.mmap:
         """The buffer, cut to what is used. Nothing can be added after it."""
@@ -131,6 +174,25 @@ class Sections:
         first, last = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE, end // mmap.PAGESIZE * mmap.PAGESIZE
         if isinstance(self._buffer, mmap.mmap) and first < last:
             self._buffer.madvise(_GIVE_BACK, first, last - first)
+
+    def _between_marks(self, start: int, end: int) -> list[tuple[int, int]]:
+        found = []
+        while (at := self._buffer.find(_MARK, start, end)) >= 0:
+            found.append((start, at))
+            start = at + len(_MARK)
+        found.append((start, end))
+        return found
+
+    def _fill_growing(self, codec: int, data: memoryview, expected_bytes: int, limit: int) -> int:
+        """How many bytes it filled, or -1 where they are more than the limit."""
+        space = min(limit, max(len(self._buffer) - self._used, expected_bytes))
+        while (size := self._fill(codec, data, space)) < 0 and space < limit:
+            # By half of what is there at least: so few batches are tried twice.
+            space = min(limit, max(2 * space, len(self._buffer) // 2, _SMALLEST_STEP))
+            # From here on it is made of pages, which are there only where something is written.
+            if space > LARGE_BYTES:
+                space = limit
+        return size
 
     def _fill(self, codec: int, data: memoryview, space: int) -> int:
         """How many bytes it filled, or -1 where they do not fit."""
@@ -233,6 +295,37 @@ def _window(data: memoryview) -> int:
     except IndexError:
         return largest
     return largest if blocks <= _MOST_BLOCKS else _LARGEST_WINDOW
+
+
+def _may_be_joined(codec: int, data: memoryview) -> bool:
+    """Law 4. A member of gzip that claims what follows would have to know its checksum, and so the mark."""
+    try:
+        if codec == _ZSTD:
+            return _is_usual_zstd(data)
+        return _is_one_lz4(data) if codec == _LZ4 else data[:2] == _GZIP_MEMBER
+    except IndexError:
+        return False
+
+
+def _is_usual_zstd(data: memoryview) -> bool:
+    """One whole frame, with a usual window."""
+    window, at, checked = _frame_header(data, 4)
+    at, blocks = _end_of_blocks(data, at, _MOST_BLOCKS - _BLOCKS_OF_JOINED)
+    return data[:4] == _FRAME and window <= _USUAL_WINDOW and blocks <= _MOST_BLOCKS and at + 4 * checked == len(data)
+
+
+def _is_one_lz4(data: memoryview) -> bool:
+    """One whole frame (lz4_Frame_format.md)."""
+    flags = data[4]
+    checks_blocks, states_size, checks_all, dictionary = (flags >> bit & 1 for bit in (4, 3, 2, 0))
+    at = 7 + 8 * states_size + 4 * dictionary
+    for _ in range(_BLOCKS_OF_JOINED):
+        size = int.from_bytes(data[at : at + 4], "little") & 0x7FFFFFFF
+        at += 4
+        if not size:
+            return data[:4] == _LZ4_FRAME and at + 4 * checks_all == len(data)
+        at += size + 4 * checks_blocks
+    return False
 
 
 def _frame_header(data: memoryview, at: int) -> tuple[int, int, bool]:

@@ -18,6 +18,8 @@ Laws
 8. Of a partition a broker sends what was requested, or one batch that is larger (KIP-74), and some brokers somewhat
    more. What is beyond twice of that, and much memory, is as good as cut off: it is fetched again, and fills no memory
    meanwhile.
+9. Compressed batches behind the first one of a piece are decompressed by one call where they can be (`compression`, law
+   4). What comes of them is what would come one by one, and the bound of each batch is the same.
 
 Checksums: `batch_headers`, law 1. What becomes of the partition of a bad batch: `_core/network/fetcher.py`, law 4.
 """
@@ -25,13 +27,13 @@ Checksums: `batch_headers`, law 1. What becomes of the partition of a bad batch:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from instride._topic_partition import TopicPartition
 from instride._wire.batch_filter import HEADER_BYTES, INDEX_BYTES, BatchWalk, check_count
 from instride._wire.batch_headers import Batch, BatchError, end_of_batches, table_of
-from instride._wire.compression import CompressionError, Sections, TooLargeError, moved, releases_of
+from instride._wire.compression import MARKS, CompressionError, Sections, TooLargeError, moved, releases_of
 from instride._wire.decoder import RecordColumns, index_batches
 from instride._wire.memory_pool import LARGE_BYTES, Pages, Segment
 from instride._wire.record_chunk import Piece
@@ -143,6 +145,30 @@ class RecordSetChunk:
         )
 
 
+@dataclass(slots=True)
+class _Decompressed:
+    """Batches of one piece, whose records are in `sections`. count: of these.
+
+    compressed_bytes: of the batches, as they came.
+    """
+
+    sections: Sections
+    table: bytearray = field(default_factory=bytearray)
+    batches: list[Batch] = field(default_factory=list)
+    compressed_bytes: int = 0
+    count: int = 0
+
+    @property
+    def nbytes(self) -> int:
+        return self.sections.used + self.count * INDEX_BYTES
+
+    def add(self, batch: Batch, start: int, end: int) -> None:
+        self.table += batch.row(start, end)
+        self.batches.append(batch)
+        self.compressed_bytes += batch.end - batch.start
+        self.count += batch.count
+
+
 class RecordSet:
     """Record batches of one partition as a response brought them. Not thread-safe.
 
@@ -194,6 +220,8 @@ class RecordSet:
         self._pending: Batch | None = None
         # What the pending batch needs at least, as far as is known: it was tried with less.
         self._least_room = 0
+        # Whether several batches may be decompressed by one call: until that was in vain.
+        self._joins = True
         self.done = False
 
     @property
@@ -327,48 +355,82 @@ class RecordSet:
         assert first is not None
         # Four times is a guess, which spares most batches a second try; it grows where they need more.
         expected = min(most, self._most_bytes, target, 4 * (len(self._data) - first.start))
-        sections = Sections(expected, None if self._segments is None else self._segments.let_go)
-        table = bytearray()
-        batches: list[Batch] = []
-        count = 0
-        while (batch := self._pending) is not None:
-            index = (count + batch.count) * INDEX_BYTES
-            # Law 4: `alone` is for one batch; those behind it must fit what is really there.
-            allowed = (capacity if batches else most) - index - sections.used
-            over = max(0, batch.end - batch.start - self._most_bytes // _AS_IT_CAME)
-            full = max(0, self._most_bytes - batch.count * INDEX_BYTES - over)
-            # What follows stops where much memory would begin: it comes first in the next piece.
-            most_used = min(LARGE_BYTES, LARGEST_BASE) if batches else LARGEST_BASE
-            limit = max(0, min(allowed, full, most_used - sections.used))
-            try:
-                # The index alone may be too large: that is known before anything is decompressed.
-                check_count(batch, LARGEST_BASE, self._most_bytes)
-                start, end = sections.append(batch.codec, self._data[batch.start : batch.end], limit)
-                check_count(batch, end - start, self._most_bytes)
-            except TooLargeError as error:
-                if not batches and allowed >= full:
-                    taken = f"the index of {counted(batch.count, 'record')} takes {batch.count * INDEX_BYTES} of them"
-                    taken += f", the batch as it came {over}" if over else ""
-                    raise TooLargeError(f"{error}: max_decompressed_bytes is {self._most_bytes}, and {taken}") from None
-                # How much it needs is not known: so that it is not decompressed in vain often, twice as much is tried
-                # next.
-                self._least_room = 0 if batches else min(2 * most, self._most_bytes)
+        found = _Decompressed(Sections(expected, None if self._segments is None else self._segments.let_go))
+        while self._pending is not None and (not found.batches or found.nbytes < target):
+            if not (self._add_several(found, target, capacity) or self._add_one(found, capacity, most)):
                 break
-            except (CompressionError, BatchError):
-                if not batches:
-                    raise
-                break  # it is told of when it comes first
-            table += batch.row(start, end)
-            batches.append(batch)
-            count += batch.count
-            self._pending = self._next()
-            if sections.used + count * INDEX_BYTES >= target:
-                break
-        if not batches:
+        if not found.batches:
             return None
+        sections = found.sections
         base = memoryview(sections.finish())
         release = sections.release if sections.releases else None
-        return self._piece(base, table, batches, sections.kept + count * INDEX_BYTES, release)
+        return self._piece(base, found.table, found.batches, sections.kept + found.count * INDEX_BYTES, release)
+
+    def _add_one(self, found: _Decompressed, capacity: int, most: int) -> bool:
+        """The pending batch. False: it comes first in the next piece. Raises CompressionError, BatchError."""
+        batch, sections = self._pending, found.sections
+        assert batch is not None
+        index = (found.count + batch.count) * INDEX_BYTES
+        # Law 4: `alone` is for one batch; those behind it must fit what is really there.
+        allowed = (capacity if found.batches else most) - index - sections.used
+        over = max(0, batch.end - batch.start - self._most_bytes // _AS_IT_CAME)
+        full = max(0, self._most_bytes - batch.count * INDEX_BYTES - over)
+        # What follows stops where much memory would begin: it comes first in the next piece.
+        most_used = min(LARGE_BYTES, LARGEST_BASE) if found.batches else LARGEST_BASE
+        limit = max(0, min(allowed, full, most_used - sections.used))
+        try:
+            # The index alone may be too large: that is known before anything is decompressed.
+            check_count(batch, LARGEST_BASE, self._most_bytes)
+            start, end = sections.append(batch.codec, self._data[batch.start : batch.end], limit)
+            check_count(batch, end - start, self._most_bytes)
+        except TooLargeError as error:
+            if not found.batches and allowed >= full:
+                taken = f"the index of {counted(batch.count, 'record')} takes {batch.count * INDEX_BYTES} of them"
+                taken += f", the batch as it came {over}" if over else ""
+                raise TooLargeError(f"{error}: max_decompressed_bytes is {self._most_bytes}, and {taken}") from None
+            # How much it needs is not known: so that it is not decompressed in vain often, twice as much is tried next.
+            self._least_room = 0 if found.batches else min(2 * most, self._most_bytes)
+            return False
+        except (CompressionError, BatchError):
+            if not found.batches:
+                raise
+            return False  # it is told of when it comes first
+        found.add(batch, start, end)
+        self._pending = self._next()
+        return True
+
+    def _add_several(self, found: _Decompressed, target: int, capacity: int) -> bool:
+        """The pending batch with those behind it, up to about the target (law 9). False: nothing was added."""
+        first, walk = self._pending, self._walk
+        assert first is not None
+        assert walk is not None
+        if not (found.compressed_bytes and self._joins and first.codec in MARKS):
+            return False
+        # Within this none of them has more than `_add_one` would allow it.
+        most = min(capacity, self._most_bytes, LARGE_BYTES, 2 * target) - found.nbytes
+        # What a byte became so far and a quarter more, and the joined copy.
+        scale = 5 * found.sections.used // (4 * found.compressed_bytes) + 2
+        run = [first]
+        count = walk.run(run, first.count, min(most, target - found.nbytes), self._most_bytes, scale)
+        if len(run) == 1:
+            return False
+        joined = sum(each.end - each.start for each in run) + (len(run) - 1) * len(MARKS[first.codec])
+        places = found.sections.append_joined(
+            first.codec,
+            [self._data[each.start : each.end] for each in run],
+            least_bytes=[each.count * MIN_RECORD_BYTES for each in run],
+            expected_bytes=9 * joined * found.sections.used // (8 * found.compressed_bytes),
+            limit=max(0, most - joined - count * INDEX_BYTES),
+        )
+        if places is None:
+            self._joins = False
+            walk.push_back(run)
+            self._pending = walk.next()
+            return False
+        for batch, (start, end) in zip(run, places, strict=True):
+            found.add(batch, start, end)
+        self._pending = self._next()
+        return True
 
     def _next(self) -> Batch | None:
         assert self._walk is not None

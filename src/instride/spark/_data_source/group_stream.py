@@ -25,7 +25,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -35,11 +35,11 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 
 from instride.consumer import RangeConsumer
-from instride.errors import ConfigError, IllegalStateError, KafkaError, KafkaTimeoutError
+from instride.errors import ConfigError, IllegalStateError, KafkaError, KafkaTimeoutError, WakeupError
 from instride.records import TopicPartition
 from instride.spark._data_source.fused import Transform
 from instride.spark._data_source.group_member import GroupMember
-from instride.spark._data_source.group_table import GroupTable, untouched
+from instride.spark._data_source.group_table import Committed, GroupTable, untouched
 from instride.spark._data_source.leaving import Door, new_token
 from instride.spark._data_source.offsets import BatchPlan, GroupMark, Span
 from instride.spark._data_source.options import EARLIEST, Options
@@ -60,6 +60,9 @@ _TELL: Final = 15.0
 """Seconds for a look at the group, of which an error is to tell."""
 _LOOK: Final = 1.0
 """Seconds after which a request that waits looks whether Spark is still there."""
+_ASK_AGAIN: Final = 1.0
+"""Seconds after which a request that waits asks again what the group has."""
+_ADVICE: Final = "look at its members with kafka-consumer-groups --describe --members"
 
 T = TypeVar("T")
 
@@ -81,6 +84,7 @@ class GroupStreamReader(StreamReader):
         self._follows: dict[str, Any] | None = None
         self._logged: dict[str, Any] | None = None
         self._parent = 0
+        self._asks_at = float("-inf")  # when the group may be asked again
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - PySpark's names, here and below
         """What is there now, of all partitions, is the target: one that is assigned later is read up to it, too."""
@@ -133,8 +137,7 @@ class GroupStreamReader(StreamReader):
             left_out = member.ask(lambda: self._left_out(wanted, member), timeout=_TELL)
             raise KafkaTimeoutError(
                 f"the batch that was pending leaves out {left_out or 'partitions'}, which nobody in the group "
-                f"{self._options.group!r} took over within {_JOIN:.0f} s; look at its members with "
-                "kafka-consumer-groups --describe --members"
+                f"{self._options.group!r} took over within {_JOIN:.0f} s; {_ADVICE}"
             )
         return input_partitions(reads.ranges(), self._options)
 
@@ -197,34 +200,42 @@ class GroupStreamReader(StreamReader):
         member = self._opened()
         if self._ask(lambda: member.joined or unless() or None, timeout=_JOIN) is None:
             raise KafkaTimeoutError(
-                f"the group {self._options.group!r} assigned nothing within {_JOIN:.0f} s; look at its members with "
-                "kafka-consumer-groups --describe --members"
+                f"the group {self._options.group!r} assigned nothing within {_JOIN:.0f} s; {_ADVICE}"
             )
 
     # -- on the member's thread
 
-    def _is_touched(self, batch: BatchPlan, member: GroupMember) -> bool:
-        """Every partition of it. False: or nobody could say."""
+    def _ask_group(
+        self, partitions: Collection[TopicPartition], member: GroupMember
+    ) -> dict[TopicPartition, Committed | None] | None:
+        """What the group has of these. None: it was asked within the last second, or cannot say now."""
+        if not partitions:
+            return {}
+        if time.monotonic() < self._asks_at:
+            return None
         try:
-            return not untouched(batch, member.found(batch.spans))
+            found = member.found(partitions)
+        except WakeupError:
+            return None
         except KafkaError as error:
             if not error.retriable:
                 raise
-            return False
+            found = None
+        self._asks_at = time.monotonic() + _ASK_AGAIN
+        return found
+
+    def _is_touched(self, batch: BatchPlan, member: GroupMember) -> bool:
+        """Every partition of it. False: or it is not known yet."""
+        found = self._ask_group(batch.spans, member)
+        return found is not None and not untouched(batch, found)
 
     def _left_out(self, wanted: BatchPlan, member: GroupMember) -> list[str]:
         return [*map(str, untouched(wanted, member.found(self._table.elsewhere(wanted))))]
 
     def _replayed(self, follows: BatchPlan, wanted: BatchPlan, member: GroupMember) -> BatchPlan | None:
         """None: it cannot be decided yet."""
-        elsewhere = self._table.elsewhere(wanted)
-        try:
-            others = member.found(elsewhere) if elsewhere else {}
-        except KafkaError as error:
-            if not error.retriable:
-                raise
-            return None
-        return self._table.replay(follows, wanted, others)
+        others = self._ask_group(self._table.elsewhere(wanted), member)
+        return None if others is None else self._table.replay(follows, wanted, others)
 
     def _next(self, last: BatchPlan, limit: ReadLimit, member: GroupMember) -> BatchPlan | None:
         """None: nothing yet. last: nothing more (available-now)."""

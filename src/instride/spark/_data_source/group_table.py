@@ -263,10 +263,12 @@ class GroupTable:
 
     def _go_on_behind_what_is_finished(self, partition: TopicPartition) -> None:
         """Law 10, of a placed partition."""
-        owned, batch = self._owned[partition], self._finished.pop(partition, None)
-        if batch is None or not _untouched(batch, partition, owned.found) or _differ(batch, partition, owned.topic_id):
-            return  # and forgotten: in this run's name it may come to stand there again, and be read anew
-        self._finished[partition] = batch
+        owned, batch = self._owned[partition], self._finished.get(partition)
+        if batch is None:
+            return
+        if not _untouched(batch, partition, owned.found) or _differ(batch, partition, owned.topic_id):
+            del self._finished[partition]  # in this run's name it may come to stand there again, and be read anew
+            return
         self._go_on(partition, batch.spans[partition].end)
 
     def _go_on(self, partition: TopicPartition, end: int) -> None:
@@ -281,11 +283,8 @@ class GroupTable:
 
     def _left_to_us(self, end: BatchPlan) -> dict[TopicPartition, Span]:
         """Law 6."""
-        return {
-            partition: span
-            for partition, span in end.spans.items()
-            if partition in self._owned and _untouched(end, partition, self._owned[partition].found)
-        }
+        found = {partition: self._owned[partition].found for partition in end.spans if partition in self._owned}
+        return {partition: end.spans[partition] for partition in untouched(end, found)}
 
 
 def untouched(batch: BatchPlan, found: Mapping[TopicPartition, Committed | None]) -> list[TopicPartition]:
