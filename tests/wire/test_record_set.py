@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import struct
+import tracemalloc
+from collections import deque
 from typing import Any
 
 import pytest
@@ -11,12 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from record_batches import CODECS, Rec, batch, corrupt, decode, marker, plain, read, record, records_of
 
+from instride._core.application.partition import Delivery
 from instride._wire import record_set
 from instride._wire.batch_filter import BatchWalk
 from instride._wire.compression import Sections
 from instride._wire.frames import FrameBuffer
 from instride._wire.memory_pool import Segment, Segments
 from instride._wire.record_set import RecordSet, decode_record_set
+from instride.consumer_records import ConsumerRecords
+from instride.records import TopicPartition
 from step_counter import calls
 
 FULL = [
@@ -57,6 +62,20 @@ def test_a_large_value_is_there_once(codec: str) -> None:
         for views in (False, True):
             table = part.to_arrow(["key", "value"], binary_view=views).to_pydict()
             assert table == {"key": keys[first:], "value": values[first:]}
+
+
+def test_records_that_are_gone_over_are_not_all_there_at_once() -> None:
+    """Each of them is gone before many others are made."""
+    values = [b"%04d" % n * 250 for n in range(5000)]
+    chunk, _, _ = decode(batch([Rec(offset=n, value=value) for n, value in enumerate(values)]))
+    gone_over = ConsumerRecords([Delivery(partition=TopicPartition("t", 3), chunk=chunk, epoch=1, seek_number=2)])
+    assert [record.value for record in gone_over] == values
+    assert [record.offset for record in gone_over] == list(range(5000))
+    tracemalloc.start()
+    deque(gone_over, maxlen=0)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert 100_000 < most < 500_000, "of five million"
 
 
 def test_batches_of_all_codecs_in_one_set() -> None:

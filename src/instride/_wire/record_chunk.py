@@ -10,7 +10,7 @@ Laws
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -58,6 +58,10 @@ class RecordChunk(Protocol):
 
     def records(self, *, epoch: int, seek_number: int) -> list[ConsumerRecord]:
         """Record objects, stamped with the assignment epoch and seek number they were returned in."""
+        ...
+
+    def record_runs(self, *, epoch: int, seek_number: int) -> Iterator[Sequence[ConsumerRecord]]:
+        """The same, some at a time: those of one run need not be there when the next one is made."""
         ...
 
     def to_arrow(

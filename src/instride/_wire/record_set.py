@@ -51,6 +51,8 @@ __all__ = ["MAX_DECOMPRESSED_BYTES", "RecordSet", "RecordSetChunk", "decode_reco
 MAX_DECOMPRESSED_BYTES: Final = 64 << 20
 """What one batch may decompress to, unless told otherwise. Brokers take batches of 1 MiB by default."""
 
+# So many record objects are made at a time where they are gone over.
+_RUN: Final = 256
 # Of a batch: where the length of what follows stands.
 _LENGTH_AT: Final = 8
 # Of one aborted transaction: a tuple and two numbers.
@@ -118,6 +120,12 @@ class RecordSetChunk:
 
     def records(self, *, epoch: int, seek_number: int) -> list[ConsumerRecord]:
         return self.columns.records(self.topic_partition, self.start, self.stop, epoch, seek_number)
+
+    def record_runs(self, *, epoch: int, seek_number: int) -> Iterator[list[ConsumerRecord]]:
+        # Thousands at once would leave the cache, and malloc would give their memory back, to ask for it again.
+        for start in range(self.start, self.stop, _RUN):
+            stop = min(start + _RUN, self.stop)
+            yield self.columns.records(self.topic_partition, start, stop, epoch, seek_number)
 
     def to_arrow(
         self, columns: Sequence[str] | None = None, *, binary_view: bool = False, dictionary: bool = False

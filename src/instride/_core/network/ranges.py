@@ -13,7 +13,7 @@ Laws
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -67,6 +67,9 @@ class RangeChunk:
             next_offset=end,
             leader_epoch=self.leader_epoch,
         )
+
+    def record_runs(self, *, epoch: int, seek_number: int) -> Iterator[list[OffsetRange]]:
+        yield self.records(epoch=epoch, seek_number=seek_number)
 
     def records(self, *, epoch: int, seek_number: int) -> list[OffsetRange]:
         return [

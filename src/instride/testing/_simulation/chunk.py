@@ -98,6 +98,9 @@ class SimulatedChunk:
     def _offsets(self) -> Sequence[int]:
         return self.offsets or range(self.first_offset, self.next_offset)
 
+    def record_runs(self, *, epoch: int, seek_number: int) -> Iterator[list[ConsumerRecord]]:
+        yield self.records(epoch=epoch, seek_number=seek_number)
+
     def records(self, *, epoch: int, seek_number: int) -> list[ConsumerRecord]:
         return [
             ConsumerRecord(
