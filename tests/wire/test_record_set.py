@@ -190,7 +190,7 @@ def test_a_leader_epoch_that_cannot_be_is_none(
         assert piece.chunk.leader_epoch == believed[1]
 
 
-def test_a_leader_epoch_that_goes_back_is_none_also_where_the_rest_was_copied_out_between() -> None:
+def test_a_leader_epoch_that_goes_back_is_none_also_behind_what_was_copied_out() -> None:
     data = batch(plain(0), leader_epoch=5) + batch(plain(1), leader_epoch=3)
     records = RecordSet(
         memoryview(data), topic="t", partition=0, fetch_offset=0, epochs=(0, 8), frame_bytes=100 * len(data)
@@ -576,7 +576,7 @@ def test_so_are_those_of_small_pieces_and_what_was_copied_out_between_them(
     codec: str, kinds: list[tuple[str, int]], committed: bool, target: int, detached: bool
 ) -> None:
     def whole() -> tuple[list[object], int, str]:
-        records, found, piece = _set_of(data, committed=committed), [], None
+        records, found, piece = _set_of(data, committed=committed), list[object](), None
         while not records.done:
             piece = records.decode(target, 4 * target) or records.decode(target, 4 * target, alone=True)
             assert piece is not None
@@ -621,7 +621,13 @@ def test_those_before_a_broken_batch_are_returned_though_it_was_joined_to_them(c
 def test_small_compressed_batches_go_to_the_codec_many_at_a_time(codec: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """And two hundred of them not far more often than twenty."""
     fills: list[int] = []
-    monkeypatch.setattr(Sections, "_fill", lambda *given, fill=Sections._fill: fills.append(given[1]) or fill(*given))
+    before = Sections._fill
+
+    def fill(sections: Sections, codec: int, data: memoryview, space: int) -> int:
+        fills.append(len(data))
+        return before(sections, codec, data, space)
+
+    monkeypatch.setattr(Sections, "_fill", fill)
     for count, most in ((20, 6), (200, 10)):
         fills.clear()
         assert read(b"".join(batch(plain(n, n + 1), codec=codec) for n in range(0, 2 * count, 2)))[1] == 2 * count

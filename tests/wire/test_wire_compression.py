@@ -57,7 +57,7 @@ def _joined(codec: str, parts: list[bytes], limit: int = LIMIT, least: int = 0) 
     sections.append(0, memoryview(b"abc"), LIMIT)
     places = sections.append_joined(
         CODECS.index(codec),
-        [*map(memoryview, parts)],
+        [memoryview(part) for part in parts],
         least_bytes=[least] * len(parts),
         expected_bytes=100,
         limit=limit,

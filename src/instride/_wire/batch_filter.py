@@ -96,9 +96,9 @@ class BatchWalk:
         read = self._reader.next
         self.leader_epoch = self._passed_epoch
         if self._pushed_back:
-            batch = self._pushed_back.pop()
-            self.next_offset, self._passed_epoch = batch.last_offset + 1, batch.leader_epoch
-            return batch
+            pushed_back = self._pushed_back.pop()
+            self.next_offset, self._passed_epoch = pushed_back.last_offset + 1, pushed_back.leader_epoch
+            return pushed_back
         while (batch := self._ahead) is not None:
             position = batch.last_offset + 1
             try:

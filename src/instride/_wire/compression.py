@@ -302,7 +302,7 @@ def _may_be_joined(codec: int, data: memoryview) -> bool:
     try:
         if codec == _ZSTD:
             return _is_usual_zstd(data)
-        return _is_one_lz4(data) if codec == _LZ4 else data[:2] == _GZIP_MEMBER
+        return _is_one_lz4(data) if codec == _LZ4 else bytes(data[:2]) == _GZIP_MEMBER
     except IndexError:
         return False
 
@@ -311,7 +311,8 @@ def _is_usual_zstd(data: memoryview) -> bool:
     """One whole frame, with a usual window."""
     window, at, checked = _frame_header(data, 4)
     at, blocks = _end_of_blocks(data, at, _MOST_BLOCKS - _BLOCKS_OF_JOINED)
-    return data[:4] == _FRAME and window <= _USUAL_WINDOW and blocks <= _MOST_BLOCKS and at + 4 * checked == len(data)
+    is_whole = bytes(data[:4]) == _FRAME and blocks <= _MOST_BLOCKS and at + 4 * checked == len(data)
+    return is_whole and window <= _USUAL_WINDOW
 
 
 def _is_one_lz4(data: memoryview) -> bool:
@@ -323,7 +324,7 @@ def _is_one_lz4(data: memoryview) -> bool:
         size = int.from_bytes(data[at : at + 4], "little") & 0x7FFFFFFF
         at += 4
         if not size:
-            return data[:4] == _LZ4_FRAME and at + 4 * checks_all == len(data)
+            return bytes(data[:4]) == _LZ4_FRAME and at + 4 * checks_all == len(data)
         at += size + 4 * checks_blocks
     return False
 
