@@ -14,7 +14,7 @@ from member_help import PATIENCE, Scripted, done, records
 from pyspark import TaskContext
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 
-from instride.errors import ConfigError, IllegalStateError, KafkaTimeoutError, OffsetsGoneError
+from instride.errors import ConfigError, IllegalStateError, KafkaTimeoutError, OffsetsGoneError, WakeupError
 from instride.errors.broker import GroupAuthorizationFailedError
 from instride.records import OffsetRange, TopicPartition
 from instride.spark._data_source import group_stream
@@ -388,6 +388,18 @@ def test_a_run_that_waits_for_its_group_does_not_ask_it_after_each_poll(
     for _ in range(20):
         query.consumer.turn()
     assert len(query.consumer.looked_up) == 1
+
+
+def test_a_wake_up_in_the_middle_of_such_a_look_only_ends_the_look(
+    query: Query, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_stream, "_ASK_AGAIN", PATIENCE)
+    query.consumer.group_has, query.consumer.metadata = {P0: 3, P1: 0}, {P0: EARLIER, P1: "instride run other"}
+    query.consumer.raises["committed"] = [WakeupError("woken")]
+    asked = Asked(lambda: query.latest(PENDING))
+    asked.while_it_waits(query, until=lambda: bool(query.consumer.looked_up))
+    assert not query.consumer.raises["committed"]
+    assert query.consumer.looked_up == [{P0, P1}], "asked again at once, and then no more"
 
 
 def test_a_run_that_may_not_ask_its_group_of_the_last_batch_says_so(query: Query) -> None:

@@ -112,6 +112,12 @@ def test_two_batches_that_were_made_for_each_other_are_not_joined(monkeypatch: p
     assert _joined("lz4", [first, second]) == [b"a" + mark + b"0", b"b" * 20], "so the look at the frames is needed"
 
 
+def test_an_empty_block_of_lz4_ends_no_frame() -> None:
+    """One that is not compressed has a bit of its length set. What follows is a block's length, and no checksum."""
+    empty = b"\x04\x22\x4d\x18\x64\x40\xa7" + b"\x00\x00\x00\x80" + b"\x20\x00\x00\x80"
+    assert not compression._may_be_joined(3, memoryview(empty))
+
+
 @pytest.mark.parametrize("codec", ["gzip", "lz4", "zstd"])
 def test_marks_that_do_not_come_out_discard_all(codec: str) -> None:
     """A batch has the mark itself."""

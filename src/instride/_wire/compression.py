@@ -298,7 +298,7 @@ def _window(data: memoryview) -> int:
 
 
 def _may_be_joined(codec: int, data: memoryview) -> bool:
-    """Law 4. A member of gzip that claims what follows would have to know its checksum, and so the mark."""
+    """Law 4. A member of gzip that claims what follows would have to meet a checksum that the mark enters."""
     try:
         if codec == _ZSTD:
             return _is_usual_zstd(data)
@@ -321,11 +321,11 @@ def _is_one_lz4(data: memoryview) -> bool:
     checks_blocks, states_size, checks_all, dictionary = (flags >> bit & 1 for bit in (4, 3, 2, 0))
     at = 7 + 8 * states_size + 4 * dictionary
     for _ in range(_BLOCKS_OF_JOINED):
-        size = int.from_bytes(data[at : at + 4], "little") & 0x7FFFFFFF
+        head = int.from_bytes(data[at : at + 4], "little")
         at += 4
-        if not size:
+        if not head:
             return bytes(data[:4]) == _LZ4_FRAME and at + 4 * checks_all == len(data)
-        at += size + 4 * checks_blocks
+        at += (head & 0x7FFFFFFF) + 4 * checks_blocks
     return False
 
 

@@ -123,9 +123,11 @@ class RecordSetChunk:
 
     def record_runs(self, *, epoch: int, seek_number: int) -> Iterator[list[ConsumerRecord]]:
         # Thousands at once would leave the cache, and malloc would give their memory back, to ask for it again.
-        for start in range(self.start, self.stop, _RUN):
+        def run(start: int) -> list[ConsumerRecord]:
             stop = min(start + _RUN, self.stop)
-            yield self.columns.records(self.topic_partition, start, stop, epoch, seek_number)
+            return self.columns.records(self.topic_partition, start, stop, epoch, seek_number)
+
+        return map(run, range(self.start, self.stop, _RUN))  # no generator: threads may share it
 
     def to_arrow(
         self, columns: Sequence[str] | None = None, *, binary_view: bool = False, dictionary: bool = False

@@ -198,6 +198,12 @@ def test_a_chunk_splits_into_ranges_that_meet() -> None:
         chunk.to_arrow()
 
 
+def test_a_chunk_is_one_range_however_it_is_gone_over() -> None:
+    chunk = RangeChunk(topic="t", partition=3, first_offset=5, next_offset=9)
+    (run,) = chunk.record_runs(epoch=1, seek_number=2)
+    assert run == chunk.records(epoch=1, seek_number=2)
+
+
 def test_a_log_that_ends_before_the_position_twice_is_out_of_range(script: Ranging) -> None:
     """As a fetch would find it: the topic may have been made anew, or the log cut."""
     script.ends(p0=10, p1=0)
