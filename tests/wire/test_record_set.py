@@ -554,11 +554,11 @@ def test_batches_that_one_call_decompresses_are_those_that_come_one_by_one(
     def whole() -> tuple[list[object], object]:
         pieces: list[Any] = _decoded(data, committed=committed, capacity=capacity, most=most)
         records = [record for rows, *_ in pieces if rows is not None for record in rows[:-2]]
-        # A buffer may keep a quarter more than it has.
-        assert all(nbytes <= max(capacity, most) * 5 // 4 for *_, nbytes, _ in pieces)
+        # A buffer may keep a quarter more than it has. What is not compressed stays where it is, with all around it.
+        assert plain_ones or all(nbytes <= max(capacity, most) * 5 // 4 for *_, nbytes, _ in pieces)
         return records, (pieces[-1][1], pieces[-1][2], pieces[-1][4])
 
-    data = _compressed(kinds, codec)
+    data, plain_ones = _compressed(kinds, codec), any(kind == "none" for kind, _ in kinds)
     together = whole()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(record_set, "MARKS", {})
