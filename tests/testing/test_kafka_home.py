@@ -76,6 +76,8 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setenv("XDG_CACHE_HOME", str(made.cache.parent))
     source = str(Path(kafka_home.__file__).parents[2])
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(made.module.parent), source)))
+    # A cached jgo is told from another one by its size and the second in which it was written.
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     monkeypatch.setattr(kafka_home, "_SUMS", made.sums)
     return made
 
