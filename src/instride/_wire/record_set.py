@@ -122,7 +122,7 @@ class RecordSetChunk:
         return self.columns.records(self.topic_partition, self.start, self.stop, epoch, seek_number)
 
     def record_runs(self, *, epoch: int, seek_number: int) -> Iterator[list[ConsumerRecord]]:
-        # Thousands at once would leave the cache, and malloc would give their memory back, to ask for it again.
+        # Thousands at once would not fit the cache, and malloc would return their memory to the system each time.
         def run(start: int) -> list[ConsumerRecord]:
             stop = min(start + _RUN, self.stop)
             return self.columns.records(self.topic_partition, start, stop, epoch, seek_number)
