@@ -117,8 +117,8 @@ class ConsumerConfig:
     interceptors: `ConsumerInterceptor`s, in the order in which they are called.
     enable_auto_commit: commit what earlier polls returned; only for processing that ends before the next poll.
     commit_start_offsets: when a partition is let go of, commit where it began, if that was at a reset (the latest, or
-        by duration), no seek came since, and nothing else of it was committed: so the next owner misses nothing. None:
-        where this member commits at all, by a verb or by itself.
+        by duration), no seek came since, and nothing else of it was committed: so the next owner misses nothing. So too
+        where a reset led later. None: where this member commits at all, by a verb or by itself.
     session_timeout, heartbeat_interval, max_poll_interval: as Kafka's; max_poll_interval is also the member's
         rebalance time-out and the longest delay of a revoke.
     request_timeout, default_api_timeout, connection_setup_timeout: bounds of a request, of a blocking call

@@ -14,6 +14,7 @@ import pytest
 from aio_help import Scene, VirtualLoop, tp
 
 from instride import TopicPartition
+from instride._core.application.calls import Wait
 from instride._core.events import BackgroundEvent, CallCompleted, Close, Commit, Positioned, Wakeup
 from instride._net.loop_mailbox import LoopMailbox
 from instride.commits import CommitResult
@@ -102,6 +103,25 @@ def test_a_delivery_that_a_closed_loop_never_heard_keeps_no_other_asleep(loop: V
     loop.call_later(1.0, lambda: mailbox.deliver([Wakeup()]))
     loop.play(mailbox.look_again(1060.0))
     assert loop.at == 1001.0
+
+
+def test_a_call_that_looks_again_and_again_leaves_other_tasks_their_turn(loop: VirtualLoop) -> None:
+    async def story() -> None:
+        driver = reading().consumer._driver
+        turns: list[int] = []
+
+        async def other() -> None:
+            while True:
+                turns.append(len(turns))
+                await asyncio.sleep(0)
+
+        beside = asyncio.create_task(other())
+        for _ in range(3):
+            await driver._wait(Wait(until=loop.at - 1.0))
+        beside.cancel()
+        assert len(turns) >= 3
+
+    loop.play(story())
 
 
 def test_polls_that_are_over_leave_no_timer_and_no_waiter(loop: VirtualLoop) -> None:

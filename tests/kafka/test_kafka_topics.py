@@ -10,7 +10,7 @@ from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as At
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
-from kafka_help import Member, drive, ids, poll_until, tps
+from kafka_help import Member, drive, ids, poll_until, tps, until
 
 from filled_topics import fill
 from instride import Consumer, ConsumerRecord, OffsetAndMetadata, RebalanceListener, TopicPartition
@@ -58,6 +58,28 @@ def test_records_that_were_deleted_are_skipped_by_the_reset_policy(
     consumer.assign([tp])
     assert ids(poll_until(consumer, 8)) == written[12:]
     assert consumer.beginning_offsets([tp]) == {tp: 12}
+
+
+@pytest.mark.rule("18")
+def test_a_start_after_deleted_records_moves_with_its_partition(
+    kafka: LocalKafka, kafka_topic: Topic, open_consumer: Open, admin: Any, group: str
+) -> None:
+    """The group's offset is deleted, and "latest" leads to the end. The next owner was led to a later one."""
+    topic = kafka_topic()
+    (tp,) = tps(topic, 0)
+    fill(kafka, topic, {0: 20})
+    with open_consumer(group_id=group) as before:
+        before.assign([tp])
+        before.commit({tp: 3})
+    for future in admin.delete_records([At(topic, 0, 12)]).values():
+        future.result(20)
+    with open_consumer(group_id=group, auto_offset_reset="latest", commit_start_offsets=True) as first:
+        first.assign([tp])
+        until(lambda: not list(first.poll(timeout=0.1)) and first.position(tp) == 20)
+    written = fill(kafka, topic, {0: 5}, start=20)
+    after = open_consumer(group_id=group, auto_offset_reset="latest")
+    after.assign([tp])
+    assert ids(poll_until(after, 5)) == written
 
 
 @pytest.mark.requirement("surface/deleted-topics")

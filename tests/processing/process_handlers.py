@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import stat
+import struct
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -73,6 +76,8 @@ def handle(record: Record) -> list[OutputRecord]:
         _fork_and_die()
     if what == "fork-and-return":
         os.fork()
+    if what in _DO:
+        _DO[what]()
     if what == "hang":
         Path(rest).touch()
         threading.Event().wait()
@@ -90,3 +95,60 @@ def _fork_and_die() -> None:
         signal.alarm(5)
         threading.Event().wait()
     os.kill(parent, signal.SIGKILL)
+
+
+def _die_in_a_response() -> None:
+    os.write(_pipe(), struct.pack("!i", 1_000) + b"x" * 10)
+    os._exit(9)
+
+
+def _send_no_response() -> None:
+    os.write(_pipe(), struct.pack("!i", 3) + b"zzz")
+
+
+def _pipe() -> int:
+    """That of `serve`."""
+    (found,) = [each for each in range(3, 64) if _is_socket(each)]
+    return found
+
+
+def _start_and_terminate() -> None:
+    with subprocess.Popen(["sleep", "600"]) as started:
+        started.terminate()
+        try:
+            assert started.wait(20) == -signal.SIGTERM
+        finally:
+            started.kill()
+
+
+def _be_signalled() -> None:
+    """While it reads, and while it waits: neither ends by that."""
+    reader, writer = os.pipe()
+    begun = threading.Barrier(2)
+
+    def signal_twice() -> None:
+        begun.wait()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            os.kill(os.getpid(), number)
+        os.write(writer, b"x")
+
+    thread = threading.Thread(target=signal_twice)
+    thread.start()
+    begun.wait()
+    assert os.read(reader, 1) == b"x"
+    thread.join()
+
+
+def _is_socket(descriptor: int) -> bool:
+    try:
+        return stat.S_ISSOCK(os.fstat(descriptor).st_mode)
+    except OSError:
+        return False
+
+
+_DO = {
+    "cut-off": _die_in_a_response,
+    "garbled": _send_no_response,
+    "terminate": _start_and_terminate,
+    "signalled": _be_signalled,
+}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import random
+import weakref
 from collections import Counter
 from typing import Any
 
@@ -297,6 +299,23 @@ def test_a_handler_says_when_it_is_to_be_tried_again() -> None:
     assert bench.engine.next_due() == 17.0
 
 
+class Busy(RetryRecord):
+    """A user's, which says nothing to the class above it."""
+
+    def __init__(self, **told: Any) -> None:
+        vars(self).update(told)
+
+
+@pytest.mark.parametrize("told", [{}, {"after": None}, {"after": "soon"}, {"after": -1.0}, {"after": float("nan")}])
+def test_a_request_to_try_again_without_a_time_waits_as_the_policy_says(told: dict[str, Any]) -> None:
+    bench, error = Bench(retry=Retry(attempts=2, backoff=3.0)), Busy(**told)
+    bench.submit(keyed(P0, "a"))
+    bench.end(bench.take(), error)
+    assert bench.engine.next_due() == 3.0
+    notes: list[str] = getattr(error, "__notes__", [])
+    assert ["RetryRecord: after must be" in note for note in notes] == [True] * bool(told.get("after"))
+
+
 @pytest.mark.rule("16")
 def test_of_a_draining_partition_nothing_is_started_and_what_is_reassigned_goes_on() -> None:
     bench = Bench(order="none")
@@ -308,6 +327,30 @@ def test_of_a_draining_partition_nothing_is_started_and_what_is_reassigned_goes_
     assert bench.engine.is_urgent()
     bench.engine.hold([])
     assert offsets(bench.takes()) == [1, 2], "the other was released, and its queue dropped"
+
+
+class Key:
+    """Unlike bytes it can be asked whether anybody still has it."""
+
+
+@pytest.mark.parametrize("is_tried", [False, True])
+def test_of_what_is_released_no_record_is_kept(*, is_tried: bool) -> None:
+    """The partition itself is known until it is gone: its revocation may wait for other partitions for long."""
+    bench = Bench(order="none", retry=Retry(attempts=9, backoff=0.0))
+    keys = [Key() for _ in range(3)]
+    kept = [weakref.ref(each) for each in keys]
+    bench.submit([ConsumerRecord(*P0, offset, epoch=1, key=keys.pop(), value=b"v") for offset in range(3)])
+    if is_tried:
+        bench.end(bench.take(), ValueError())
+        bench.now = 1.0
+        assert bench.engine.has_next(1.0), "it is due, and waits for nothing"
+        assert bench.commit() == {P0: (0, (), {0: 1})}
+    assert bench.engine.hold([P0]) == set()
+    gc.collect()
+    assert [each() for each in kept] == [None, None, None]
+    bench.engine.stop()
+    bench.engine.give_up()
+    assert bench.commit() == {}
 
 
 @pytest.mark.rule("16")

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from engine_help import desk_of, keyed
-from processing_help import P0, P1
+from processing_help import P0, P1, tp
 
-from instride import OffsetAndMetadata
+from instride import OffsetAndMetadata, TopicPartition
 from instride._core.session_lease import Lease, Standing
 from instride._processing.engine import Engine, EnginePlan, Task
 from instride._processing.poll_loop import Drains, Pace, Rounds, Verb
@@ -26,6 +26,8 @@ from instride.errors import (
     GroupAuthorizationFailedError,
     KafkaError,
     KafkaTimeoutError,
+    NoOffsetForPartitionError,
+    NotLeaderOrFollowerError,
     OffsetMetadataTooLargeError,
     WakeupError,
 )
@@ -42,7 +44,10 @@ class Nobody:
 
 
 class Script:
-    """Gives verbs their results; what is in `results` first, an error is raised."""
+    """Gives verbs their results; what is in `results` first. An error is raised, a function is called with its verb.
+
+    started: offsets that were committed without records.
+    """
 
     def __init__(
         self, *, pace: Pace | None = None, plan: EnginePlan | None = None, has_store: bool = False, **results: list[Any]
@@ -51,6 +56,7 @@ class Script:
         self.results = results
         self.verbs: list[Verb] = []
         self.committed: list[OffsetAndMetadata] = []
+        self.started: dict[TopicPartition, int] = {}
         self.said: list[str] = []
         self.engine = Engine(plan or EnginePlan(), lambda _: 1)
         self.rounds = Rounds(
@@ -63,7 +69,7 @@ class Script:
         try:
             while not until():
                 result = self._result(verb)
-                verb = verbs.throw(result) if isinstance(result, KafkaError) else verbs.send(result)
+                verb = verbs.throw(result) if isinstance(result, Exception) else verbs.send(result)
         except StopIteration:
             pass
 
@@ -72,10 +78,13 @@ class Script:
         self.verbs.append(verb)
         if verb.name == "commit":
             self.committed += verb.args[0].values()
+        if verb.name == "commit_async" and isinstance(verb.args[0], dict):
+            self.started |= {partition: each.offset for partition, each in verb.args[0].items()}
         assert len(self.said) < 1_000
         waiting = self.results.get(verb.name)
         if waiting:
-            return waiting.pop(0)
+            found = waiting.pop(0)
+            return found(verb) if callable(found) else found
         return ConsumerRecords() if verb.name == "poll" else set()
 
 
@@ -152,6 +161,85 @@ def test_where_partitions_begin_is_asked_again_until_it_is_known() -> None:
     script.rounds.on_partitions_assigned([P0])
     script.play(until=lambda: script.said.count("poll") == 5)
     assert script.said.count("committed") == 3
+
+
+@pytest.mark.rule("18")
+def test_partitions_without_a_leader_hold_no_poll_up() -> None:
+    """Fifty of which nobody knows where they begin, and one of which it is known."""
+    partitions = [tp(number) for number in range(51)]
+    script = Script(committed=[{}] * 9, topic_ids=[{}] * 9)
+
+    def position(verb: Verb) -> int | KafkaError:
+        if verb.args == (partitions[-1],):
+            return 7
+        script.now += verb.kwargs["timeout"]
+        return KafkaTimeoutError("no leader")
+
+    script.results["position"] = [position] * 1_000
+    script.rounds.on_partitions_assigned(partitions)
+    script.play(until=lambda: script.said.count("poll") == 3)
+    assert script.now < 0.1
+    assert script.started == {partitions[-1]: 7}
+    assert script.said.count("committed") == 1, "that the group has nothing is known"
+
+
+@pytest.mark.rule("18")
+@pytest.mark.parametrize("error", [WakeupError("woken"), KafkaTimeoutError("no leader"), NotLeaderOrFollowerError("-")])
+def test_a_start_that_is_not_known_at_first_is_committed_later(error: KafkaError) -> None:
+    script = Script(committed=[{}], topic_ids=[{}], position=[error, 7])
+    script.rounds.on_partitions_assigned([P0])
+    script.play(until=lambda: script.said.count("poll") == 5)
+    assert script.started == {P0: 7}
+    assert (script.said.count("position"), script.rounds.error) == (2, None)
+
+
+@pytest.mark.rule("18")
+@pytest.mark.parametrize("end", [ValueError("not assigned"), NoOffsetForPartitionError("none"), "revoked", "records"])
+def test_of_what_has_no_start_to_commit_any_more_none_is_asked_for(end: Any) -> None:
+    """It is not ours; or it waits for a seek; or records have come, and the engine commits where it begins."""
+    script = Script(committed=[{}] * 5, topic_ids=[{}] * 5, position=[KafkaTimeoutError("no leader")] * 5)
+    if isinstance(end, Exception):
+        script.results["position"] = [end]
+    script.rounds.on_partitions_assigned([P0])
+    script.play(until=lambda: script.said[-2:-1] == ["position"])
+    if end == "revoked":
+        script.rounds.on_partitions_revoked([P0])
+    if end == "records":
+        script.engine.submit(keyed(P0, "--"))
+        script.results["commit_async"] = [Future()]
+    script.play(until=lambda: script.said.count("poll") == 6)
+    assert script.said.count("position") == 1
+
+
+@pytest.mark.rule("18")
+def test_an_error_that_ends_the_consumer_is_heard_while_it_is_asked_where_it_begins() -> None:
+    """It is told once, to whoever asks first."""
+    error = GroupAuthorizationFailedError("no")
+    script = Script(committed=[{}], topic_ids=[{}], position=[error])
+    script.rounds.on_partitions_assigned([P0])
+    script.play()
+    assert script.rounds.error is error
+
+
+def test_a_stop_asks_nobody_where_partitions_begin() -> None:
+    script = Script(committed=[{}] * 5, topic_ids=[{}] * 5, position=[KafkaTimeoutError("no leader")] * 5)
+    script.rounds.on_partitions_assigned([P0])
+    script.rounds.stop()
+    script.play()
+    assert not {"committed", "position"} & set(script.said)
+
+
+def test_a_stop_ends_the_questions_where_partitions_begin() -> None:
+    script = Script(committed=[{}], topic_ids=[{}])
+
+    def position(_: Verb) -> KafkaError:
+        script.rounds.stop()
+        return WakeupError("woken by the stop")
+
+    script.results["position"] = [position] * 2
+    script.rounds.on_partitions_assigned([P0, P1])
+    script.play()
+    assert script.said.count("position") == 1
 
 
 def test_where_the_database_says_otherwise_it_seeks_and_resumes() -> None:
@@ -280,6 +368,31 @@ def test_a_hand_over_and_a_stop_begin_and_end_a_drain() -> None:
     assert drains.longest == 7.0
     assert drains.count == 2
     assert drains.age(9.0) == 0.0
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+def test_a_record_that_fails_for_good_in_the_last_moment_ends_the_run(*, is_cancelled: bool) -> None:
+    """A worker has the lock between the look at what failed and the look at what is at work."""
+    script, error = Script(), LookupError("for good")
+    engine = script.engine
+    engine.submit(keyed(P0, "-"))
+    engine.locate(P0, OffsetAndMetadata(offset=0))
+    task = engine.take(0.0)
+    assert task is not None
+    if is_cancelled:
+        script.rounds.cancel()
+    begin = script.rounds._begin_to_drain
+
+    def begin_and_fail() -> None:
+        begin()
+        if engine.failure is None:
+            engine.end(task, error, 0.0, 0.5)
+
+    script.rounds._begin_to_drain = begin_and_fail  # type: ignore[method-assign]
+    script.rounds.stop()
+    script.play()
+    assert script.rounds.error is error
+    assert script.said[-1] == "close"
 
 
 def test_a_stop_that_leaves_records_only_queued_is_a_success() -> None:

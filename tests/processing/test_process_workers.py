@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pickle
 import signal
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -87,6 +89,12 @@ class Bench:
         tally = self.engine.tally
         self.until(lambda: tally.finished + tally.skipped == records)
 
+    def until_failed(self) -> None:
+        until = time.monotonic() + PATIENCE
+        while self.engine.failure is None:
+            assert time.monotonic() < until, (self.engine.tally, self.errors)
+            threading.Event().wait(0.01)
+
     def close(self) -> None:
         self.workers.close(PATIENCE)
         assert not any(keeper.is_alive() for keeper in self.workers._keepers)
@@ -147,6 +155,19 @@ def test_a_record_that_kills_its_process_is_tried_three_times_and_harms_no_other
     assert sorted(bench.outputs) == ["0 1 open", "2 1 open", "3 2 open", "5 1 open"]
 
 
+@pytest.mark.parametrize(
+    ("what", "told"), [("cut-off", "its process ended with 9"), ("garbled", "what it sent is no response")]
+)
+def test_a_process_that_dies_in_the_middle_of_a_response_has_died(what: str, told: str) -> None:
+    """Or sends what is none: nobody knows what would come after it."""
+    bench = Bench("ok", what, "ok")
+    bench.until_over(3)
+    bench.close()
+    assert {at: [type(error) for error in found] for at, found in bench.errors.items()} == {1: [HandlerDiedError] * 3}
+    assert told in str(bench.errors[1][0])
+    assert sorted(bench.outputs) == ["0 1 open", "2 1 open"]
+
+
 def test_a_handler_that_leaves_ends_the_run_as_in_a_thread() -> None:
     bench = Bench("leave")
     bench.until(lambda: bench.engine.failure is not None)
@@ -159,6 +180,14 @@ def test_what_a_handler_forks_and_returns_responds_once() -> None:
     bench.until_over(4)
     bench.close()
     assert sorted(bench.outputs) == [f"{number} 1 open" for number in range(4)]
+
+
+def test_what_a_handler_starts_can_be_terminated_and_itself_cannot() -> None:
+    """`exec` keeps a signal that is ignored so, in whatever is started. One that is handled it sets back."""
+    bench = Bench("terminate", "signalled", "ok")
+    bench.until_over(3)
+    bench.close()
+    assert (bench.errors, len(bench.outputs)) == ({}, 3)
 
 
 def test_a_time_out_kills_its_process_and_the_others_go_on(tmp_path: Path) -> None:
@@ -198,11 +227,57 @@ def test_what_is_killed_from_outside_is_replaced() -> None:
 @pytest.mark.parametrize(("around", "error"), [(handlers.refuses, LookupError), (handlers.dies, HandlerDiedError)])
 def test_a_process_that_cannot_begin_ends_the_run(around: Any, error: type[BaseException]) -> None:
     bench = Bench("ok", around=around)
-    while bench.engine.failure is None:
-        threading.Event().wait(0.01)
+    bench.until_failed()
     assert isinstance(bench.engine.failure, error)
     bench.close()
     assert (bench.engine.started, bench.engine.tally.attempts) == (0, 0)
+
+
+def fail_to_make(monkeypatch: pytest.MonkeyPatch, times: int) -> list[OSError]:
+    """The system has no process left for so many times."""
+    real, raised = process_workers._Process, list[OSError]()
+
+    def make(spec: bytes, number: int) -> process_workers._Process:
+        if len(raised) < times:
+            raised.append(BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable"))
+            raise raised[-1]
+        return real(spec, number)
+
+    monkeypatch.setattr(process_workers, "_Process", make)
+    monkeypatch.setattr(process_workers, "_PAUSE", 0.0)
+    return raised
+
+
+def test_a_process_that_cannot_be_made_is_made_a_little_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    raised = fail_to_make(monkeypatch, 1)
+    bench = Bench("ok", "ok")
+    bench.until_over(2)
+    bench.close()
+    assert (len(raised), bench.errors) == (1, {})
+
+
+def test_where_no_process_can_be_made_the_run_ends_by_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    raised = fail_to_make(monkeypatch, 1_000)
+    bench = Bench("ok")
+    bench.until_failed()
+    bench.close()
+    assert isinstance(bench.engine.failure, HandlerDiedError)
+    assert bench.engine.failure.__cause__ is raised[-1]
+    assert (len(raised), bench.engine.started) == (5, 0)
+
+
+def test_whatever_a_keeper_cannot_go_on_by_ends_the_run_and_nothing_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    def exhausted(jobs: list[Job]) -> bytes:
+        if jobs[-1].offset > 0:
+            raise MemoryError
+        return packed(jobs)
+
+    monkeypatch.setattr(process_workers, "packed", exhausted)
+    bench = Bench("ok", "ok", "ok")
+    bench.until_failed()
+    bench.close()
+    assert isinstance(bench.engine.failure, MemoryError)
+    assert (bench.engine.started, bench.engine.queued, bench.outputs) == (0, 2, ["0 1 open"])
 
 
 @pytest.mark.parametrize(

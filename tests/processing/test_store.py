@@ -70,12 +70,12 @@ class Owner:
         self._call = store.database.transactions(handler, "g")
         self.lane = Lane(T0, 1, 0, 0)
         self.lane.topic_id = topic_id
-        self.over = False
+        self.over = self.late = False
 
     def handles(self, offsets: range) -> None:
         records = [ConsumerRecord("t", 0, offset, epoch=1) for offset in offsets]
         job = Task(records[0], self.lane, None, 1)
-        job.over = self.over
+        job.over, job.late = self.over, self.late
         copy_context().run(self._handle, job, records)
 
     def _handle(self, job: Task, records: list[ConsumerRecord]) -> None:
@@ -163,6 +163,18 @@ def test_what_was_given_up_meanwhile_is_rolled_back(bank: Bank) -> None:
     with pytest.raises(IllegalStateError, match="another"):
         owner.handles(range(3))
     assert (bank.written(), bank.position()) == ([], None)
+
+
+def test_what_is_out_of_time_is_rolled_back_and_its_letter_moves_the_row(bank: Bank) -> None:
+    owner = Owner(bank.store, bank.bill)
+    owner.late = True
+    with pytest.raises(TimeoutError, match="out of time"):
+        owner.handles(range(3))
+    assert (bank.written(), bank.position()) == ([], None)
+    letter = Task(ConsumerRecord("t", 0, 0, epoch=1), owner.lane, None, 1)
+    letter.late = letter.writes_dead_letter = True
+    bank.store.database.transactions(bank.bill, "g").pass_over(letter)
+    assert (bank.written(), bank.position()) == ([], 1)
 
 
 def test_a_topic_that_was_made_again_begins_anew(bank: Bank) -> None:

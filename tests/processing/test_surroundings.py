@@ -6,11 +6,12 @@ import asyncio
 import importlib.util
 import re
 import signal
+import sqlite3
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +22,15 @@ import pytest
 from engine_help import desk_of, keyed
 from processing_help import P0, tp
 
-from instride import ConsumerRecord, OffsetAndMetadata, OutputRecord, Processor, Retry, current_attempt
+from instride import (
+    ConsumerRecord,
+    DatabaseStore,
+    OffsetAndMetadata,
+    OutputRecord,
+    Processor,
+    Retry,
+    current_attempt,
+)
 from instride._processing.engine import Engine, EnginePlan
 from instride._processing.health import Health
 from instride._processing.lifespan import SyncLifespan
@@ -719,6 +728,77 @@ def test_of_what_was_given_up_nothing_is_produced() -> None:
     for thread in bench.workers._threads:
         thread.join(PATIENCE)
     assert produced == []
+
+
+def test_of_what_is_out_of_time_nothing_is_produced() -> None:
+    begun, go, produced = threading.Barrier(2, timeout=PATIENCE), threading.Event(), list[bytes | None]()
+
+    def handler(record: Record) -> OutputRecord:
+        number = current_attempt().number
+        if number == 1:
+            begun.wait()
+            go.wait(PATIENCE)
+        return OutputRecord(value=b"%d" % number)
+
+    def produce(output: OutputRecord) -> None:
+        produced.append(output.value)
+
+    bench = Bench(handler, output="o", produce=produce, records=1, timeout=5.0)
+    begun.wait()
+    bench.now = 5.0
+    bench.workers.wake()
+    go.set()
+    bench.until(lambda: bench.engine.tally.finished == 1)
+    bench.workers.close(PATIENCE)
+    assert produced == [b"2"]
+
+
+def test_what_is_in_time_stays_so_while_its_outputs_are_acknowledged() -> None:
+    """They are in the topic by then: a second attempt would write them twice."""
+    requested, acknowledged, is_asked = list[bytes | None](), Future[None](), threading.Event()
+
+    def produce(output: OutputRecord) -> Future[None]:
+        requested.append(output.value)
+        is_asked.set()
+        return acknowledged
+
+    bench = Bench(lambda record: OutputRecord(value=b"x"), output="o", produce=produce, records=1, timeout=5.0)
+    assert is_asked.wait(PATIENCE)
+    bench.now = 5.0
+    bench.workers.wake()
+    acknowledged.set_result(None)
+    bench.until(lambda: bench.engine.started == 0)
+    bench.workers.close(PATIENCE)
+    assert (bench.engine.tally.finished, requested) == (1, [b"x"])
+
+
+def test_what_is_in_time_stays_so_while_its_transaction_is_committed(tmp_path: Path) -> None:
+    commits, go = threading.Event(), threading.Event()
+
+    class Slow(sqlite3.Connection):
+        def commit(self) -> None:
+            if not go.is_set() and self.execute("SELECT count(*) FROM bills").fetchone() == (1,):
+                commits.set()
+                assert go.wait(PATIENCE)
+            super().commit()
+
+    def handle(record: Record) -> None:
+        store.connection.execute("INSERT INTO bills VALUES (?)", (current_attempt().number,))
+
+    store = DatabaseStore(lambda: sqlite3.connect(tmp_path / "x.db", factory=Slow))
+    with closing(sqlite3.connect(tmp_path / "x.db")) as connection:
+        connection.execute("CREATE TABLE bills (attempt INTEGER)")
+        store.database.prepare()
+        transactions = store.database.transactions(handle, "g")
+        bench = Bench(transactions, around=store.database.thread, records=1, timeout=5.0)
+        assert commits.wait(PATIENCE)
+        bench.now = 5.0
+        bench.workers.wake()
+        go.set()
+        bench.until(lambda: bench.engine.started == 0)
+        bench.workers.close(PATIENCE)
+        assert bench.engine.tally.attempts == 1
+        assert connection.execute("SELECT attempt FROM bills").fetchall() == [(1,)]
 
 
 # -- the page of containers

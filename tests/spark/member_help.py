@@ -6,11 +6,14 @@ import queue
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import Any
 
 from instride.commits import CommitResult
 from instride.errors import KafkaError, WakeupError
+from instride.observers import Observer
 from instride.records import GroupMetadata, OffsetAndMetadata, OffsetRange, TopicPartition
+from instride.telemetry import PositionReset, ResetCause
 
 __all__ = ["PATIENCE", "Commit", "Scripted", "Turn", "done", "records"]
 
@@ -19,8 +22,9 @@ Turn = Callable[[], Iterable[OffsetRange]]
 Commit = tuple[dict[TopicPartition, int], Future[CommitResult]]
 
 
+@dataclass(frozen=True, slots=True)
 class Info:
-    topic_id = "id"
+    topic_id: str | None
 
 
 class Scripted:
@@ -28,6 +32,7 @@ class Scripted:
 
     group_has: the group's offsets. metadata: that of the newest commits. taken_over: commits that only take partitions
     over, where they are. Those are accepted at once. looked_up: of what the group's offsets were asked.
+    topic_ids: what brokers say of the topic, one after another; the last one stays.
     """
 
     def __init__(self) -> None:
@@ -41,7 +46,9 @@ class Scripted:
         self.requested: set[TopicPartition] = set()
         self.expired: set[TopicPartition] = set()
         self.delayed: list[set[TopicPartition]] = []
+        self.topic_ids: list[str | None] = ["id"]
         self.listener: Any = None
+        self.observers: list[Observer] = []
         self.woken = threading.Event()
         self._turns: queue.Queue[tuple[Turn, threading.Event]] = queue.Queue()
         self._over = threading.Event()
@@ -58,10 +65,21 @@ class Scripted:
         self._turns.put((play, over))
         return over
 
+    def leads(
+        self, partition: TopicPartition, start: int, to: int, cause: ResetCause = ResetCause.OUT_OF_RANGE
+    ) -> None:
+        """It goes on there by itself, as telemetry tells in a poll or another call."""
+        event = PositionReset(at=0.0, partition=partition, epoch=1, cause=cause, from_offset=start, to_offset=to)
+        for observer in self.observers:
+            observer.on_telemetry(event)
+
     def calls_of(self, name: str) -> list[tuple[Any, ...]]:
         return [call for call in self.calls if call[0] == name]
 
     # -- for the member
+
+    def observe(self, observer: Observer) -> None:
+        self.observers.append(observer)
 
     def poll(self, *, timeout: float) -> Iterable[OffsetRange]:
         assert 0 < timeout <= 1, "a wait that is short: the group's other requests come between"
@@ -103,6 +121,7 @@ class Scripted:
 
     def beginning_offsets(self, partitions: Sequence[TopicPartition], *, timeout: float) -> dict[TopicPartition, int]:
         del timeout
+        self._raise("beginning_offsets")
         return dict.fromkeys(partitions, 3)
 
     def end_offsets(self, partitions: Sequence[TopicPartition], *, timeout: float) -> dict[TopicPartition, int]:
@@ -111,7 +130,7 @@ class Scripted:
 
     def partitions_for(self, topic: str, *, timeout: float) -> list[Info]:
         del topic, timeout
-        return [Info()]
+        return [Info(self.topic_ids.pop(0) if len(self.topic_ids) > 1 else self.topic_ids[0])]
 
     def group_metadata(self) -> GroupMetadata:
         return GroupMetadata("g", 1 if self.calls_of("pause") else -1)

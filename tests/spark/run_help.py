@@ -35,9 +35,22 @@ from instride.spark.sink import (
     RangeWriter,
     WrittenRange,
 )
-from instride.telemetry import OwnershipChange, OwnershipChanged
+from instride.telemetry import OwnershipChange, OwnershipChanged, PositionReset, ResetCause, TelemetryEvent
 
-__all__ = ["TOPIC", "FakeConsumer", "FakeRunner", "MemorySink", "Script", "Stage", "tp", "until"]
+__all__ = [
+    "PATIENCE",
+    "TOPIC",
+    "FakeConsumer",
+    "FakeRunner",
+    "MemorySink",
+    "PanicError",
+    "Script",
+    "Stage",
+    "position_reset",
+    "tp",
+    "turns",
+    "until",
+]
 
 PATIENCE: Final = 10.0
 TOPIC: Final = "t"
@@ -48,6 +61,12 @@ def tp(partition: int) -> TopicPartition:
     return TopicPartition(TOPIC, partition)
 
 
+def position_reset(partition: int, since: int, to: int, cause: ResetCause = ResetCause.OUT_OF_RANGE) -> PositionReset:
+    return PositionReset(
+        at=time.monotonic(), partition=tp(partition), epoch=1, cause=cause, from_offset=since, to_offset=to
+    )
+
+
 def until(condition: Callable[[], object]) -> Script:
     deadline = time.monotonic() + PATIENCE
     while not condition():
@@ -55,9 +74,19 @@ def until(condition: Callable[[], object]) -> Script:
         yield
 
 
+def turns(count: int) -> Script:
+    for _ in range(count):
+        yield
+
+
+class PanicError(BaseException):
+    """As pyo3's PanicException, of a library in Rust: no `Exception`."""
+
+
 class MemorySink:
-    """Compare and set, in memory. errors: raised by the next commits, one each. slow: it tells nothing of these before
-    the event is set. without_start: it fails, for these, to say where they begin, for as long as they are in it.
+    """Compare and set, in memory. errors: raised by the next commits, one each. position_errors, start_errors: by the
+    next calls of `positions` and `begin`. slow: it tells nothing of these before the event is set. without_start: it
+    fails, for these, to say where they begin, for as long as they are in it.
     """
 
     def __init__(self, positions: Mapping[TopicPartition, int] | None = None) -> None:
@@ -65,16 +94,19 @@ class MemorySink:
         self.reached = dict(positions or {})
         self.topic_ids: Mapping[str, str] | None = None
         self.slow: dict[TopicPartition, threading.Event] = {}
-        self.start_errors: list[Exception] = []
+        self.start_errors: list[BaseException] = []
         self.begun: list[tuple[TopicPartition, int, str]] = []
         self.jobs: list[str] = []
-        self.errors: list[Exception] = []
+        self.position_errors: list[BaseException] = []
+        self.errors: list[BaseException] = []
         self.gate = threading.Event()
         self.gate.set()
 
     def positions(
         self, partitions: Iterable[TopicPartition], *, topic_ids: Mapping[str, str] | None = None
     ) -> dict[TopicPartition, int | None]:
+        if self.position_errors:
+            raise self.position_errors.pop(0)
         partitions = list(partitions)
         for each in partitions:
             assert each not in self.slow or self.slow[each].wait(PATIENCE)
@@ -116,7 +148,10 @@ class _Positions(dict[TopicPartition, int]):
 
 
 class FakeConsumer:
-    """The group's side, moved by the script: `assign`, `ask`, `reassign`, `lose`, `offer`."""
+    """The group's side, moved by the script: `assign`, `ask`, `reassign`, `lose`, `offer`, `reset`.
+
+    notices: the next poll tells these.
+    """
 
     def __init__(self) -> None:
         self.reasons: dict[TopicPartition, str] = {}
@@ -135,7 +170,8 @@ class FakeConsumer:
         self.lookups = 0
         self._offered: list[tuple[TopicPartition, int]] = []
         self._listener: RebalanceListener | None = None
-        self._observer: Observer | None = None
+        self.notices: list[TelemetryEvent] = []
+        self._observers: list[Observer] = []
         self._told_delayed: set[TopicPartition] = set()
         self._due: list[tuple[OwnershipChange, list[TopicPartition]]] = []
         self._woken = threading.Event()
@@ -154,6 +190,13 @@ class FakeConsumer:
     def offer(self, partition: int, count: int) -> None:
         """The next poll in which the partition is not paused returns so many offsets."""
         self._offered.append((tp(partition), count))
+
+    def reset(self, partition: int, to: int, cause: ResetCause = ResetCause.OUT_OF_RANGE) -> None:
+        """Its log does not have what the next poll would return: it is led elsewhere."""
+        where = tp(partition)
+        self.notices.append(position_reset(partition, self.position[where], to, cause))
+        self.position[where] = to
+        self.seek_number[where] += 1
 
     def ask(self, *partitions: int) -> None:
         self.requested |= {tp(each) for each in partitions}
@@ -179,12 +222,16 @@ class FakeConsumer:
         return str(self.topic_id)
 
     def observe(self, observer: Observer) -> None:
-        self._observer = observer
+        self._observers.append(observer)
 
     def _tell(self, change: OwnershipChange, partitions: Iterable[TopicPartition]) -> None:
         if chosen := tuple(sorted(partitions)):
-            assert self._observer is not None
-            self._observer.on_telemetry(OwnershipChanged(at=time.monotonic(), change=change, partitions=chosen))
+            self._notice(OwnershipChanged(at=time.monotonic(), change=change, partitions=chosen))
+
+    def _notice(self, event: TelemetryEvent) -> None:
+        assert self._observers
+        for observer in self._observers:
+            observer.on_telemetry(event)
 
     def subscribe(self, topics: Iterable[str], *, listener: RebalanceListener) -> None:
         assert list(topics) == [TOPIC]
@@ -214,6 +261,8 @@ class FakeConsumer:
             else:
                 self._listener.on_partitions_lost(partitions)
             self._tell(change, partitions)
+        while self.notices:
+            self._notice(self.notices.pop(0))
         ranges = self._ranges()
         if not ranges:
             self._woken.wait(0.005)
@@ -346,10 +395,10 @@ class FakeRunner:
         job = self.started[number][0]
         self._tell(Reported(report=RangeReport(job=job, range=part.range, problem=problem, part=part.number)))
 
-    def fail(self, number: int, partition: int, *, fatal: bool = False) -> None:
+    def fail(self, number: int, partition: int, *, fatal: bool = False, kind: str = "ValueError") -> None:
         job, ranges = self.started[number]
         (wanted,) = [each for each in ranges if each.partition == partition]
-        problem = RangeProblem(kind="ValueError", message="no flight", traceback="line 7", fatal=fatal)
+        problem = RangeProblem(kind=kind, message="no flight", traceback="line 7", fatal=fatal)
         self._tell(Reported(report=RangeReport(job=job, range=wanted, problem=problem)))
 
     def end(self, number: int, reason: str | None = None) -> None:
@@ -371,6 +420,7 @@ class Stage:
         stop_timeout: float = 5.0,
         targets: Mapping[int, int] | None = None,
         limits: Limits | None = None,
+        fail_on_data_loss: bool = True,
     ) -> None:
         self.consumer = FakeConsumer()
         self.sink = MemorySink({tp(each): offset for each, offset in (positions or {}).items()})
@@ -380,7 +430,7 @@ class Stage:
         self.runner = FakeRunner(self.consumer, inbox)
         limits = limits or Limits(range_records=1_000, jobs=8, linger=0.0, retries=retries, backoff=0.0)
         self.loop = PipelineLoop(
-            LoopSettings(topics=[TOPIC], limits=limits, stop_timeout=stop_timeout),
+            LoopSettings(topics=[TOPIC], limits=limits, stop_timeout=stop_timeout, fail_on_data_loss=fail_on_data_loss),
             consumer=cast(Any, self.consumer),
             sink=self.sink,
             runner=cast(Any, self.runner),

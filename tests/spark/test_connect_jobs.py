@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 import pytest
+from run_help import PanicError
 
 from instride.errors import PipelineError
 from instride.spark._connect_jobs import ConnectJobRunner
@@ -27,7 +28,7 @@ class PlayedSession:
         self.cores = cores
         self.tags = threading.local()
         self.interrupted: list[str] = []
-        self.error: Exception | None = None
+        self.error: BaseException | None = None
 
     def range(self, start: int, end: int = 0, step: int = 1, parts: int | None = None) -> PlayedFrame:
         return PlayedFrame(self, self.cores if parts is None else parts)
@@ -121,10 +122,11 @@ def test_a_slow_task_holds_up_no_report_but_its_own() -> None:
     assert told.get(timeout=300) == JobEnded(job="j")
 
 
-def test_a_task_that_spark_gives_up_is_the_jobs_reason() -> None:
+@pytest.mark.parametrize("kind", [ValueError, PanicError])
+def test_a_task_that_spark_gives_up_is_the_jobs_reason(kind: type[BaseException]) -> None:
     session = PlayedSession()
     ran, told = runner(session)
-    session.error = ValueError("the executor is gone\n\tat java")
+    session.error = kind("the executor is gone\n\tat java")
     ran.start(task()[1], [parts(1)])
     assert told.get(timeout=300) == JobEnded(job="j", reason="the executor is gone")
 

@@ -13,12 +13,15 @@ from functools import partial
 from typing import Any, cast
 
 import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 from group_help import Checkpoint, Played
-from pipeline_help import PATIENCE
+from pipeline_help import PATIENCE, wait_for
 
 from filled_topics import fill
 from instride import Consumer, TopicPartition
-from instride.errors import ConfigError, KafkaTimeoutError
+from instride.errors import ConfigError, KafkaTimeoutError, OffsetsGoneError
 from instride.spark import stop
 from instride.testing import LocalKafka
 
@@ -199,6 +202,69 @@ def test_a_bare_stop_repeats_what_was_in_flight_at_most(kafka: LocalKafka, kafka
     second.until_rows(10)
     leave(second)
     assert kept[0].rows == kept[1].rows
+
+
+def again(kafka: LocalKafka, topic: str) -> None:
+    """At once: a group's members have the partitions still."""
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    admin.delete_topics([topic])[topic].result(PATIENCE)
+
+    def is_made() -> bool:
+        try:
+            admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(PATIENCE)
+        except KafkaException:  # it is not gone yet
+            return False
+        return True
+
+    wait_for(is_made, "the topic")
+
+
+@pytest.mark.requirement("source/20", "source/22")
+@pytest.mark.parametrize("fail", [False, True])
+def test_a_topic_that_is_made_again_under_a_query_is_read_anew_or_data_loss(
+    kafka: LocalKafka, kafka_topic: Topic, start: Start, *, fail: bool
+) -> None:
+    topic, kept = kafka_topic(1), Checkpoint()
+    fill(kafka, topic, {0: 20})
+    query = start(topic, kept, failOnDataLoss=str(fail).lower())
+    query.until_rows(20)
+    again(kafka, topic)
+    fill(kafka, topic, {0: 10})
+    if fail:
+        with pytest.raises(OffsetsGoneError, match="was deleted and made again"):
+            query.until(lambda: False, "its failure")
+        return
+    query.until_rows(30)
+    fill(kafka, topic, {0: 15}, start=10)
+    query.until_rows(45)
+    leave(query)
+    assert kept.rows[20:] == [(0, offset) for offset in range(25)]
+    assert committed(kafka, topic, 1) == {0: 25}
+
+
+@pytest.mark.requirement("source/22")
+@pytest.mark.parametrize("fail", [False, True])
+def test_a_log_that_ends_before_the_groups_offset_is_data_loss_or_read_on(
+    kafka: LocalKafka, kafka_topic: Topic, start: Start, *, fail: bool
+) -> None:
+    """As after an unclean leader election: new records were passed over in silence."""
+    topic, kept = kafka_topic(1), Checkpoint()
+    fill(kafka, topic, {0: 10})
+    partition = TopicPartition(topic, 0)
+    with Consumer(bootstrap_servers=kafka.bootstrap_servers, group_id=topic, auto_offset_reset="latest") as consumer:
+        consumer.assign([partition])
+        consumer.commit({partition: 15}, allow_rewind=True)
+    query = start(topic, kept, startingOffsets="latest", failOnDataLoss=str(fail).lower())
+    if fail:
+        with pytest.raises(OffsetsGoneError, match="cannot go on at offset 15"):
+            query.until(lambda: False, "its failure")
+        assert committed(kafka, topic, 1) == {0: 15}
+        return
+    query.until(lambda: committed(kafka, topic, 1) == {0: 10}, "the group's offset to go back")
+    fill(kafka, topic, {0: 3}, start=10)
+    query.until_rows(3)
+    leave(query)
+    assert kept.rows == [(0, offset) for offset in range(10, 13)]
 
 
 @pytest.mark.parametrize("limit", [{"maxOffsetsPerTrigger": "4"}, {"maxBytesPerTrigger": "32", "columns": "value"}])

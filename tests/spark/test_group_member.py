@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any, cast
 
@@ -16,14 +16,18 @@ from instride.errors import (
     IllegalStateError,
     KafkaError,
     KafkaTimeoutError,
+    OffsetsGoneError,
     WakeupError,
 )
 from instride.errors.broker import GroupAuthorizationFailedError
 from instride.records import OffsetRange, TopicPartition
+from instride.spark._data_source import group_member
 from instride.spark._data_source.group_member import GroupMember, _settle
 from instride.spark._data_source.group_table import Committed, GroupTable
-from instride.spark._data_source.offsets import BatchPlan
+from instride.spark._data_source.offsets import BatchPlan, Span
 from instride.spark._data_source.options import Topics
+from instride.spark._data_source.planning import LossReport
+from instride.telemetry import PartitionFlows, ResetCause
 
 P0, P1 = (TopicPartition("t", number) for number in range(2))
 NOTHING = BatchPlan()
@@ -32,11 +36,13 @@ NOTHING = BatchPlan()
 class Group:
     """A member that runs, with its consumer and its table."""
 
-    def __init__(self, consumer: Scripted, *, earliest: bool = True, topics: Topics | None = None) -> None:
+    def __init__(
+        self, consumer: Scripted, *, earliest: bool = True, topics: Topics | None = None, fail: bool = True
+    ) -> None:
         self.consumer = consumer
         self.table = GroupTable()
-        topics = topics or Topics(subscribe=("t",))
-        self.member = GroupMember(cast("Any", consumer), self.table, topics, earliest=earliest)
+        topics, loss = topics or Topics(subscribe=("t",)), LossReport(fail=fail)
+        self.member = GroupMember(cast("Any", consumer), self.table, topics, earliest=earliest, loss=loss)
         self.member.start()
 
     def turn(self, *ranges: OffsetRange) -> None:
@@ -54,6 +60,15 @@ class Group:
         def play() -> Iterable[OffsetRange]:
             self.consumer.listener.on_partitions_assigned(partitions)
             return ()
+
+        self.consumer.turn(play)
+
+    def led(self, partition: TopicPartition, start: int, to: int, cause: ResetCause = ResetCause.OUT_OF_RANGE) -> None:
+        """The consumer goes on there by itself, and says so in a poll that brings what it finds there."""
+
+        def play() -> Iterable[OffsetRange]:
+            self.consumer.leads(partition, start, to, cause)
+            return [records(partition, to, to + 1)]
 
         self.consumer.turn(play)
 
@@ -89,13 +104,28 @@ def group(consumer: Scripted) -> Iterator[Group]:
     made.member.close()
 
 
-@pytest.fixture
-def owner(group: Group) -> Group:
+def owning(group: Group) -> Group:
     """It has both partitions, of ten records each, of which the group has none yet."""
     group.consumer.group_has = {P0: 0, P1: 0}
     group.assigned(P0, P1)
     group.turn(records(P0, 0, 10), records(P1, 0, 10))
     return group
+
+
+@pytest.fixture
+def owner(group: Group) -> Group:
+    return owning(group)
+
+
+@pytest.fixture
+def lenient(consumer: Scripted) -> Iterator[Group]:
+    """Such a one, with failOnDataLoss=false, at the end of both partitions."""
+    made = owning(Group(consumer, fail=False))
+    made.confirmed(made.planned())
+    done(consumer.commits[-1])
+    made.turn()
+    yield made
+    made.member.close()
 
 
 # -- where a partition begins
@@ -166,6 +196,151 @@ def test_a_pattern_is_subscribed_to(consumer: Scripted) -> None:
     group.member.close()
 
 
+# -- the consumer goes on elsewhere by itself
+
+
+def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [each for each in caplog.messages if "some data may be lost" in each]
+
+
+@pytest.mark.requirement("source/22")
+@pytest.mark.parametrize("cause", [ResetCause.OUT_OF_RANGE, ResetCause.TRUNCATED])
+@pytest.mark.parametrize("to", [7, 15])
+def test_a_position_that_is_reset_is_data_loss(owner: Group, cause: ResetCause, to: int) -> None:
+    """New records below it were passed over in silence. The group's offset stays: the next run fails so, too."""
+    owner.led(P0, 10, to, cause)
+    with pytest.raises(OffsetsGoneError, match=f"t-0 cannot go on at offset 10: {cause.value}: some data may be lost"):
+        owner.asked(lambda: True)
+    assert owner.member.leave().wait(PATIENCE)
+    assert owner.consumer.commits == []
+
+
+@pytest.mark.requirement("source/22")
+def test_where_loss_is_passed_over_it_goes_on_where_the_consumer_does(
+    lenient: Group, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = len(lenient.consumer.calls)
+    lenient.led(P0, 10, 7)
+    assert len(told(caplog)) == 1
+    assert lenient.consumer.calls[before:] == [("pause", P0), ("seek", P0, 7), ("resume", P0)]
+    assert lenient.consumer.commits[-1][0] == {P0: 7}, "the group's offset goes back before more is planned"
+    assert lenient.asked(lenient.table.free) == {}
+    done(lenient.consumer.commits[-1])
+    lenient.turn(records(P0, 7, 9))
+    assert lenient.asked(lenient.table.free) == {P0: Span(7, 9), P1: Span(10, 10)}
+    assert lenient.member.led_to == {P0: 7}
+
+
+@pytest.mark.requirement("source/20")
+def test_a_topic_that_is_made_again_is_named_by_its_ids(owner: Group) -> None:
+    owner.consumer.topic_ids = ["new"]
+    owner.led(P0, 10, 3, ResetCause.RECREATED)
+    with pytest.raises(OffsetsGoneError, match=r"topic t was deleted and made again \(its id was id, and is new\)"):
+        owner.asked(lambda: True)
+    assert owner.consumer.commits == []
+
+
+@pytest.mark.requirement("source/20")
+def test_each_partition_of_a_topic_that_is_made_again_begins_anew(
+    lenient: Group, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of the second one the consumer tells later. What fails in between is tried again, and told once."""
+    consumer = lenient.consumer
+    consumer.topic_ids = ["new"]
+    consumer.raises["beginning_offsets"] = [KafkaTimeoutError("later")]
+    lenient.led(P0, 10, 5, ResetCause.RECREATED)
+    assert lenient.member.topic_ids == {"t": "id"}
+    lenient.turn()
+    assert lenient.member.topic_ids == {"t": "new"}
+    assert ("seek", P0, 5) in consumer.calls
+    assert ("seek", P1, 3) in consumer.calls
+    assert consumer.commits[-1][0] == {P0: 5, P1: 3}
+    lenient.led(P1, 10, 4, ResetCause.RECREATED)
+    assert ("seek", P1, 4) not in consumer.calls
+    assert len(told(caplog)) == 1
+
+
+def test_a_broker_that_knows_the_topic_as_it_was_is_asked_again(lenient: Group) -> None:
+    """Also much later: an id is never used twice."""
+    lenient.consumer.topic_ids = ["id", "id", "new"]
+    lenient.led(P0, 10, 5, ResetCause.RECREATED)
+    lenient.turn()
+    assert ("seek", P0, 5) not in lenient.consumer.calls
+    lenient.turn()
+    assert ("seek", P0, 5) in lenient.consumer.calls
+    lenient.consumer.topic_ids = ["id", "new"]
+    lenient.assigned(P1)
+    assert lenient.member.topic_ids == {"t": "new"}
+    resumed = len(lenient.consumer.calls_of("resume"))
+    lenient.turn()
+    assert len(lenient.consumer.calls_of("resume")) == resumed + 1
+
+
+def test_a_topic_that_only_the_consumer_took_for_another_is_read_on(
+    lenient: Group, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(group_member, "_STALE", 0.0)
+    lenient.led(P0, 10, 0, ResetCause.RECREATED)
+    assert lenient.consumer.calls[-2:] == [("seek", P0, 10), ("resume", P0)]
+    assert told(caplog) == []
+
+
+def test_other_telemetry_is_no_loss(owner: Group) -> None:
+    def flows() -> Iterable[OffsetRange]:
+        for observer in owner.consumer.observers:
+            observer.on_telemetry(PartitionFlows(at=0.0, partition=P0, epoch=1, seconds=1.0))
+        return ()
+
+    owner.consumer.turn(flows)
+    assert set(owner.planned().spans) == {P0, P1}
+
+
+def test_a_reset_of_what_is_not_placed_is_no_loss(group: Group) -> None:
+    """Where it begins is looked up, and its seek comes after the reset."""
+    group.consumer.group_has = {P0: 7}
+    group.consumer.raises["committed"] = [KafkaTimeoutError("later")]
+    group.assigned(P0)
+
+    def leads() -> Iterable[OffsetRange]:
+        for each in (P0, P1):
+            group.consumer.leads(each, 30, 20)
+        return ()
+
+    group.consumer.turn(leads)
+    assert ("seek", P0, 7) in group.consumer.calls
+    group.turn(records(P0, 7, 9))
+    assert group.asked(group.table.free) == {P0: Span(7, 9)}
+
+
+def test_a_reset_that_is_told_before_its_seek_is_over_with_that(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
+    committed = group.consumer.committed
+
+    def looked_up(partitions: Sequence[TopicPartition], *, timeout: float) -> dict[TopicPartition, Any]:
+        group.consumer.leads(P0, 30, 20)
+        return committed(partitions, timeout=timeout)
+
+    monkeypatch.setattr(group.consumer, "committed", looked_up)
+    group.consumer.group_has = {P0: 7}
+    group.assigned(P0)
+    group.turn(records(P0, 7, 9))
+    assert group.asked(group.table.free) == {P0: Span(7, 9)}
+
+
+@pytest.mark.requirement("source/20")
+def test_a_topic_that_was_made_again_while_others_owned_it_is_noticed(owner: Group) -> None:
+    """Whatever the last batch has read: what the run has known once it knows."""
+
+    def lost() -> Iterable[OffsetRange]:
+        owner.consumer.listener.on_partitions_lost([P0, P1])
+        return ()
+
+    owner.consumer.turn(lost)
+    owner.consumer.topic_ids = ["new"]
+    owner.assigned(P0)
+    with pytest.raises(OffsetsGoneError, match=r"its id was id, and is new"):
+        owner.asked(lambda: True)
+
+
 # -- requests
 
 
@@ -191,6 +366,27 @@ def test_a_request_whose_time_is_over_is_asked_no_more(group: Group) -> None:
     so_far = len(asked)
     group.turn()
     assert len(asked) == so_far <= 1
+
+
+def test_a_request_that_waits_long_wakes_the_thread_once(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wake-up cuts short what the thread asks the group, as long as that may take."""
+    monkeypatch.setattr(group_member, "_LOOK", 0.0)
+    wakes: list[int] = []
+    looks: list[int] = []
+    wakeup = group.consumer.wakeup
+
+    def woken() -> None:
+        wakes.append(len(looks))
+        wakeup()
+
+    def look() -> None:
+        looks.append(len(wakes))
+        if len(looks) == 3:
+            group.turn()
+
+    monkeypatch.setattr(group.consumer, "wakeup", woken)
+    assert group.member.ask(lambda: len(looks) >= 3 or None, timeout=PATIENCE, each_second=look)
+    assert wakes == [0]
 
 
 def test_what_a_request_raises_is_raised_to_who_asked_and_the_thread_goes_on(group: Group) -> None:
@@ -349,9 +545,9 @@ def test_a_loss_is_told_of_what_was_being_read_alone(owner: Group, caplog: pytes
         return ()
 
     owner.consumer.turn(lost)
-    told = [each.getMessage() for each in caplog.records if "was lost" in each.getMessage()]
-    assert len(told) == 1
-    assert told[0].startswith(f"{P0} was lost")
+    losses = [each.getMessage() for each in caplog.records if "was lost" in each.getMessage()]
+    assert len(losses) == 1
+    assert losses[0].startswith(f"{P0} was lost")
     assert owner.table.settled is False, "its batch is in flight still"
     assert owner.asked(owner.table.free) == {}
 
@@ -414,5 +610,6 @@ def test_a_leave_that_fails_is_told_in_the_log(owner: Group, caplog: pytest.LogC
 
 
 def test_a_member_that_never_began_is_closed_at_once(consumer: Scripted) -> None:
-    GroupMember(cast("Any", consumer), GroupTable(), Topics(subscribe=("t",)), earliest=True).close()
+    topics, loss = Topics(subscribe=("t",)), LossReport(fail=True)
+    GroupMember(cast("Any", consumer), GroupTable(), topics, earliest=True, loss=loss).close()
     assert not consumer.calls

@@ -17,12 +17,13 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from instride.errors import ConfigError, IllegalStateError, KafkaTimeoutError, OffsetsGoneError, WakeupError
 from instride.errors.broker import GroupAuthorizationFailedError
 from instride.records import OffsetRange, TopicPartition
-from instride.spark._data_source import group_stream
+from instride.spark._data_source import group_member, group_stream
 from instride.spark._data_source.admission import Sample
 from instride.spark._data_source.group_stream import GroupStreamReader
 from instride.spark._data_source.offsets import BatchPlan, GroupMark, Span
 from instride.spark._data_source.options import parse_options
 from instride.spark._data_source.reading import RangesPartition
+from instride.telemetry import ResetCause
 
 P0, P1 = (TopicPartition("t", number) for number in range(2))
 OPTIONS = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "t", "consumerGroup": "billing"}
@@ -122,6 +123,10 @@ class Asked:
         while not query.is_asked():
             assert not self._result.done(), "it has its response, or its time is over"
 
+    @property
+    def is_over(self) -> bool:
+        return self._result.done()
+
     def response(self) -> Offset:
         return self._result.result(PATIENCE)
 
@@ -154,12 +159,6 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Query]]:
 @pytest.fixture
 def query(make: Callable[..., Query]) -> Query:
     return make()
-
-
-@pytest.fixture(autouse=True)
-def one_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What waits is one request of the member: no test sees it between two looks at Spark's process."""
-    monkeypatch.setattr(group_stream, "_LOOK", 2 * PATIENCE)
 
 
 @pytest.fixture
@@ -344,6 +343,19 @@ def test_what_nobody_takes_over_in_time_is_named(query: Query, monkeypatch: pyte
         query.reader.partitions(marked({}), PENDING)
 
 
+def test_a_wake_up_does_not_keep_it_from_naming_them(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+    query.consumer.group_has, query.consumer.metadata = {P1: 0}, {P1: EARLIER}
+    monkeypatch.setattr(query.reader, "_joined", query.reader._opened)
+    monkeypatch.setattr(group_stream, "_JOIN", 0.0)
+    # The first look of two may be that of the request whose time is over.
+    query.consumer.raises["committed"] = [WakeupError("woken"), WakeupError("woken")]
+    asked = Asked(lambda: {"ranges": query.reader.partitions(marked({}), PENDING)})
+    while not asked.is_over:
+        query.consumer.turn()
+    with pytest.raises(KafkaTimeoutError, match=r"leaves out \['t-1'\]"):
+        asked.response()
+
+
 def test_a_source_whose_driver_is_gone_leaves_its_group_though_it_waits(
     query: Query, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -354,7 +366,7 @@ def test_a_source_whose_driver_is_gone_leaves_its_group_though_it_waits(
         parents.append(parents[-1])
         return parents[-1]
 
-    monkeypatch.setattr(group_stream, "_LOOK", 0.01)
+    monkeypatch.setattr(group_member, "_LOOK", 0.01)
     monkeypatch.setattr(os, "getppid", parent)
     query.consumer.group_has, query.consumer.metadata = {P0: 3, P1: 0}, {P0: EARLIER, P1: EARLIER}
     query.consumer.then(query.assigns(P0))
@@ -461,6 +473,56 @@ def test_a_topic_that_was_made_again_is_data_loss(query: Query) -> None:
         query.latest(marked({P0: Span(0, 5)}, "old"))
 
 
+@pytest.mark.requirement("source/20")
+def test_so_is_one_of_which_the_last_batch_read_nothing(query: Query) -> None:
+    query.consumer.then(query.assigns(P0))
+    with pytest.raises(OffsetsGoneError, match=r"t was deleted and made again \(its id was old, and is id\)"):
+        query.latest(marked({}, "old"))
+
+
+def test_a_batch_has_the_id_of_each_topic_that_the_query_has_known(query: Query, no_wait: Callable[[], None]) -> None:
+    """Also of those that others own now."""
+    known = {"s": "another", "t": "id"}
+    start = {**marked({}), "topics": {name: {"id": topic_id, "partitions": {}} for name, topic_id in known.items()}}
+    first = query.latest(start)
+    assert plan(first).topic_ids == known
+    query.consumer.topic_ids = [None]  # it cannot be learnt now
+    query.consumer.turn(query.assigns(P0, P1))
+    query.offers(records(P0, 0, 5))
+    second = query.latest(first)
+    assert plan(second) == BatchPlan({P0: Span(0, 5)}, known, plan(first).mark)
+    assert plan(second).to_json() == second
+
+
+@pytest.mark.requirement("source/22")
+@pytest.mark.parametrize("cause", [ResetCause.OUT_OF_RANGE, ResetCause.RECREATED])
+def test_a_query_fails_where_its_consumer_goes_on_elsewhere(query: Query, cause: ResetCause) -> None:
+    first = query.begins()
+    query.offers(records(P0, 0, 5))
+    second = query.latest(first)
+    query.consumer.topic_ids = ["new"] if cause is ResetCause.RECREATED else ["id"]
+    query.consumer.turn(lambda: query.consumer.leads(P0, 5, 2, cause) or ())  # type: ignore[func-returns-value]
+    with pytest.raises(OffsetsGoneError, match=r"t-0 cannot go on at offset 5|its id was id, and is new"):
+        query.latest(second)
+    assert query.consumer.commits == [], "the next run fails so, too"
+
+
+@pytest.mark.requirement("source/22")
+def test_where_loss_is_passed_over_it_reads_what_is_written_then(make: Callable[..., Query]) -> None:
+    """The batch that Spark runs ends behind the end of the log."""
+    query = make(failOnDataLoss="false")
+    first = query.begins()
+    query.offers(records(P0, 0, 5))
+    second = query.latest(first)
+    query.consumer.turn(lambda: query.consumer.leads(P0, 5, 2) or ())  # type: ignore[func-returns-value]
+    third = Asked(lambda: query.latest(second))
+    third.while_it_waits(query, until=lambda: bool(query.consumer.commits))
+    assert query.consumer.commits[-1][0] == {P0: 2}
+    confirm(query)
+    query.offers(records(P0, 2, 4))
+    assert plan(third.response()).spans == {P0: Span(2, 4)}
+
+
 def test_asynchronous_progress_tracking_is_refused(query: Query) -> None:
     first = query.begins()
     query.offers(records(P0, 0, 5))
@@ -528,6 +590,20 @@ def test_available_now_is_read_up_to_what_was_there(query: Query) -> None:
     last.while_it_waits(query, until=lambda: bool(query.consumer.commits))  # of its end the group hears first
     confirm(query)
     assert last.response() == first, "it is over"
+
+
+@pytest.mark.parametrize("cause", [ResetCause.OUT_OF_RANGE, ResetCause.RECREATED])
+def test_available_now_ends_where_the_log_does_if_loss_is_passed_over(
+    make: Callable[..., Query], cause: ResetCause
+) -> None:
+    query = make(failOnDataLoss="false")
+    query.cluster.ends = {P0: 5}
+    query.consumer.then(query.assigns(P0))
+    query.reader.prepareForTriggerAvailableNow()
+    first = query.latest(query.start)
+    query.consumer.topic_ids = ["new"] if cause is ResetCause.RECREATED else ["id"]
+    query.consumer.turn(lambda: query.consumer.leads(P0, 0, 0, cause) or ())  # type: ignore[func-returns-value]
+    assert query.latest(first) == first
 
 
 @pytest.fixture

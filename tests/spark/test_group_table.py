@@ -563,6 +563,168 @@ def test_where_a_batch_began_says_nothing_of_a_topic_that_was_made_again() -> No
         assert commit(table) == {0: 100}
 
 
+# -- reset: the consumer found that the log does not have what followed, and goes on elsewhere
+
+
+def led(table: GroupTable, offset: int, *, made_again: bool = False, topic_id: str = "") -> Any:
+    """The consumer goes on there, and the partition is placed anew. Where it stands then; "later": it is not yet.
+
+    topic_id: "": as it was.
+    """
+    table.reset(tp(0), offset, made_again=made_again)
+    return placed(table, topic_id)
+
+
+def placed(table: GroupTable, topic_id: str = "") -> Any:
+    if table.unplaced != [tp(0)]:
+        return "later"
+    return table.place(tp(0), committed=at(5, RUN), start=77, topic_id=topic_id or "id")
+
+
+def at_9(end: int = 20) -> tuple[GroupTable, BatchPlan]:
+    """It has read up to 9 in its last batch, of a log that ends there."""
+    table = GroupTable()
+    table.begins(RUN)
+    place(table, {0: at(5, RUN)})
+    table.offered(tp(0), 9)
+    table.confirm(batch := take(table, NOTHING))
+    commit(table)
+    table.offered(tp(0), end)
+    return table, batch
+
+
+@pytest.mark.requirement("source/22")
+def test_a_log_that_ends_before_the_position_is_read_where_the_consumer_goes_on() -> None:
+    """The group's offset goes back first: nothing of the log that grows is passed over, whoever reads it."""
+    table, batch = at_9(9)
+    assert led(table, 7) == 7
+    table.offered(tp(0), 8)
+    assert table.plan(batch, lambda free: pytest.fail("planned before the group has it")) is None
+    assert table.kept([tp(0)]) == {tp(0)}
+    assert (commit(table), table.run_of(tp(0))) == ({0: 7}, RUN)
+    assert spans(take(table, batch)) == {0: (7, 8)}
+
+
+def test_what_was_to_be_read_before_the_cut_is_read_still() -> None:
+    table, batch = at_9()
+    assert led(table, 15) == 9
+    assert commit(table) == {0: 9}
+    table.offered(tp(0), 16)
+    assert spans(take(table, batch)) == {0: (9, 16)}
+
+
+@pytest.mark.parametrize(("cuts", "goes_on"), [([15, 8], 8), ([8, 15], 8), ([30], 9)])
+def test_of_several_cuts_before_it_is_placed_the_lowest_counts(cuts: list[int], goes_on: int) -> None:
+    table, _ = at_9()
+    for cut in cuts[:-1]:
+        table.reset(tp(0), cut, made_again=False)
+    assert led(table, cuts[-1]) == goes_on
+
+
+@pytest.mark.parametrize("offset", [0, 40])
+def test_a_topic_that_was_made_again_is_read_from_where_the_consumer_goes_on(offset: int) -> None:
+    table, batch = at_9()
+    assert led(table, offset, made_again=True, topic_id="another") == offset
+    assert commit(table) == {0: offset}
+    table.offered(tp(0), 50)
+    assert spans(take(table, batch)) == {0: (offset, 50)}
+
+
+def test_a_topic_that_is_the_one_that_was_placed_is_not_begun_again() -> None:
+    """The consumer alone had known an older one."""
+    table, _ = at_9()
+    assert led(table, 40, made_again=True) == 9
+
+
+@pytest.mark.parametrize(("begins", "cut", "goes_on"), [(0, 3, 0), (40, 30, 30)])
+def test_a_cut_in_a_topic_that_was_made_again_counts_in_the_new_one(begins: int, cut: int, goes_on: int) -> None:
+    table, _ = at_9()
+    table.reset(tp(0), begins, made_again=True)
+    assert led(table, cut, topic_id="another") == goes_on
+
+
+def test_a_topic_that_is_made_again_after_a_cut_is_another_all_the_same() -> None:
+    table, _ = at_9()
+    table.reset(tp(0), 3, made_again=False)
+    assert led(table, 40, made_again=True, topic_id="another") == 40
+
+
+@pytest.mark.parametrize(("cut", "goes_on"), [(20, 9), (7, 7), (5, 5), (2, 2)])
+def test_what_the_batch_in_flight_reads_is_placed_anew_once_spark_has_committed_it(cut: int, goes_on: int) -> None:
+    """Nothing behind the group's offset is committed unread."""
+    table = GroupTable()
+    table.begins(RUN)
+    place(table, {0: at(5, RUN)})
+    table.offered(tp(0), 9)
+    batch = take(table, NOTHING)
+    assert led(table, cut) == "later"
+    assert table.owed == {}
+    assert table.kept([tp(0)]) == {tp(0)}
+    table.confirm(batch)
+    assert table.owed == {}, "its end may be behind the end of the log"
+    assert table.free() == {}
+    assert (table.kept([tp(0)]), table.settled) == ({tp(0)}, False)
+    assert placed(table) == goes_on
+    assert commit(table) == {0: goes_on}
+    assert (table.kept([tp(0)]), table.settled) == (set(), True)
+    assert table.free() == {tp(0): Span(goes_on, goes_on)}
+
+
+def test_what_is_owed_of_a_partition_that_is_reset_waits_until_it_is_placed() -> None:
+    """It may be an offset of another topic."""
+    table, _ = at_9()
+    table.gone([tp(0)])
+    place(table, {0: at(5, OTHER)})
+    assert table.owed == {tp(0): 5}
+    table.reset(tp(0), 0, made_again=True)
+    assert (table.owed, table.settled, table.kept([tp(0)])) == ({}, False, {tp(0)})
+    assert placed(table, "another") == 0
+    assert commit(table) == {0: 0}
+
+
+def test_where_its_last_batch_began_it_is_committed_in_nobodys_name() -> None:
+    """It was touched: a run whose replay has left it out would else find it untouched."""
+    table, _ = at_9()
+    assert led(table, 5) == 5
+    assert (commit(table), table.run_of(tp(0))) == ({0: 5}, "")
+
+
+def test_a_batch_that_was_pending_is_replayed_without_what_was_reset() -> None:
+    table = replaying({0: untouched(0)})
+    table.offered(tp(0), 20)
+    table.reset(tp(0), 7, made_again=False)
+    assert placed(table) == 5
+    assert replay(table, PENDING, {1: at(3, OTHER)}) == {}
+    assert (commit(table), table.run_of(tp(0))) == ({0: 5}, NEW)
+
+
+def test_a_reset_before_it_is_placed_changes_nothing() -> None:
+    """Its seek follows; and what is not ours is nobody's concern."""
+    table = GroupTable()
+    table.assigned([tp(0)])
+    table.reset(tp(0), 3, made_again=False)
+    table.reset(tp(1), 3, made_again=False)
+    table.place(tp(0), committed=at(8), start=0)
+    assert table.free() == {tp(0): Span(8, 8)}
+
+
+def test_what_comes_back_after_a_reset_is_placed_by_the_group() -> None:
+    table, _ = at_9()
+    table.reset(tp(0), 7, made_again=False)
+    table.gone([tp(0)])
+    place(table, {0: at(9, OTHER)})
+    assert commit(table) == {0: 9}
+    assert table.free() == {tp(0): Span(9, 9)}
+
+
+def test_a_revocation_that_is_requested_stays_so() -> None:
+    table, _ = at_9()
+    table.requested([tp(0)])
+    assert led(table, 7) == 7
+    commit(table)
+    assert table.free() == {}
+
+
 # -- checkpoints
 
 
@@ -574,6 +736,14 @@ def end_of(**given: str) -> dict[str, Any]:
 def reader(**given: str) -> DataSourceStreamReader:
     options = {"kafka.bootstrap.servers": "nowhere:1", **given}
     return stream_reader(options, source_schema(options))
+
+
+def test_the_ids_of_topics_that_are_not_read_come_back_too() -> None:
+    plan = BatchPlan({tp(0): Span(1, 2)}, {"t": "id", "s": "other", "u": ""}, MARK)
+    data = json.loads(json.dumps(plan.to_json()))
+    assert BatchPlan.from_json(data) == plan
+    assert [*data["topics"]] == ["s", "t", "u"]
+    assert data["topics"]["s"] == {"id": "other", "partitions": {}}
 
 
 def test_an_end_offset_comes_back_as_it_was() -> None:

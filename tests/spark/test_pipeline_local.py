@@ -24,7 +24,14 @@ from instride import Consumer, TopicPartition
 from instride._net import transport
 from instride._processing.origin import DeadLetterOrigin
 from instride._wire.connection import Connection, Received
-from instride.errors import ConfigError, IllegalStateError, PipelineError, RangeFailedError, WrongTopicError
+from instride.errors import (
+    ConfigError,
+    IllegalStateError,
+    OffsetsGoneError,
+    PipelineError,
+    RangeFailedError,
+    WrongTopicError,
+)
 from instride.spark import (
     JobStarted,
     ParquetSink,
@@ -162,6 +169,27 @@ def test_a_topic_that_is_made_again_is_not_taken_for_the_old_one(
     each_once(tmp_path / "out", values)
 
 
+def test_a_topic_that_is_made_again_while_it_is_read_stops_the_pipeline(
+    runner: Build, kafka: LocalKafka, kafka_topic: Topic, tmp_path: Path
+) -> None:
+    """At once, so that its member misses that it was away. It read the new one, dropped that, and so on for ever."""
+    topic = kafka_topic(1)
+    values = fill_values(kafka, topic, {0: 20})
+    running = runner(topic)
+    # The member finds out, or a task.
+    with pytest.raises((WrongTopicError, RangeFailedError), match=f"{topic}.*made again"), running:
+        _make_again_while_it_runs(running, kafka, topic)
+    each_once(tmp_path / "out", values)
+
+
+def _make_again_while_it_runs(running: Runner, kafka: LocalKafka, topic: str) -> None:
+    running.until_rows(20)
+    kafka.delete_topic(topic)
+    kafka.create_topic(topic)
+    fill(kafka, topic, {0: 10}, start=1_000)
+    running.until(lambda: len(running.of(RangeDropped)) > 3)
+
+
 def _fails_at_7(batch: pa.RecordBatch, marker: str) -> pa.RecordBatch:
     if not Path(marker).exists() and b"0:7" in batch["value"].to_pylist():
         raise ValueError("record 0:7 is not to my liking")
@@ -267,7 +295,8 @@ def test_a_topic_that_is_made_again_between_planning_and_reading_is_not_read(
             fill(kafka, topic, {0: 40}, start=1_000)
 
     running.pipeline._on_event = make_again
-    with pytest.raises(RangeFailedError, match=r"WrongTopicError.*made again"), running:
+    # The task finds out, or the member.
+    with pytest.raises((RangeFailedError, WrongTopicError), match="made again"), running:
         running.until(lambda: False)
     assert seen(tmp_path / "out") == []
     assert ParquetSink(tmp_path / "out").positions([TopicPartition(topic, 0)]) == {(topic, 0): 0}
@@ -418,6 +447,25 @@ def _delete_before(kafka: LocalKafka, topic: str, offset: int) -> None:
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     for future in admin.delete_records([Partition(topic, 0, offset)]).values():
         future.result(30)
+
+
+@pytest.mark.parametrize("fail_on_data_loss", [True, False])
+def test_a_log_that_ends_before_the_sinks_position_stops_the_pipeline(
+    runner: Build,
+    kafka: LocalKafka,
+    kafka_topic: Topic,
+    tmp_path: Path,
+    fail_on_data_loss: bool,
+) -> None:
+    """As after an unclean leader election. It read from the log's beginning, dropped that, and so on for ever."""
+    topic = kafka_topic(1)
+    fill_values(kafka, topic, {0: 10})
+    ParquetSink(tmp_path / "out").begin(TopicPartition(topic, 0), 15)
+    running = runner(topic, fail_on_data_loss=fail_on_data_loss)
+    with pytest.raises(OffsetsGoneError, match=f"{topic}-0 .* offset 15, .* offset 0"), running:
+        running.until(lambda: len(running.of(RangeDropped)) > 3)
+    assert seen(tmp_path / "out") == []
+    assert running.of(JobStarted) == []
 
 
 def test_workers_that_lack_the_function_are_told_before_the_group_is_joined(

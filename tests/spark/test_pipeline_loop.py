@@ -8,10 +8,11 @@ from threading import Event
 from uuid import UUID
 
 import pytest
-from run_help import TOPIC, Script, Stage, tp, until
+from run_help import TOPIC, Script, Stage, position_reset, tp, turns, until
 
 from instride.errors import (
     CorruptManifestError,
+    OffsetsGoneError,
     RangeFailedError,
     SinkError,
     SinkWriteError,
@@ -28,7 +29,7 @@ from instride.spark._events import (
     RangeFailed,
 )
 from instride.spark._planning import Limits
-from instride.telemetry import OwnershipChange, OwnershipChanged
+from instride.telemetry import OwnershipChange, OwnershipChanged, ResetCause
 
 
 def changes(stage: Stage) -> list[tuple[OwnershipChange, list[int]]]:
@@ -431,6 +432,204 @@ def test_a_failure_is_none_where_the_sink_has_gone_on() -> None:
     assert stage.consumer.position[tp(0)] == 5
 
 
+def test_a_fatal_failure_is_one_though_the_sink_has_gone_on() -> None:
+    """Of a topic that was made again while the sink was at 20: the run went on for ever."""
+    stage = Stage(positions={0: 20})
+
+    def script() -> Script:
+        yield from stage.assigned(0)
+        stage.consumer.position[tp(0)] = 0
+        stage.consumer.offer(0, 5)
+        yield from stage.until_started(1)
+        stage.runner.fail(0, 0, fatal=True)
+        yield from until(lambda: False)
+
+    with pytest.raises(RangeFailedError):
+        stage.play(script())
+    assert stage.of(RangeDropped) == []
+
+
+def test_offsets_that_another_has_read_may_be_gone() -> None:
+    """A driver that slept past the retention finds that the sink has gone on."""
+    stage = Stage()
+
+    def script() -> Script:
+        yield from stage.working(0)
+        stage.sink.reached[tp(0)] = 5
+        stage.runner.fail(0, 0, fatal=True, kind="OffsetsGoneError")
+        stage.runner.end(0)
+        yield from until(lambda: stage.of(JobFinished))
+
+    stage.play(script())
+    assert stage.of(RangeFailed) == []
+    assert stage.consumer.position[tp(0)] == 5
+
+
+def test_a_failure_counts_where_the_sink_is_behind_the_range() -> None:
+    stage = Stage(positions={0: 20})
+
+    def script() -> Script:
+        yield from stage.working(0)
+        stage.sink.reached[tp(0)] = 10  # as of an older copy of the sink
+        stage.runner.fail(0, 0)
+        stage.runner.end(0)
+        yield from stage.until_started(2)
+        stage.runner.finish(1)
+        yield from until(lambda: stage.of(RangeDropped))
+        stage.consumer.offer(0, 15)
+        yield from stage.until_started(3)
+        stage.runner.finish(2)
+
+    stage.play(script())
+    assert [event.reason for event in stage.of(RangeFailed)] == ["ValueError: no flight"]
+    assert started(stage) == [[(0, 20, 25)], [(0, 20, 25)], [(0, 10, 25)]]
+
+
+# --- the log does not have what is to be read next ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fail_on_data_loss", [True, False])
+@pytest.mark.parametrize("cause", [ResetCause.OUT_OF_RANGE, ResetCause.TRUNCATED])
+def test_a_partition_that_is_led_back_stops_the_run(cause: ResetCause, fail_on_data_loss: bool) -> None:
+    """The sink cannot go back. The run went on for ever, with jobs whose output was dropped."""
+    stage = Stage(positions={0: 15}, fail_on_data_loss=fail_on_data_loss)
+
+    def script() -> Script:
+        yield from stage.assigned(0)
+        stage.consumer.reset(0, 0, cause)
+        stage.consumer.offer(0, 10)
+        yield from turns(5)
+        assert stage.runner.started == []
+        yield from until(lambda: False)
+
+    with pytest.raises(OffsetsGoneError, match=f"t-0 .* offset 15, but {cause.value}.* offset 0.*another sink"):
+        stage.play(script())
+    assert stage.sink.reached == {tp(0): 15}
+
+
+@pytest.mark.parametrize("fail_on_data_loss", [True, False])
+@pytest.mark.parametrize("to", [0, 20, 30])
+def test_a_topic_that_is_made_again_stops_the_run(to: int, fail_on_data_loss: bool) -> None:
+    """Wherever the reset leads: its offsets mean other records."""
+    stage = Stage(positions={0: 20}, fail_on_data_loss=fail_on_data_loss)
+
+    def script() -> Script:
+        yield from stage.assigned(0)
+        stage.consumer.reset(0, to, ResetCause.RECREATED)
+        stage.consumer.offer(0, 5)
+        yield from until(lambda: False)
+
+    with pytest.raises(WrongTopicError, match=r"t-0: .*made again"):
+        stage.play(script())
+    assert stage.runner.started == []
+
+
+def test_a_partition_that_is_led_forward_stops_the_run() -> None:
+    stage = Stage(positions={0: 10})
+
+    def script() -> Script:
+        yield from stage.assigned(0)
+        stage.consumer.reset(0, 15)
+        stage.consumer.offer(0, 5)
+        yield from until(lambda: False)
+
+    with pytest.raises(OffsetsGoneError, match=r"t-0 .* offset 10, but .* offset 15\..*fail_on_data_loss=False"):
+        stage.play(script())
+    assert stage.runner.started == []
+
+
+@pytest.mark.parametrize("to", [10, 15])
+def test_where_data_may_be_lost_the_task_passes_over_it(to: int) -> None:
+    """A range must begin where the sink is: what is gone is a part of the next one. Each offset is read once."""
+    stage = Stage(positions={0: 10, 1: 0}, fail_on_data_loss=False)
+
+    def script() -> Script:
+        yield from stage.assigned(0, 1)
+        stage.consumer.reset(0, to)
+        stage.consumer.offer(0, 5)  # in the very poll that tells of the reset
+        stage.consumer.offer(1, 3)
+        yield from stage.until_started(1)
+        stage.runner.finish(0)
+        stage.consumer.offer(0, 12)
+        yield from stage.until_started(2)
+        stage.runner.finish(1)
+        yield from until(lambda: stage.consumer.committed == {tp(0): 22, tp(1): 3})
+
+    stage.play(script())
+    assert started(stage) == [[(1, 0, 3)], [(0, 10, 22)]]
+    assert stage.of(RangeDropped) == []
+
+
+def test_what_is_under_way_is_committed_when_a_partition_is_led_back() -> None:
+    stage = Stage()
+
+    def script() -> Script:
+        yield from stage.assigned(0, 1)
+        stage.consumer.offer(0, 5)
+        stage.consumer.offer(1, 5)
+        yield from stage.until_started(1)
+        stage.consumer.reset(0, 3)
+        yield from turns(3)
+        stage.runner.finish(0)
+        yield from until(lambda: False)
+
+    with pytest.raises(OffsetsGoneError, match="offset 5, but"):
+        stage.play(script())
+    assert stage.sink.reached == {tp(0): 5, tp(1): 5}
+    # What was read before a reset no commit to the group names: it would be behind the log's end.
+    assert stage.consumer.committed == {tp(1): 5}
+
+
+def test_after_a_conflict_a_partition_that_is_led_back_stops_the_run() -> None:
+    """Another driver went further than the log now reaches."""
+    stage = Stage()
+
+    def script() -> Script:
+        yield from stage.working(0)
+        stage.sink.reached[tp(0)] = 8
+        stage.runner.finish(0)
+        yield from until(lambda: stage.of(RangeDropped))
+        stage.consumer.reset(0, 0)
+        yield from until(lambda: False)
+
+    with pytest.raises(OffsetsGoneError, match="offset 8, but"):
+        stage.play(script())
+
+
+def test_a_reset_before_the_sink_has_told_where_to_begin_stops_nothing() -> None:
+    """Of the group's offset, which counts only where the sink has none."""
+    stage = Stage(positions={0: 7})
+    gate = stage.sink.slow[tp(0)] = Event()
+    stage.consumer.position[tp(0)] = 40
+
+    def script() -> Script:
+        stage.consumer.assign(0)
+        stage.consumer.reset(0, 3)
+        yield from turns(3)
+        gate.set()
+        yield from until(lambda: tp(0) not in stage.consumer.paused)
+        stage.consumer.notices.append(position_reset(0, 40, 3))  # one that was told late
+        stage.consumer.offer(0, 2)
+        yield from stage.until_started(1)
+        stage.runner.finish(0)
+
+    stage.play(script())
+    assert started(stage) == [[(0, 7, 9)]]
+
+
+def test_a_reset_of_a_partition_that_has_gone_stops_nothing() -> None:
+    stage = Stage()
+
+    def script() -> Script:
+        yield from stage.working(0)
+        stage.consumer.lose(0)
+        stage.consumer.reset(0, 0)
+        yield from until(lambda: stage.runner.cancelled)
+        stage.runner.end(0, "cancelled")
+
+    stage.play(script())
+
+
 def test_a_failed_range_is_tried_again_then_the_pipeline_stops_with_nothing_skipped() -> None:
     stage = Stage(retries=2)
 
@@ -624,12 +823,12 @@ def test_a_stop_waits_for_what_is_under_way_and_begins_nothing() -> None:
             stage.consumer.offer(0, 5)
         else:
             stage.consumer.offer(0, 5)
-            turns.append(1)
-            if len(turns) == 5:
+            polls.append(1)
+            if len(polls) == 5:
                 stage.runner.finish(0)
         return bool(stage.runner.started)
 
-    turns: list[int] = []
+    polls: list[int] = []
     stage.loop.run(stopping)
     assert len(stage.runner.started) == 1
     assert stage.consumer.committed == {tp(0): 5}

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 import run_help
-from run_help import FakeConsumer, Script, Stage, tp, until
+from run_help import FakeConsumer, PanicError, Script, Stage, tp, turns, until
 
 import instride.spark._pipeline_loop
 from instride.errors import (
@@ -17,6 +17,7 @@ from instride.errors import (
     KafkaTimeoutError,
     NetworkThreadDiedError,
     NoOffsetForPartitionError,
+    RangeFailedError,
     SinkError,
     TopicAuthorizationFailedError,
     WakeupError,
@@ -30,11 +31,6 @@ from instride.spark._report import JobEnded, RangeReport, Reported
 from instride.spark._starting import Start, Started
 from instride.spark.sink import WrittenRange
 from instride.telemetry import OwnershipChange, OwnershipChanged, RebalanceStarted
-
-
-def turns(count: int) -> Script:
-    for _ in range(count):
-        yield
 
 
 def then(*scripts: Script) -> Callable[[], bool]:
@@ -92,6 +88,43 @@ def test_of_two_failures_the_first_is_raised() -> None:
 
     with pytest.raises(TopicAuthorizationFailedError, match="first"):
         stage.play(script())
+
+
+def test_a_panic_of_the_sink_is_a_failure_of_the_range_for_good() -> None:
+    """Nobody heard of it: the range was under way for ever."""
+    stage = Stage()
+    stage.sink.errors = [PanicError("index out of bounds")]
+
+    def script() -> Script:
+        yield from stage.working(0)
+        stage.runner.finish(0)
+        yield from until(lambda: False)
+
+    with pytest.raises(RangeFailedError, match="PanicError: index out of bounds"):
+        stage.play(script())
+    assert len(stage.runner.started) == 1
+
+
+def test_a_panic_of_the_sink_about_a_failed_range_ends_the_run() -> None:
+    stage = Stage()
+
+    def script() -> Script:
+        yield from stage.working(0)
+        stage.sink.position_errors = [PanicError("index out of bounds")]
+        stage.runner.fail(0, 0)
+        stage.runner.end(0)
+        yield from until(lambda: False)
+
+    with pytest.raises(RangeFailedError, match="PanicError: index out of bounds"):
+        stage.play(script())
+
+
+def test_a_panic_of_the_sink_where_a_partition_begins_ends_the_run() -> None:
+    stage = Stage()
+    stage.sink.start_errors = [PanicError("index out of bounds")]
+    with pytest.raises(SinkError, match="t-0: PanicError: index out of bounds") as raised:
+        stage.play(stage.assigned(0))
+    assert isinstance(raised.value.__cause__, PanicError)
 
 
 def test_what_a_task_tells_is_taken_at_once_and_all_of_it() -> None:
@@ -395,6 +428,20 @@ def test_a_conflict_of_what_is_leaving_moves_nothing() -> None:
     stage.play(script())
     assert [each.position for each in stage.of(RangeDropped)] == [8]
     assert stage.consumer.position[tp(0)] == 5
+
+
+def test_what_is_leaving_does_not_go_back_after_a_reset() -> None:
+    """Between the end of an ownership and the callback that tells of it."""
+    stage = Stage(positions={0: 10}, fail_on_data_loss=False)
+
+    def script() -> Script:
+        yield from stage.assigned(0)
+        stage.consumer.reset(0, 15)
+        stage.consumer.owned.discard(tp(0))
+        yield from until(lambda: not stage.consumer.notices)
+
+    stage.play(script())
+    assert stage.consumer.position[tp(0)] == 15
 
 
 def test_a_revoke_is_delayed_for_a_commit_without_a_response() -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import random
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ from pipeline_help import range_task
 
 from filled_topics import fill
 from instride import PartitionInfo, TopicPartition
-from instride.errors import KafkaTimeoutError, WrongTopicError
+from instride.errors import KafkaTimeoutError, OffsetOutOfRangeError, OffsetsGoneError, WrongTopicError
 from instride.spark import ParquetSink, _range_reader
 from instride.spark._range_reader import RangeReader, ReaderSettings, followed, forget, reader_for
 from instride.spark._report import RangePart, RangeReport
@@ -286,3 +287,127 @@ def test_a_range_that_was_begun_and_did_not_follow_is_read_by_who_wants_it(chain
     longer = replace(second, end=40)
     assert offsets(reader, longer, third) == list(range(10, 40))
     assert offsets(reader, replace(third, start=12)) == list(range(12, 30))
+
+
+# -- a log that became shorter, played
+
+
+class ShortLog:
+    """A consumer of one partition, whose log holds [begin, end). grows: the end, once a reader has looked at the ends.
+
+    silent: its broker returns no records, though there are some. away: nor does it say where the log ends.
+    """
+
+    def __init__(self, begin: int, end: int, *, grows: int = 0, silent: bool = False, away: bool = False) -> None:
+        self.topic_id = UUID(int=1)
+        self._begin, self._end, self._grows = begin, end, grows
+        self._silent, self._away = silent, away
+        self._at = 0
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        self._at = offset
+
+    def poll(self, *, timeout: float, max_records: int) -> Any:
+        if not self._begin <= self._at <= self._end:
+            raise OffsetOutOfRangeError("out of range")
+        first = self._at
+        self._at = self._at if self._silent else min(self._end, self._at + max_records)
+        return Offsets(range(first, self._at))
+
+    def position(self, partition: TopicPartition, *, timeout: float) -> int:
+        return self._at
+
+    def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(partitions, self._begin)
+
+    def end_offsets(
+        self, partitions: Iterable[TopicPartition], *, timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        if self._away:
+            raise KafkaTimeoutError("no leader")
+        self._end = max(self._end, self._grows)
+        return dict.fromkeys(partitions, self._end)
+
+    def partitions_for(self, topic: str, *, timeout: float) -> list[PartitionInfo]:
+        return [PartitionInfo(topic=topic, partition=0, leader=None, topic_id=self.topic_id)]
+
+    def fetched_topic_id(self, partition: TopicPartition) -> UUID:
+        return UUID(int=1)
+
+    def assignment(self) -> frozenset[TopicPartition]:
+        return frozenset()
+
+    def assign(self, partitions: object) -> None: ...
+    def pause(self, *partitions: TopicPartition) -> None: ...
+
+
+class Offsets:
+    def __init__(self, offsets: range) -> None:
+        self._offsets = offsets
+
+    def to_arrow(self, columns: object) -> list[pa.RecordBatch]:
+        offsets = pa.array(self._offsets, pa.int64())
+        return [pa.record_batch({"offset": offsets})] if self._offsets else []
+
+
+PLANNED = OutputRange(topic="t", partition=0, start=4, end=20, topic_id=str(UUID(int=1)))
+SOURCES = ReaderSettings(bootstrap_servers="nowhere:1", timeout=0.0, fail_on_data_loss=False, ends_early=True)
+
+
+def of_log(monkeypatch: pytest.MonkeyPatch, log: ShortLog, settings: ReaderSettings) -> RangeReader:
+    monkeypatch.setattr(_range_reader, "Consumer", lambda **_: log)
+    return RangeReader(settings)
+
+
+@pytest.mark.requirement("source/22")
+@pytest.mark.parametrize(
+    ("log", "read"),
+    [
+        (ShortLog(0, 10), range(4, 10)),
+        (ShortLog(0, 4), range(0)),
+        (ShortLog(0, 2), range(0)),
+        (ShortLog(0, 2, grows=9), range(4, 9)),  # while the reader looked
+        (ShortLog(6, 10), range(6, 10)),
+    ],
+)
+def test_a_range_ends_with_a_log_that_became_shorter_where_loss_is_passed_over(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, log: ShortLog, read: range
+) -> None:
+    assert offsets(of_log(monkeypatch, log, SOURCES), PLANNED) == list(read)
+    ended = [each for each in caplog.messages if "ends before the range t-0 [4, 20) does" in each]
+    assert len(ended) == 1
+
+
+def test_what_is_of_another_topic_is_not_passed_over_as_the_end_of_a_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = ShortLog(0, 10)
+    log.topic_id = UUID(int=2)
+    with pytest.raises(WrongTopicError):
+        offsets(of_log(monkeypatch, log, SOURCES), PLANNED)
+
+
+@pytest.mark.parametrize("log", [ShortLog(0, 10, silent=True), ShortLog(0, 10, away=True)])
+def test_a_range_whose_records_do_not_come_is_not_passed_over(monkeypatch: pytest.MonkeyPatch, log: ShortLog) -> None:
+    with pytest.raises(KafkaTimeoutError, match="nothing came after offset"):
+        offsets(of_log(monkeypatch, log, SOURCES), PLANNED)
+
+
+@pytest.mark.parametrize("fail", [True, False])
+def test_where_a_sink_would_stand_beyond_its_log_a_range_does_not_end_early(
+    monkeypatch: pytest.MonkeyPatch, fail: bool
+) -> None:
+    """A pipeline's range is committed as a whole, and no setting changes that: none is advised."""
+    settings = replace(SOURCES, fail_on_data_loss=fail, ends_early=False)
+    with pytest.raises(OffsetsGoneError, match=r"holds \[0, 2\)") as raised:
+        offsets(of_log(monkeypatch, ShortLog(0, 2), settings), PLANNED)
+    assert "fail_on_data_loss=False" not in str(raised.value)
+    with pytest.raises(KafkaTimeoutError):
+        offsets(of_log(monkeypatch, ShortLog(0, 10), settings), PLANNED)
+
+
+@pytest.mark.parametrize(("log", "early"), [(ShortLog(6, 20), False), (ShortLog(6, 20), True), (ShortLog(0, 2), True)])
+def test_the_setting_that_passes_over_a_loss_is_advised_where_it_does(
+    monkeypatch: pytest.MonkeyPatch, log: ShortLog, early: bool
+) -> None:
+    settings = replace(SOURCES, fail_on_data_loss=True, ends_early=early)
+    with pytest.raises(OffsetsGoneError, match="fail_on_data_loss=False goes on without what is gone"):
+        offsets(of_log(monkeypatch, log, settings), PLANNED)

@@ -20,7 +20,7 @@ from instride.records import TopicPartition
 from instride.spark import OffsetsBehindListener
 from instride.spark._data_source import batch, batch_reader, source_schema, stream
 from instride.spark._data_source.admission import Pace, Sample, Scale, admitted
-from instride.spark._data_source.offsets import BatchPlan, Found, Span
+from instride.spark._data_source.offsets import BatchPlan, Found, GroupMark, Span
 from instride.spark._data_source.options import Bound, Topics, parse_options
 from instride.spark._data_source.reading import RangesPartition
 from instride.spark._data_source.splitting import tasks_of
@@ -40,6 +40,17 @@ def test_an_offset_comes_back_as_it_was_and_is_in_order() -> None:
     assert BatchPlan.from_json(data) == plan
     assert list(data["topics"]) == ["a", "t"]
     assert list(data["topics"]["t"]["partitions"]) == ["9", "10"]
+
+
+def test_a_first_batch_without_partitions_is_told_from_no_batch() -> None:
+    """Spark compares offsets as text, and asks for the initial one again after a crash."""
+    nothing, empty = BatchPlan(), BatchPlan(empty=True)
+    assert nothing.to_json() == {"version": 1, "topics": {}}
+    assert empty.to_json() == {**nothing.to_json(), "begun": True}
+    assert [BatchPlan.from_json(each.to_json()) for each in (nothing, empty)] == [nothing, empty]
+    mark = GroupMark(group="g", subscribed="t", run="")
+    plans = [nothing, empty, BatchPlan({tp(0): Span(0, 0)}), BatchPlan(mark=mark)]
+    assert [each.begun for each in plans] == [False, True, True, True]
 
 
 @pytest.mark.requirement("source/24")
@@ -276,6 +287,21 @@ def test_where_latest_was_is_durable_with_an_empty_first_batch_whoever_asks_agai
     assert spans(latest(again, first))[0] == (10, 25)
 
 
+@pytest.mark.requirement("source/3", "source/24")
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_pattern_that_matched_nothing_at_first_misses_no_first_record(brokers: Brokers, restarts: bool) -> None:
+    """The query has begun with that: "latest" is not looked up once more."""
+    brokers.logs = {}
+    made = reader(startingOffsets="latest")
+    first = latest(made, made.initialOffset())
+    assert (first == made.initialOffset(), made.partitions(made.initialOffset(), first)) == (False, [])
+    assert latest(made, first) == first, "no second batch of nothing"
+    brokers.logs = {tp(0): (0, 7)}
+    made = reader(startingOffsets="latest") if restarts else made
+    assert spans(second := latest(made, first)) == {0: (0, 7)}
+    assert latest(made, second) == second
+
+
 def test_a_batch_that_is_planned_again_is_the_same_whatever_has_come_since(brokers: Brokers) -> None:
     made = reader()
     first = latest(made, made.initialOffset())
@@ -360,6 +386,34 @@ def test_available_now_ends_at_what_there_was_in_batches_of_the_limit(brokers: B
         ends.append(spans(end)[0])
         start = end
     assert ends == [(0, 5), (5, 10), (10, 15)]
+
+
+@pytest.mark.parametrize("start", ["latest", "the offset of the newest record"])
+def test_available_now_ends_where_it_begins_if_that_is_behind_its_target(
+    brokers: Brokers, monkeypatch: pytest.MonkeyPatch, start: str
+) -> None:
+    """Records come between two requests: for what there is, and for where to begin."""
+    made = reader(startingOffsets="latest")
+    made.prepareForTriggerAvailableNow()
+    brokers.logs[tp(0)] = (0, 13)
+    begins = 13
+    if start != "latest":
+        begins = 12
+        monkeypatch.setattr(brokers, "resolve", lambda *_, name: {tp(0): begins, tp(1): 0})
+    first = latest(made, made.initialOffset())
+    assert spans(first) == {0: (begins, begins), 1: (0, 0)}
+    brokers.logs[tp(0)] = (0, 15)
+    assert latest(made, first) == first, "it is over"
+
+
+def test_a_start_beyond_the_end_of_the_log_is_told_with_available_now_too(
+    brokers: Brokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = reader()
+    made.prepareForTriggerAvailableNow()
+    monkeypatch.setattr(brokers, "resolve", lambda *_, name: {tp(0): 50, tp(1): 0})
+    with pytest.raises(OffsetsGoneError, match="the log of t-0 ends at 10, before the offset 50"):
+        latest(made, made.initialOffset())
 
 
 @pytest.mark.requirement("source/13", "source/14")

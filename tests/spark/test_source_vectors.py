@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,7 +17,7 @@ from confluent_kafka.cimpl import NewPartitions
 from pipeline_help import wait_for
 
 from filled_topics import fill
-from instride.errors import OffsetsGoneError, UnknownTopicOrPartitionError
+from instride.errors import KafkaTimeoutError, OffsetsGoneError, UnknownTopicOrPartitionError
 from instride.records import TopicPartition
 from instride.spark._data_source.options import parse_options
 from instride.spark._data_source.reading import RangesPartition
@@ -227,6 +228,52 @@ def test_what_retention_took_is_passed_over_once_and_nothing_comes_twice(kafka: 
     strict = Query(kafka, subscribe=topic).running()
     with strict as made, pytest.raises(OffsetsGoneError, match=str(TopicPartition(topic, 0))):
         rows(made, task)
+
+
+@pytest.mark.requirement("source/22")
+@pytest.mark.parametrize(("start", "left"), [(4, 10), (12, 12)])
+def test_a_log_that_ends_before_a_batch_ends_the_batch(
+    kafka: LocalKafka, kafka_topic: Topic, start: int, left: int
+) -> None:
+    """As after an unclean leader election. Strict, the task fails; lenient, it ends with what there is."""
+    topic = kafka_topic(1)
+    fill(kafka, topic, {0: 10})
+    options = {"subscribe": topic, "kafkaConsumer__pollTimeoutMs": "2000"}
+    lenient, strict = (Query(kafka, failOnDataLoss=each, **options) for each in ("false", "true"))
+    with lenient.running() as one, strict.running() as other:
+        (task,) = lenient.plan(one)
+        task = RangesPartition((replace(task.ranges[0], start=start, end=20),))
+        assert rows(one, task) == span(0, start, left)
+        with pytest.raises((OffsetsGoneError, KafkaTimeoutError), match=re.escape(f"{topic}-0 [{start}, 20)")):
+            rows(other, task)
+
+
+@pytest.mark.requirement("source/3", "source/24")
+def test_a_topic_that_a_pattern_matches_later_is_read_from_its_first_record(
+    kafka: LocalKafka, kafka_topic: Topic
+) -> None:
+    """Nothing matched when the query began with "latest", and then the topic came between two runs."""
+    later = f"{kafka_topic(1)}-later"
+    query = Query(kafka, subscribePattern=later, startingOffsets="latest")
+    assert query.run() == []
+    assert len(query.logged) == 1
+    kafka.create_topic(later, 1)
+    fill(kafka, later, {0: 7})
+    assert query.run() == span(0, 0, 7)
+
+
+def test_available_now_begins_at_latest_though_records_come_meanwhile(kafka: LocalKafka, kafka_topic: Topic) -> None:
+    topic = kafka_topic(1)
+    fill(kafka, topic, {0: 5})
+    query = Query(kafka, subscribe=topic, startingOffsets="latest")
+    with query.running() as made:
+        made.prepareForTriggerAvailableNow()
+        fill(kafka, topic, {0: 4}, start=5)
+        assert query.plan(made) == []
+        assert query.plan(made) == []
+        assert len(query.logged) == 1
+    fill(kafka, topic, {0: 4}, start=9)
+    assert query.run() == span(0, 9, 13)
 
 
 def delete_before(kafka: LocalKafka, topic: str, offset: int) -> None:

@@ -163,9 +163,11 @@ class _Reader:
         raise ConfigError(f"{where} has no record at offset {offset}")
 
     def commit(self) -> None:
-        """Up to where it has read."""
-        ends = {each: self._consumer.position(each, timeout=self._timeout) for each in self._partitions}
-        self._consumer.commit({each: OffsetAndMetadata(offset=at) for each, at in ends.items()}, timeout=self._timeout)
+        """Up to where it has read. What came after it began, it has read perhaps, and not returned."""
+        read = {
+            each: min(self._consumer.position(each, timeout=self._timeout), end) for each, end in self._ends.items()
+        }
+        self._consumer.commit({each: OffsetAndMetadata(offset=at) for each, at in read.items()}, timeout=self._timeout)
 
     def _poll(self) -> list[Letter]:
         """Raises KafkaTimeoutError where there was nothing for the time-out: before the end there always is."""

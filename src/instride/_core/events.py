@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from instride._wire.record_chunk import RecordChunk
@@ -182,6 +182,16 @@ class Resume:
     epoch: int
 
 
+class MissingOffsets(NamedTuple):
+    """What a log did not have when a position in it was reset: that very position, and all before `begin`."""
+
+    position: int
+    begin: int
+
+    def include(self, offset: int) -> bool:
+        return offset == self.position or offset < self.begin
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
     """Commit these offsets. Needs the coordinator.
@@ -191,7 +201,9 @@ class Commit:
     by_hand: a user named these offsets: what would take the group back is an error of the whole commit.
     allow_rewind: they may lie behind what the group has.
     dropped: what the application side did not hand over, and why: for the response.
-    starts: where partitions began: sent only where nothing else of the assignment was or is to be committed.
+    starts: where partitions began: sent only where nothing else of the assignment was or is to be committed. But where
+        a reset led to the start, only what was committed since counts. missing: what the logs did not have then. A
+        start may take the place of such an offset of the group's.
     The response's result is a `CommitResult`.
     """
 
@@ -203,6 +215,7 @@ class Commit:
     allow_rewind: bool = False
     dropped: Mapping[TopicPartition, KafkaError] = field(default_factory=dict)
     starts: bool = False
+    missing: Mapping[TopicPartition, MissingOffsets] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -427,7 +440,8 @@ class FetchesBegan:
 class Positioned:
     """Where a partition begins: its committed offset, or where the reset policy says.
 
-    reset: the group has no committed offset, and auto_offset_reset found this one: the latest, or by duration.
+    reset: auto_offset_reset found this one, the latest or by duration: the group has no committed offset, or the log
+        did not have the position. missing: in the second case, what the log did not have.
     """
 
     partition: TopicPartition
@@ -436,6 +450,7 @@ class Positioned:
     offset: int
     leader_epoch: int = -1
     reset: bool = False
+    missing: MissingOffsets | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

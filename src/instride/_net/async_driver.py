@@ -206,6 +206,8 @@ class AsyncDriver(Shell):
     async def _wait(self, wait: Wait) -> BaseException | None:
         """What a method of the listener raised: the call says what becomes of it (law 5)."""
         if wait.awaited is None:
+            if not wait.in_hand and wait.until <= now():
+                await asyncio.sleep(0)  # however often a call looks again, the loop's other tasks have their turn
             await self._mailbox.pause(wait.until)
             return None
         task = asyncio.current_task()

@@ -3,6 +3,8 @@
 Laws
 1. The engine is asked under the lock; deserializers, handlers and the dead-letter producer run without it.
 2. A record is deserialized by whoever handles it, so an error of that is the attempt's, and goes the same way.
+3. Whether an attempt was in time is decided once, before its outputs are produced or its transaction is committed. Of a
+   late one nothing stays, and one that was in time is not late because of these.
 
 Whether and when a record is tried again `retries.py` decides; `dead_letters.py` writes a dead letter.
 """
@@ -12,6 +14,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -24,10 +27,11 @@ from instride._processing.retries import Step
 from instride._record_deserializer import RecordDeserializer
 from instride.errors import IllegalStateError
 
-__all__ = ["Attempt", "Desk", "current_attempt", "current_job", "enter_attempt"]
+__all__ = ["Attempt", "Desk", "current_attempt", "current_job", "enter_attempt", "is_late", "time_by"]
 
 _logger = logging.getLogger("instride.processing")
 _current: Final[ContextVar[Call]] = ContextVar("instride_attempt")
+_stop_clock: Final[ContextVar[Callable[[Job], object]]] = ContextVar("instride_stop_clock")
 
 
 class Call(Protocol):
@@ -84,6 +88,19 @@ def enter_attempt(call: Call) -> None:
     _current.set(call)
 
 
+def time_by(stop_clock: Callable[[Job], object]) -> None:
+    """In this context a job is made late by another thread, until `stop_clock` is called with it."""
+    _stop_clock.set(stop_clock)
+
+
+def is_late(job: Job) -> bool:
+    """Law 3: from here on its time cannot run out any more."""
+    stop_clock = _stop_clock.get(None)
+    if stop_clock is not None:
+        stop_clock(job)
+    return job.late
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Desk:
     """What the executors of one run share. attention: makes the loop's poll return; called without the lock.
@@ -112,8 +129,15 @@ class Desk:
         return self.engine.take(self.clock()) if self.may_start() else None
 
     def end(self, task: Job, error: BaseException | None) -> tuple[Verdict | None, bool]:
-        """Under the lock. Whether the loop is to be woken, besides."""
-        verdict = self.engine.end(task, error, self.clock(), self.chance())
+        """Under the lock. Whether the loop is to be woken, besides. Raises nothing: whoever called it would end by it,
+        and its record be at work for ever."""
+        verdict: Verdict | None = None
+        try:
+            verdict = self.engine.end(task, error, self.clock(), self.chance())
+        except Exception as broken:  # noqa: BLE001 - a class of errors of the user's may do anything
+            self._fail(broken)
+            with suppress(Exception):
+                self.engine.put_back(task)
         return verdict, self.wants_attention()
 
     def read(self, job: Job) -> Any:
@@ -127,19 +151,23 @@ class Desk:
     def fail(self, error: BaseException) -> None:
         """A thread's set-up raised, say: the run ends by it. Takes the lock."""
         with self.lock:
-            if self.engine.failure is None:
-                self.engine.failure = error
+            self._fail(error)
         self.attention()
 
+    def _fail(self, error: BaseException) -> None:
+        if self.engine.failure is None:
+            self.engine.failure = error
+
     def outputs(self, job: Job, returned: Any) -> list[OutputRecord]:
-        """What is to be produced before the attempt has ended well. Nothing of a job that is over.
+        """What is to be produced before the attempt has ended well. Nothing of a job that is over or late.
 
         Raises TypeError for what is no output, and for a coroutine or a generator, whose code has not run.
         """
         if returned is not None:
             refuse_coroutine(returned)
-        # Given up, it is handled again by whoever comes next: these outputs would be there twice.
-        return [] if self.output is None or job.over else outputs_of(returned, self.output)
+        found = [] if self.output is None else outputs_of(returned, self.output)
+        # Of what failed, or is handled again by whoever comes next, these outputs would be there twice.
+        return [] if not found or job.over or is_late(job) else found
 
     def letter(self, task: Task) -> DeadLetter:
         assert self.dead_letters is not None

@@ -88,7 +88,20 @@ class LoopWorkers:
         return None if self._closed else self._desk.next_task()
 
     def _start(self, job: Job) -> None:
-        self._attempts[job] = self._loop.create_task(self._serve(job))
+        server = self._attempts[job] = self._loop.create_task(self._serve(job))
+        server.add_done_callback(self._has_ended)
+
+    def _has_ended(self, server: asyncio.Task[None]) -> None:
+        """One that was cancelled before its first step, since its work was given up, leaves its place behind. So does
+        one that cannot go on, and what it has at work would be so for ever: the run ends by its error."""
+        left = [job for job, each in self._attempts.items() if each is server]
+        for job in left:
+            del self._attempts[job]
+        error = None if server.cancelled() else server.exception()
+        if error is not None:
+            self._desk.fail(error)
+        if left:
+            self._fill()
 
     def _cancel(self, tasks: Sequence[Task]) -> None:
         """On the event loop. What has ended meanwhile is not there, its asyncio task may be at another's attempt."""

@@ -299,6 +299,16 @@ class Lane:
     def is_ahead(self) -> bool:
         return self.version > self.committed
 
+    def forget(self) -> None:
+        """All of its records. It stays at its offset, perhaps for long: until its partition is gone."""
+        for each in (self.fresh, self.again, self.behind, self.pending, self.given_up):
+            each.clear()
+        for memory in (self.attempts, self.tried_before):
+            memory.clear()
+        self.to_come = _ToCome(())
+        self.base = self.next_offset()
+        self.run = PartitionLedger(self.partition, self.epoch, self.seek_number)
+
     def next_offset(self) -> int:
         return self.run.next_offset if self.run.next_offset >= 0 else self.base
 
@@ -578,8 +588,7 @@ class Engine:
         lane.queued = lane.later = lane.jobs = 0
         # A heap gives nothing up from its middle: `_wake` knows by this that what is due is of nobody.
         lane.released = True
-        for each in (lane.fresh, lane.again, lane.behind, lane.pending, lane.given_up):
-            each.clear()
+        lane.forget()
         self._unpause(lane)
         lists: tuple[dict[tuple[str, int], Lane] | BelowShare[Lane], ...] = (
             self._turns,

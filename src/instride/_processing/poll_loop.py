@@ -33,7 +33,6 @@ from instride.errors import (
     DrainTimeoutError,
     ForkedConsumerError,
     KafkaError,
-    KafkaTimeoutError,
     OffsetMetadataTooLargeError,
     WakeupError,
 )
@@ -46,7 +45,8 @@ __all__ = ["Pace", "Rounds", "Verb", "Verbs"]
 _logger = logging.getLogger("instride.processing")
 
 _HASTE: Final = 0.02
-"""Seconds of a poll while a hand-over or the end waits for something of ours."""
+"""Seconds of a poll while a hand-over or the end waits for something of ours; of a round's questions where partitions
+begin; and of a pause after an error."""
 _IN_TIME: Final = 1.0
 """Seconds before the deadline of a hand-over, for the last commit."""
 _PATIENCE: Final = 1.0
@@ -176,6 +176,8 @@ class Rounds(RebalanceListener):
         self._most_records = most_records
         self._ask_store_at = clock()
         self._fresh: set[TopicPartition] = set()
+        # The group has no offset of these. Where each begins is committed as soon as it is known.
+        self._startless: set[TopicPartition] = set()
         self._next_commit = clock() + pace.commit_interval
         self._in_flight: Any = None
         self._delays = False
@@ -235,15 +237,18 @@ class Rounds(RebalanceListener):
         """Listener: on the driver's thread, in a poll."""
         self.is_joined = self._has_more = True
         self._fresh.update(partitions)
+        self._startless.difference_update(partitions)
         with self._guard:
             self._engine.assigned(partitions)
 
     def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
         self._fresh.difference_update(partitions)
+        self._startless.difference_update(partitions)
 
     def _round(self) -> Verbs:
         yield from self._poll()
         yield from self._locate()
+        yield from self._commit_starts()
         yield from self._commit()
         yield from self._pause_and_resume()
         self._tell_of_deaths()
@@ -308,23 +313,25 @@ class Rounds(RebalanceListener):
 
     def _note(self, error: KafkaError) -> Verbs:
         """Law 3."""
-        if error.fatal or isinstance(error, ConsumerClosedError | ForkedConsumerError):
-            self._fail(error)
-        else:
+        if not self._ends_by(error):
             _logger.warning("the poll raised %s: %s", type(error).__name__, error)
         # A poll that raises may do so at once, again and again: the loop would spin.
         yield Verb("sleep", (_HASTE,))
 
-    def _fail(self, error: BaseException) -> None:
+    def _ends_by(self, error: KafkaError) -> bool:
+        """Law 3: whether the consumer cannot go on, so that the run ends by this error."""
+        if not (error.fatal or isinstance(error, ConsumerClosedError | ForkedConsumerError)):
+            return False
         with self._guard:
             if self._engine.failure is None:
                 self._engine.failure = error
+        return True
 
     # -- where partitions begin (law 7 of the engine)
 
     def _locate(self) -> Verbs:
         # A stop starts nothing more: where it would have begun is of no use.
-        if self._drain_until is not None or self._clock() < self._ask_store_at:
+        if self.is_stopping or self._clock() < self._ask_store_at:
             return
         with self._guard:
             wanted = sorted({*self._fresh, *self._engine.unlocated()})
@@ -352,11 +359,9 @@ class Rounds(RebalanceListener):
             with self._guard:
                 self._engine.locate(partition, found, ids.get(partition.topic))
                 has_lane = self._engine.has_lane(partition)
-            # Where records have come, the engine itself commits the start before it starts one (its law 7).
             if found is None and not has_lane and partition in self._fresh:
-                yield from self._commit_start(partition)
-            else:
-                self._fresh.discard(partition)
+                self._startless.add(partition)
+            self._fresh.discard(partition)
         self._executor.wake()
 
     def _stored(
@@ -388,18 +393,38 @@ class Rounds(RebalanceListener):
             self._engine.relocate(partition, start, topic_id)
         self._fresh.discard(partition)
 
-    def _commit_start(self, partition: TopicPartition) -> Verbs:
-        """Of one without records so far (rule 18)."""
+    def _commit_starts(self) -> Verbs:
+        """Of those without records so far (rule 18)."""
+        # For all together: the next poll is not to wait for each partition whose leader cannot be reached.
+        until = self._clock() + _HASTE
+        for partition in sorted(self._startless):
+            # At its end the consumer commits these itself.
+            if self.is_stopping:
+                return
+            with self._guard:
+                has_lane = self._engine.has_lane(partition)
+            # Where records have come, the engine itself commits the start before it starts one (its law 7).
+            if has_lane:
+                self._startless.discard(partition)
+            else:
+                yield from self._commit_start(partition, max(0.0, until - self._clock()))
+
+    def _commit_start(self, partition: TopicPartition, patience: float) -> Verbs:
         try:
-            start = yield Verb("position", (partition,), {"timeout": _PATIENCE})
+            start = yield Verb("position", (partition,), {"timeout": patience})
             # Nobody looks at its outcome: if it fails, the first record lets the group be asked again (`unlocated`).
             yield Verb("commit_async", ({partition: OffsetAndMetadata(offset=start)},))
-        # It stays fresh, so the next round asks again.
-        except KafkaTimeoutError:
-            return
-        except (KafkaError, ValueError) as error:  # a poll tells of it; or it was revoked in this moment
+        except KafkaError as error:
+            # `position` may be the first to tell of one, and then no poll does.
+            if self._ends_by(error):
+                return
+            if error.retriable:  # a time-out or a wake-up, say: the next round asks again
+                _logger.debug("the start of %s is not known yet: %s", partition, error)
+                return
+            _logger.warning("the start of %s is not committed before its first record: %s", partition, error)
+        except ValueError as error:  # it was revoked in this moment
             _logger.debug("the start of %s is not committed: %s", partition, error)
-        self._fresh.discard(partition)
+        self._startless.discard(partition)
 
     # -- commits
 
@@ -562,6 +587,8 @@ class Rounds(RebalanceListener):
             # Before `give_up`, which forgets what is started: a letter that is being written is unwritten, too.
             unwritten = self._engine.unwritten()
             given_up = self._engine.give_up()
+            # A record may have failed for good since `_begin_to_drain` looked.
+            self.error = self.error or self._engine.failure
         self._fail_by_letters(unwritten)
         self._fail_by_time(given_up)
         self._give_up(given_up, "the end")

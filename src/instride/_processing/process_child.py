@@ -5,7 +5,8 @@ Laws
    that is pickled is the handler, once, and the error of an attempt that failed.
 2. Jobs are handled in the order in which they came, and each gets its result at once. So a death is blamed on the first
    one without a result.
-3. Signals are the parent's: this process ignores SIGINT and SIGTERM, and ends when its pipe is closed.
+3. Signals are the parent's: SIGINT and SIGTERM do nothing to this process, which ends when its pipe is closed. A
+   program that a handler starts (`exec`) is the handler's, and hears both; what it only forks hears neither.
 4. What a handler forks, and what returns from it as if it were this process, ends without a response.
 """
 
@@ -20,6 +21,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from types import FrameType
 from typing import Any, Final
 
 from instride._coroutines import refuse_coroutine
@@ -95,7 +97,10 @@ def serve(pipe: Connection, pickled: bytes) -> None:
     """The main function of the process."""
     # Law 3: a terminal's Ctrl-C comes to all of its processes, and the parent finishes what is at work.
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
+        # Not SIG_IGN, which `exec` hands on: a `Popen.terminate()` of a handler's would have no effect.
+        signal.signal(number, _do_nothing)
+        # Else a library of C that a handler calls would have its system calls interrupted. (Python's go on: PEP 475.)
+        signal.siginterrupt(number, False)
     lifespan = SyncLifespan()
     try:
         spec: Spec = pickle.loads(pickled)  # noqa: S301 - of the process that made this one
@@ -108,6 +113,9 @@ def serve(pipe: Connection, pickled: bytes) -> None:
         lifespan.context.run(_handle_all, pipe, spec)
     finally:
         lifespan.leave()
+
+
+def _do_nothing(_: int, __: FrameType | None) -> None: ...
 
 
 def _handle_all(pipe: Connection, spec: Spec) -> None:

@@ -6,7 +6,8 @@ Laws
 2. Processes are spawned, not forked: they import the handler's module, and share nothing with this process.
 3. When a process dies, the first job without a response has failed, by `HandlerDiedError`. The
    others were not begun, and are put back. Then comes its successor.
-4. A process that cannot begin ends the run by its error. One that dies before it has begun is replaced, up to a limit.
+4. A process that cannot begin ends the run by its error. One that dies before it has begun is replaced, up to a limit;
+   so is one that the system could not make. Whatever else a thread of ours cannot go on by ends the run, too.
 5. What is over a time-out, and what is at work when this is closed, is killed with its process.
 """
 
@@ -19,8 +20,8 @@ import multiprocessing
 import pickle
 import threading
 import time
+from collections import deque
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any, Final
 from weakref import WeakSet
 
@@ -39,6 +40,8 @@ _MOMENT: Final = 0.01
 """Seconds that the jobs of one message should take together."""
 _LOOK: Final = 1.0
 """Seconds after which we look whether a process lives, besides waiting for its response."""
+_PAUSE: Final = 1.0
+"""Seconds, where the system could make no process, until that is tried again."""
 _STILLBORN: Final = 5
 """So many processes in succession may die before they have begun."""
 
@@ -55,7 +58,7 @@ def pickled(spec: Spec) -> bytes:
 
 
 class _Died(Exception):  # noqa: N818
-    """The pipe is closed, or the time of an attempt was over. why: for the record's error."""
+    """The pipe is closed or broken. Its text: for the record's error."""
 
 
 class _Process:
@@ -73,8 +76,12 @@ class _Process:
         theirs.close()
 
     def send(self, jobs: list[Job]) -> None:
-        with suppress(BrokenPipeError):  # its responses, or that there are none, tell
-            self._pipe.send_bytes(packed(jobs))
+        message = packed(jobs)
+        try:
+            self._pipe.send_bytes(message)
+        except OSError:  # its responses, or that there are none, tell
+            # It would wait for the rest of half a message.
+            self._process.kill()
 
     def result(self, timeout: float | None = None) -> tuple[int, Any]:
         """Raises _Died, and TimeoutError."""
@@ -86,11 +93,18 @@ class _Process:
                 if not self._process.is_alive() and not self._pipe.poll(0):  # what it forked may hold the pipe
                     raise EOFError
             kind, content = marshal.loads(self._pipe.recv_bytes())  # noqa: S302 - of a process that we made
-        except (EOFError, ConnectionResetError):
-            # The pipe is closed a moment before the process has ended: until then it has no exit code.
-            self._process.join(_LOOK)
-            raise _Died(f"its process ended with {self._process.exitcode}") from None
+        except TimeoutError:  # an OSError
+            raise
+        # A plain OSError is raised where the pipe ends in the middle of a response; the others are of what is none.
+        except (EOFError, OSError, ValueError, TypeError):
+            raise _Died(self._how_it_ended()) from None
         return kind, content
+
+    def _how_it_ended(self) -> str:
+        # The pipe is closed a moment before the process has ended: until then it has no exit code.
+        self._process.join(_LOOK)
+        code = self._process.exitcode
+        return "what it sent is no response" if code is None else f"its process ended with {code}"
 
     def kill(self) -> None:
         self._process.kill()
@@ -164,27 +178,40 @@ class ProcessWorkers:
             keeper.join(max(0.0, until - time.monotonic()))
 
     def _keep(self, number: int) -> None:
-        me, process, at_once = threading.current_thread(), None, 1
-        while (jobs := self._take(me, at_once)) is not None:
+        me, jobs = threading.current_thread(), deque[Job]()
+        try:
+            self._serve(me, number, jobs)
+        except BaseException as error:  # law 4
+            _logger.exception("the thread of a process of handlers cannot go on")
+            process = self._keepers[me]
+            if process is not None:
+                process.kill()
+                process.close(self._patience)
+            self._desk.fail(error)
+            self._put_back(jobs)
+
+    def _serve(self, me: threading.Thread, number: int, jobs: deque[Job]) -> None:
+        """jobs: what it has at work, here to be filled."""
+        process, at_once = None, 1
+        while self._take(me, at_once, jobs):
             process = process or self._begun(me, number)
             if process is None:
                 self._put_back(jobs)
                 return
-            began = time.monotonic()
+            began, many = time.monotonic(), len(jobs)
             if not self._handle(process, jobs):
                 process = self._keepers[me] = None
-            seconds = (time.monotonic() - began) / len(jobs)
+            seconds = (time.monotonic() - began) / many
             at_once = max(1, min(self._at_once, 2 * at_once, int(_MOMENT / max(seconds, 1e-6))))
         if process is not None:
             process.close(self._patience)
 
-    def _take(self, me: threading.Thread, most: int) -> list[Job] | None:
-        """Waits for one, and takes what else may be started. None when this is closed."""
+    def _take(self, me: threading.Thread, most: int, jobs: deque[Job]) -> bool:
+        """Waits for one, and takes what else may be started. False when this is closed."""
         desk = self._desk
         with self._work:
             self._busy.discard(me)
             while True:
-                jobs: list[Job] = []
                 while not self._closed and len(jobs) < most and (job := desk.next_task()) is not None:
                     jobs.append(job)
                 if jobs or self._closed:
@@ -193,22 +220,28 @@ class ProcessWorkers:
                 self._work.wait()
                 self._idle -= 1
             self._busy.add(me)
-            return jobs or None
+            return bool(jobs)
 
-    def _put_back(self, jobs: list[Job]) -> None:
+    def _put_back(self, jobs: deque[Job]) -> None:
         with self._desk.lock:
-            for job in jobs:
-                self._desk.engine.put_back(job)
+            while jobs:
+                self._desk.engine.put_back(jobs.popleft())
 
     def _begun(self, me: threading.Thread, number: int) -> _Process | None:
         """A process whose set-up has ended. None where the run ends by it, or is closed (law 4)."""
         failed: BaseException = HandlerDiedError(f"{_STILLBORN} processes died before they had begun")
         for _ in range(_STILLBORN):
-            with self._work:
-                if self._closed:
-                    return None
-                # In one step with the look at `_closed`: `close` kills what it finds in `_keepers`.
-                process = self._keepers[me] = _Process(self._spec, number)
+            try:
+                with self._work:
+                    if self._closed:
+                        return None
+                    # In one step with the look at `_closed`: `close` kills what it finds in `_keepers`.
+                    process = self._keepers[me] = _Process(self._spec, number)
+            except OSError as error:  # the system has no process left, no memory or no file
+                _logger.warning("a process of handlers was not made: %s", error)
+                failed.__cause__ = error
+                time.sleep(_PAUSE)
+                continue
             try:
                 kind, content = process.result()
             except _Died as died:
@@ -224,17 +257,21 @@ class ProcessWorkers:
         self._desk.fail(failed)
         return None
 
-    def _handle(self, process: _Process, jobs: list[Job]) -> bool:
-        """Whether the process lives."""
+    def _handle(self, process: _Process, jobs: deque[Job]) -> bool:
+        """Until all have ended, or are put back. Whether the process lives."""
         process.send([job for job in jobs if not job.writes_dead_letter])
-        for place, job in enumerate(jobs):
+        while jobs:
+            job = jobs[0]
             try:
-                if not job.writes_dead_letter:
-                    self._end(job, self._error_of(process, job))
+                error = None if job.writes_dead_letter else self._error_of(process, job)
             except (_Died, TimeoutError) as died:
+                jobs.popleft()
                 self._has_died(process, job, died)
-                self._put_back(jobs[place + 1 :])
+                self._put_back(jobs)
                 return False
+            jobs.popleft()
+            if not job.writes_dead_letter:
+                self._end(job, error)
             if isinstance(job, Task) and job.writes_dead_letter and not job.over:
                 write_letter(self._desk, self._produce, job)
         return True

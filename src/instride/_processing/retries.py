@@ -63,9 +63,21 @@ class RetryRecord(Exception):  # noqa: N818 - a handler's request, not an error
     after: seconds until then; None: the back-off of the `Retry` policy.
     """
 
+    # For a subclass whose own `__init__` does not call this one.
+    after: float | None = None
+
     def __init__(self, message: str = "", *, after: float | None = None) -> None:
         super().__init__(message)
         self.after = None if after is None else arguments.seconds("RetryRecord", after, name="after")
+
+
+def _requested(error: RetryRecord) -> float | None:
+    """Seconds. None where it says nothing, and where a subclass says what are no seconds."""
+    try:
+        return None if error.after is None else arguments.seconds("RetryRecord", error.after, name="after")
+    except Exception as wrong:  # noqa: BLE001 - a user's class may do anything
+        error.add_note(f"the back-off of the policy is taken: {wrong!r}")
+        return None
 
 
 class SkipRecord(Exception):  # noqa: N818
@@ -151,6 +163,6 @@ class Failures:
         requested = isinstance(error, RetryRecord | HandlerDiedError)
         retries = not isinstance(error, DeadLetterRecord) and (requested or self.retry.covers(error))
         if retries and not self.retry.is_last(attempts):
-            after = error.after if isinstance(error, RetryRecord) else None
+            after = _requested(error) if isinstance(error, RetryRecord) else None
             return Step.RETRY, self.retry.delay(attempts, chance) if after is None else after
         return Step(self.after.replace("-", " ")), 0.0

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar, cast, g
 from uuid import UUID
 
 from instride._coroutines import refuse_coroutine
-from instride._processing.attempts import current_job
+from instride._processing.attempts import current_job, is_late
 from instride.errors import ConfigError, IllegalStateError, StorePositionError
 from instride.records import TopicPartition
 
@@ -346,6 +346,9 @@ class Rows:
         if after is not None and not (yield from self._moves(known, after)):
             yield Request("roll_back")
             return False
+        # Last, since from here on its time cannot run out. Its letter, which comes after that, is written all the same.
+        if not job.writes_dead_letter and is_late(job):
+            raise TimeoutError(f"{job.lane.partition} at offset {job.offset}: out of time, so it is rolled back")
         yield Request("commit")
         known.row, known.is_sure = after or known.row, True
         return True

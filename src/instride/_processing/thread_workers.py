@@ -7,10 +7,12 @@ Laws
 2. A context variable tells which attempt a thread makes.
 3. Threads are daemons: a handler that never ends keeps no program alive. One whose time is out cannot be stopped: its
    attempt has failed, also if it returns, but only when it ends, since until then its key is at work. Another thread
-   takes its place meanwhile.
+   takes its place meanwhile. Once a handler has returned in time, the producing of its outputs and the commit of its
+   transaction make it late no more.
 4. An attempt that returned outputs has ended when these are acknowledged.
 5. No thread waits for the lock while another of these threads has it: it leaves its result to that one, and rests. For
-   a lock that is handed to a sleeper is a switch of threads for each record, as long as the work is short.
+   a lock that is handed to a sleeper is a switch of threads for each record, as long as the work is short. (Law 3 is
+   the exception: what is produced or committed is no short work.)
 6. In a process that a handler forked nothing of ours goes on: it ends where the handler does.
 """
 
@@ -24,7 +26,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from instride._processing.attempts import Desk
+from instride._processing.attempts import Desk, time_by
 from instride._processing.dead_letters import Produce, write_letter
 from instride._processing.engine import Job, Task, Verdict
 from instride._processing.forks import end_child
@@ -155,7 +157,11 @@ class ThreadWorkers:
         except BaseException as error:  # noqa: BLE001 - it ends the run
             self._desk.fail(error)
             return
-        mine.context.run(self._serve)
+        try:
+            mine.context.run(self._serve)
+        except BaseException as error:  # it would end in silence, and what it has at work be so for ever
+            _logger.exception("a thread of handlers cannot go on")
+            self._desk.fail(error)
         try:
             mine.leave()
         except BaseException:
@@ -163,6 +169,8 @@ class ThreadWorkers:
 
     def _serve(self) -> None:
         me, gate = threading.current_thread(), _Gate()
+        if self._timeout is not None:
+            time_by(self._stop_clock)
         while True:
             job, stays = self._next(me, gate)
             if not stays:
@@ -308,6 +316,10 @@ class ThreadWorkers:
         late = TimeoutError(f"the attempt took longer than {self._timeout:g} s")
         late.__cause__ = error
         return late
+
+    def _stop_clock(self, job: Job) -> None:
+        with self._desk.lock:
+            self._timed.pop(job, None)
 
     def _error_of(self, task: Job) -> BaseException | None:
         try:

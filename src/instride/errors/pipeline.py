@@ -72,6 +72,8 @@ class RangeFailedError(PipelineError):
 
 
 class OffsetsGoneError(PipelineError):
-    """Offsets that are to be read are not in the log any more: retention or deletion was quicker."""
+    """Offsets that are to be read are not in the log any more: retention or deletion was quicker, or the log lost its
+    end.
+    """
 
     fatal = True

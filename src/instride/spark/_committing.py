@@ -5,7 +5,9 @@ Laws
 2. A commit that raises is tried again with the same job, which the sink's contract makes safe. What fails then, fails
    the range.
 3. Where work on a range failed, the sink is asked first how far it is: if another has gone on, the failure is no
-   failure but a conflict.
+   failure but a conflict. Not so what concerns more than the range, as that the topic was made again: what is fatal
+   stays a failure. But offsets that are gone may be gone since another has read them.
+4. Whatever the sink raises is told, a panic of its native library too: nobody reads the futures of the pool.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
 
-from instride.errors import KafkaError
+from instride.errors import KafkaError, OffsetsGoneError
 from instride.spark._report import RangeProblem, RangeReport
 from instride.spark._running_jobs import RunningJob
 from instride.spark.sink import CommitOutcome, CommitStatus, JobResult, Sink, WrittenRange
@@ -70,9 +72,10 @@ class Committer:
     def _guarded(self, running_job: RunningJob, work: Callable[[], Committed | Failed]) -> None:
         try:
             response = work()
-        except Exception as error:  # noqa: BLE001 - a sink may be anybody's; the range fails with what it raised
+        except BaseException as error:  # noqa: BLE001 - a sink may be anybody's; the range fails with what it raised
             _log.warning("the sink: %s: %s", running_job.range, error)
-            fatal = isinstance(error, KafkaError) and error.fatal
+            # After a panic (pyo3's PanicException is no Exception) a library is in no state to be called again.
+            fatal = error.fatal if isinstance(error, KafkaError) else not isinstance(error, Exception)
             problem = RangeProblem(kind=type(error).__name__, message=str(error), fatal=fatal)
             response = Failed(running_job=running_job, problem=problem)
         self._tell(response)
@@ -98,8 +101,13 @@ class Committer:
 
     def _look(self, running_job: RunningJob, problem: RangeProblem) -> Committed | Failed:
         position = self._sink.positions([running_job.partition])[running_job.partition]
-        if position is None or position == running_job.range.start:
+        if position is None or position <= running_job.range.start or not _is_of_the_range(problem):
             return Failed(running_job=running_job, problem=problem)
         return Committed(
             running_job=running_job, outcome=CommitOutcome(status=CommitStatus.CONFLICT, position=position)
         )
+
+
+def _is_of_the_range(problem: RangeProblem) -> bool:
+    """Whether it is over once another has gone on (law 3)."""
+    return not problem.fatal or problem.kind == OffsetsGoneError.__name__

@@ -93,7 +93,7 @@ class ConnectJobRunner:
             work = self._worked if self._frames is None else self._framed
             for report in work(task, parts):
                 self._tell(Reported(report=report))
-        except Exception as error:  # noqa: BLE001 - told as the job's end
+        except BaseException as error:  # noqa: BLE001 - told as the job's end: a panic of a library in Rust, too
             _log.debug("job %s", task.job, exc_info=True)
             reasons.append(reason_of(error))
 

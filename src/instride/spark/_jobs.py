@@ -114,7 +114,7 @@ class JobRunner:
     def _run(self, task: RangeTask, tasks: list[list[RangePart]]) -> None:
         try:
             reason = self._submit(task, tasks)
-        except Exception as error:  # noqa: BLE001 - told as the job's end
+        except BaseException as error:  # noqa: BLE001 - told as the job's end: a panic of a library in Rust, too
             _log.debug("job %s", task.job, exc_info=True)
             reason = reason_of(error)
         self._cancelled.discard(task.job)

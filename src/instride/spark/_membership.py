@@ -7,10 +7,13 @@ Laws
    or its commit has no response yet, and by nothing else.
 3. A lost partition's work is cancelled at once, and everything about it is forgotten.
 4. What became of partitions `on_event` hears from the consumer's telemetry: nothing is told of that here.
+5. Telemetry comes inside the loop's own calls of the consumer, on its thread. An observer may not call the consumer, so
+   what is to be done about an event the loop does, after the call.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from instride import RebalanceListener
@@ -19,9 +22,9 @@ from instride.observers import Observer
 from instride.records import TopicPartition
 from instride.spark._events import PipelineEvent
 from instride.spark._starting import Starts
-from instride.telemetry import OwnershipChanged, TelemetryEvent
+from instride.telemetry import OwnershipChanged, PositionReset, TelemetryEvent
 
-__all__ = ["Membership", "OwnershipObserver"]
+__all__ = ["Membership", "OwnershipObserver", "ResetObserver"]
 
 
 class OwnershipObserver(Observer):
@@ -43,6 +46,21 @@ class OwnershipObserver(Observer):
         error, self._error = self._error, None
         if error is not None:
             raise error
+
+
+class ResetObserver(Observer):
+    """Keeps for the loop where the consumer was led without a seek."""
+
+    def __init__(self) -> None:
+        self._resets: deque[PositionReset] = deque()
+
+    def on_telemetry(self, event: TelemetryEvent) -> None:
+        if isinstance(event, PositionReset):
+            self._resets.append(event)
+
+    def take(self) -> list[PositionReset]:
+        """Those since it was asked last."""
+        return [self._resets.popleft() for _ in range(len(self._resets))]
 
 
 class Membership(RebalanceListener):

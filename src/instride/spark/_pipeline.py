@@ -144,7 +144,8 @@ class Pipeline:
             future. It runs on the executors.
         stop_timeout: how long a stop waits for the work under way.
         read_timeout: how long a task waits for records that do not come.
-        fail_on_data_loss: stop where offsets to be read are not in the log any more; False goes on without them.
+        fail_on_data_loss: stop where offsets to be read are not in the log any more; False goes on without them. Where
+            the log ends before the sink's position it stops in any case, since no sink can go back.
         max_revoke_delay: how long a partition that is to be revoked is kept for its job's sake, at most; it is
             Kafka's max.poll.interval.ms, which has no other use here.
         auto_offset_reset: where a partition starts of which neither the sink nor the group knows an offset.
@@ -162,12 +163,11 @@ class Pipeline:
         _check_work(function, batch_format, called_per, group_id, dead_letters)
         _at_least(1, max_dead_letters=max_dead_letters)
         _at_least(0, stop_timeout=stop_timeout, read_timeout=read_timeout)
-        self._batch_format: BatchFormat = batch_format
-        self._called_per: CalledPer = called_per
-        self._schema = schema
+        self._batch_format, self._called_per, self._schema = batch_format, called_per, schema
         self._settings = LoopSettings(
             topics=self._topics,
             stop_timeout=stop_timeout,
+            fail_on_data_loss=fail_on_data_loss,
             limits=Limits(
                 range_records=max_range_records,
                 range_bytes=max_range_bytes,
@@ -225,8 +225,10 @@ class Pipeline:
         and the group is left.
 
         Raises what `prepare` does, before the group is joined; RangeFailedError when work on a range failed for good,
-        and errors of the group, each after what else was under way has ended and is committed. What `on_event` raises,
-        and an interrupt, cancels what is under way. In no case is anything skipped. A second call is IllegalStateError.
+        OffsetsGoneError when a log does not have what comes next, WrongTopicError when a topic was made again, and
+        errors of the group and the sink, each after what else was under way has ended and is committed. What `on_event`
+        raises, and an interrupt, cancels what is under way. In no case is anything skipped. A second call is
+        IllegalStateError.
         """
         if self._started:
             raise IllegalStateError("this pipeline has run; build a new one to run again")

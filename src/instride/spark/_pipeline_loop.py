@@ -11,6 +11,10 @@ Laws
 4. With targets (available-now) a partition gets no new offsets once it has reached its own, and the run stops when each
    partition that is ours has, and the sink has what was read of it.
 5. Polls go on until the group is left, so that partitions are handed over and kept also while the run stops.
+6. A partition's ranges follow each other without a gap, from the sink's position on. Where the log does not have what
+   comes next, the consumer resets the position, and the run stops: no sink can go back, and the offsets of a topic that
+   was made again mean other records. Where a reset leads forward and data may be lost, the consumer goes back to where
+   it was: the next range must begin where the sink is, and its task passes over what is gone.
 """
 
 from __future__ import annotations
@@ -25,19 +29,27 @@ from typing import TYPE_CHECKING, Final, assert_never
 
 from instride.commits import CommitResult
 from instride.consumer import RangeConsumer
-from instride.errors import KafkaError, NetworkThreadDiedError, RangeFailedError, WakeupError
+from instride.errors import (
+    KafkaError,
+    NetworkThreadDiedError,
+    OffsetsGoneError,
+    RangeFailedError,
+    WakeupError,
+    WrongTopicError,
+)
 from instride.errors._quoting import counted
 from instride.ledger import OffsetLedger
 from instride.records import OffsetAndMetadata, OffsetRange, TopicPartition
 from instride.spark._committing import Committed, Committer, Failed
 from instride.spark._events import JobFinished, JobStarted, PipelineEvent, RangeCommitted, RangeDropped, RangeFailed
-from instride.spark._membership import Membership, OwnershipObserver
+from instride.spark._membership import Membership, OwnershipObserver, ResetObserver
 from instride.spark._planning import Limits, Planner
 from instride.spark._report import JobEnded, JobMessage, RangePart, RangeProblem, Reported
 from instride.spark._running_jobs import Job, RunningJob, output_range
 from instride.spark._starting import Started, Starts
 from instride.spark._task import RangeTask
 from instride.spark.sink import CommitStatus, Sink, new_job_id
+from instride.telemetry import PositionReset, ResetCause
 
 if TYPE_CHECKING:
     from instride.spark._connect_jobs import ConnectJobRunner
@@ -57,11 +69,12 @@ Message = JobMessage | Committed | Failed | Started
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopSettings:
-    """stop_timeout: seconds that work under way has to end in once the run stops."""
+    """stop_timeout: seconds that work under way has to end in once the run stops. fail_on_data_loss: see law 6."""
 
     topics: Sequence[str]
     limits: Limits
     stop_timeout: float
+    fail_on_data_loss: bool
 
 
 class PipelineLoop:
@@ -99,6 +112,10 @@ class PipelineLoop:
         self._membership = Membership(consumer, self._starts, forget=self._forget)
         self._ownership = OwnershipObserver(on_event)
         consumer.observe(self._ownership)
+        self._resets = ResetObserver()
+        consumer.observe(self._resets)
+        # Of each partition that has begun, where its next range begins (law 6).
+        self._next: dict[TopicPartition, int] = {}
         self._jobs: dict[str, Job] = {}
         self._running_jobs: dict[TopicPartition, RunningJob] = {}
         self._tracked: dict[TopicPartition, OffsetRange] = {}
@@ -141,7 +158,7 @@ class PipelineLoop:
         return 0 < len(self._there) == self._membership.owned
 
     def _step(self) -> None:
-        ranges = self._poll()
+        ranges = self._following(self._poll())
         self._ownership.check()
         self._planner.offer(ranges, time.monotonic())
         if self._targets is not None:
@@ -190,6 +207,29 @@ class PipelineLoop:
             self._fail(error)
             return []
 
+    def _following(self, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
+        """Law 6. What a poll returned, without that of partitions that go back after a reset: it comes again."""
+        # Before the ranges are noted: they may be of after the reset.
+        again = {event.partition for event in self._resets.take() if self._goes_on_after(event)}
+        following = [each for each in ranges if each.topic_partition not in again]
+        self._next.update((each.topic_partition, each.end) for each in following)
+        return following
+
+    def _goes_on_after(self, event: PositionReset) -> bool:
+        """Law 6. Whether the run goes on, and the partition from where it was."""
+        partition = event.partition
+        # Else the reset is of before a seek of ours, or of a partition that has not begun or that has gone.
+        if self._next.get(partition) != event.from_offset:
+            return False
+        if event.cause is ResetCause.RECREATED or event.count < 0 or self._settings.fail_on_data_loss:
+            self._fail(_lost(event))
+            return False
+        if partition not in self._consumer.assignment():
+            return False
+        _log.warning("%s is read on from offset %d, without what is gone", partition, event.from_offset)
+        self._consumer.seek(partition, event.from_offset)
+        return True
+
     def _fail(self, error: BaseException) -> None:
         if self._failure is None:
             self._failure = error
@@ -219,11 +259,15 @@ class PipelineLoop:
                 case Failed():
                     self._failed(message.running_job, message.problem)
                 case Started():
-                    self._starts.take(message)
-                    if message.position is not None and not message.start.forgotten:
-                        self._reached(message.start.partition, message.position)
+                    self._started(message)
                 case _:
                     assert_never(message)
+
+    def _started(self, message: Started) -> None:
+        self._starts.take(message)
+        if message.position is not None and not message.start.forgotten:
+            self._next[message.start.partition] = message.position
+            self._reached(message.start.partition, message.position)
 
     # -- starting work
 
@@ -328,6 +372,7 @@ class PipelineLoop:
         if not running_job.cancelled:
             self._forget_partition(running_job.partition)
             if running_job.partition in self._consumer.assignment():
+                self._next[running_job.partition] = position
                 self._consumer.seek(running_job.partition, position)
                 self._reached(running_job.partition, position)
                 # It was paused when it had read up to its target, and the sink is not as far.
@@ -398,6 +443,7 @@ class PipelineLoop:
             self._cancel_if_lost(job, time.monotonic())
 
     def _forget_partition(self, partition: TopicPartition) -> None:
+        self._next.pop(partition, None)
         self._planner.reset(partition)
         self._ledger.forget([partition])
         self._tracked.pop(partition, None)
@@ -451,3 +497,25 @@ def inbox_dispatcher(inbox: queue.SimpleQueue[Message], consumer: RangeConsumer)
         consumer.wakeup()
 
     return tell
+
+
+def _lost(event: PositionReset) -> KafkaError:
+    """Law 6. Why the run stops, and what to do."""
+    where = event.partition
+    if event.cause is ResetCause.RECREATED:
+        return WrongTopicError(
+            f"{where}: the topic was deleted and made again, so its offsets mean other records. Nothing of the new one "
+            "is written. Write it to another sink"
+        )
+    what = f"{where} was to be read on from offset {event.from_offset}, but {event.cause.value}. "
+    if event.count >= 0:
+        return OffsetsGoneError(
+            f"{what}It would go on at offset {event.to_offset}. Nothing was skipped; fail_on_data_loss=False goes on "
+            "without what is gone"
+        )
+    return OffsetsGoneError(
+        f"{what}It would go on at offset {event.to_offset}, but a sink cannot go back, fail_on_data_loss or not. An "
+        "unclean leader election loses the end of a log, and so does a cluster that is restored from an older copy. "
+        "Nothing was read from there. Write to another sink, with another group: where this one is started again "
+        "after the log has grown beyond the sink's position, it goes on there, and the records before that are not read"
+    )

@@ -13,7 +13,9 @@ Laws
    Kafka 3.1 is asked by the topic's name. An id is never used twice, so it is looked up then: before the first record
    is fetched and, since a topic may be made again between that and the fetch, after the last one. A reader or a broker
    may know an older topic of that name for a while: as long as nothing was given out, the reader tries again.
-6. Offsets that the log does not hold any more are an error that says so, unless told to pass over them.
+6. Offsets that the log does not hold any more are an error that says so, unless told to pass over them. What follows
+   the end of a log that became shorter is passed over only for the source. A sink of a pipeline takes a range as a
+   whole: it would stand beyond the end of the log, and pass over what is written there next.
 7. The fetch of the range that follows begins as soon as this one's last record is there: while that is worked on, and
    written. It is given up where this range is not read to its end, and not begun where topics are fetched by name.
 8. It reads with an ordinary `Consumer`, which follows a partition whose leader moves (`_core/network/fetcher.py`).
@@ -63,6 +65,7 @@ class ReaderSettings:
 
     timeout: seconds without any progress after which a range cannot be read.
     fail_on_data_loss: False passes over offsets that the log does not hold any more.
+    ends_early: then also over those behind the end of a log that became shorter (law 6).
     columns: which of the batches' columns are made, in this order; None: all.
     security: the consumer's settings of TLS and SASL. They may hold secrets, so they are in no repr.
     """
@@ -72,6 +75,7 @@ class ReaderSettings:
     isolation_level: IsolationLevel = "read_uncommitted"
     timeout: float = 60.0
     fail_on_data_loss: bool = True
+    ends_early: bool = False
     columns: tuple[str, ...] | None = None
     security: tuple[tuple[str, Any], ...] = field(default=(), repr=False)
 
@@ -243,6 +247,8 @@ class RangeReader:
             if reached > position:
                 position, last_progress = reached, now
             elif now - last_progress > self._settings.timeout:
+                if self._is_the_end(wanted, position):
+                    return
                 seconds = f"{now - last_progress:.0f} s"
                 raise KafkaTimeoutError(
                     f"reading {wanted}: nothing came after offset {position} for {seconds}{self._why()}"
@@ -260,17 +266,42 @@ class RangeReader:
         partition = wanted.topic_partition
         begin = self._consumer.beginning_offsets([partition])[partition]
         end = self._consumer.end_offsets([partition])[partition]
-        # Where the log begins before it, it ends before it too: there is nothing to pass over to.
-        if self._settings.fail_on_data_loss or begin <= position:
+        if self._settings.fail_on_data_loss or (begin <= position and not self._settings.ends_early):
+            # A log that begins behind the offset is passed over in any case, one that ends before it is not.
+            passable = begin > position or self._settings.ends_early
             raise OffsetsGoneError(
                 f"{wanted} cannot be read at offset {position}: the log of {partition} holds [{begin}, {end}). "
-                "Retention, DeleteRecords or an unclean leader election removed the rest. Nothing was skipped; "
-                "fail_on_data_loss=False goes on without what is gone"
+                "Retention, DeleteRecords or an unclean leader election removed the rest. Nothing was skipped"
+                + ("; fail_on_data_loss=False goes on without what is gone" if passable else "")
             ) from error
-        target = min(begin, wanted.end)
-        _log.warning("offsets [%d, %d) of %s are gone and are passed over", position, target, partition)
-        self._consumer.seek(partition, begin)
+        if end < position:
+            _end_early(wanted, end)
+            return wanted.end
+        # Where it does not begin behind the offset, it was cut, and has grown again.
+        goes_on = max(begin, position)
+        target = min(goes_on, wanted.end)
+        _log.warning("offsets [%d, %d) of %s are gone and are passed over: %s", position, target, partition, error)
+        self._consumer.seek(partition, goes_on)
         return target
+
+    def _is_the_end(self, wanted: OutputRange, position: int) -> bool:
+        """Law 6, of a range of which nothing comes any more: whether it ends at this offset, with its log."""
+        if self._settings.fail_on_data_loss or not self._settings.ends_early:
+            return False
+        partition = wanted.topic_partition
+        try:
+            end = self._consumer.end_offsets([partition], timeout=self._settings.timeout)[partition]
+        except KafkaTimeoutError:
+            return False
+        if end > position:
+            return False
+        self._check_topic(wanted)
+        _end_early(wanted, end)
+        return True
+
+
+def _end_early(wanted: OutputRange, end: int) -> None:
+    _log.warning("the log of %s ends at %d and so ends before the range %s does", wanted.topic_partition, end, wanted)
 
 
 def _other_topic(wanted: OutputRange, topic_id: UUID | None) -> WrongTopicError:

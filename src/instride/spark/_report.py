@@ -146,7 +146,7 @@ def problem_of(error: Exception, message: str | None = None) -> RangeProblem:
     )
 
 
-def reason_of(error: Exception) -> str:
+def reason_of(error: BaseException) -> str:
     """The first lines of what Spark says, without those of Java's stack."""
     lines = [line for line in str(error).splitlines() if line.strip() and not line.startswith("\tat ")]
     return "\n".join(lines[:_REASON_LINES]) or type(error).__name__

@@ -7,7 +7,8 @@ Laws
    that partition, but one that is slow for eight at once holds up the starts of all others as well.
 3. What the sink tells counts only for the assignment for which it was asked.
 4. What may pass (a broker that is away, a full disk) is tried again for as long as the partition is ours, and other
-   partitions take their turn before. Any other error ends the run.
+   partitions take their turn before. Any other error ends the run, a panic of the sink's native library too: nobody
+   reads the futures of the pool.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from instride.consumer import Consumer, RangeConsumer
-from instride.errors import KafkaError, KafkaTimeoutError, WakeupError
+from instride.errors import KafkaError, KafkaTimeoutError, SinkError, WakeupError
 from instride.records import TopicPartition
 from instride.spark.sink import Sink
 
@@ -201,6 +202,10 @@ class Starts:
             # Behind those that wait for a thread: as many as there are threads may fail for as long as the run lasts.
             if not self._closing.wait(_PAUSE):
                 self._again(start, work)
+        except BaseException as error:  # noqa: BLE001 - pyo3's PanicException is no Exception
+            told = SinkError(f"{start.partition}: {type(error).__name__}: {error}")
+            told.__cause__ = error
+            self._tell(Started(start=start, error=told))
 
     def _again(self, start: Start, work: Callable[[Start], Started]) -> None:
         with suppress(RuntimeError):  # it was closed meanwhile

@@ -11,6 +11,7 @@ from application_script import Script, tp
 from hypothesis import given
 from hypothesis import strategies as st
 
+from instride._core.application.calls import Wait
 from instride._core.application.partition import Delivery
 from instride._core.events import (
     Commit,
@@ -514,6 +515,35 @@ def test_a_poll_goes_on_when_the_lease_that_its_reading_outlasted_is_renewed() -
     with pytest.raises(StopIteration) as end:
         call.send(script.now)
     assert shown_records(end.value.value) == [(0, 0), (0, 1), (0, 2)]
+
+
+def waits_again(script: ReadingScript, *, immediate: bool = False) -> Wait:
+    """A poll waits; then a record that cannot be read is due again. What it waits for next."""
+    call = script.machine.poll(script.now, 60.0, immediate=immediate, limit=-1, read=script.reader.read)
+    next(call)
+    script.now += 1.5
+    return call.send(script.now)
+
+
+@pytest.mark.rule("20")
+def test_a_poll_without_a_lease_does_not_spin_though_a_retry_is_due() -> None:
+    """It tries nothing again before the lease holds, of which an event tells."""
+    script = ReadingScript((0, 2))
+    script.arrives(0, 0, 5)
+    script.read()
+    script.fails()
+    script.lease.expires = script.now
+    assert waits_again(script).until > script.now
+
+
+@pytest.mark.rule("20")
+def test_a_poll_that_awaits_a_revoke_does_not_spin_though_a_retry_is_due() -> None:
+    script = ReadingScript((0, 2))
+    script.arrives(0, 0, 5)
+    script.read()
+    script.fails()
+    script.revocation_requested(1)
+    assert waits_again(script, immediate=True).until > script.now
 
 
 @pytest.mark.rule("17")

@@ -7,8 +7,21 @@ from typing import Any
 import pytest
 from application_script import Script, epochs, tp
 
-from instride._core.events import Assigned, Close, Commit, CompleteRevoke, Positioned
+from instride._core.events import (
+    LATEST,
+    Assigned,
+    Close,
+    Commit,
+    CompleteRevoke,
+    MissingOffsets,
+    PartitionFailed,
+    Positioned,
+    SetPosition,
+)
 from instride._core.ownership import RebalanceProtocol
+from instride.errors import OffsetOutOfRangeError
+
+GONE = OffsetOutOfRangeError("t-1 has no records at offset 7")
 
 
 def member(protocol: RebalanceProtocol = RebalanceProtocol.COOPERATIVE, **settings: Any) -> Script:
@@ -90,6 +103,38 @@ def test_not_after_a_seek() -> None:
     script.poll()
     script.poll()
     assert starts(script) == {}
+
+
+@pytest.mark.rule("18")
+def test_after_a_reset_by_policy_it_says_which_offset_the_log_lacked() -> None:
+    script = member(commit_start_offsets=True)
+    script.up(PartitionFailed(partition=tp(1), epoch=1, fetch_number=0, error=GONE, reset=LATEST))
+    script.poll()
+    (sought,) = script.take_posted(SetPosition)
+    assert sought.reset_from == 7
+    missing = MissingOffsets(7, 12)
+    script.up(Positioned(partition=tp(1), epoch=1, seek_number=1, offset=90, reset=True, missing=missing))
+    script.revocation_requested(0, 1)
+    script.poll()
+    script.poll()
+    (commit,) = [each for each in script.take_posted(Commit) if each.starts]
+    assert {at.partition: entry.offset for at, entry in commit.entries.items()} == {0: 40, 1: 90}
+    assert commit.missing == {tp(1): missing}
+
+
+@pytest.mark.rule("18")
+def test_a_reset_that_is_under_way_stays_one_when_the_partition_is_reassigned() -> None:
+    """It became a seek of the user's, of which no start is committed."""
+    script = member(commit_start_offsets=True)
+    script.up(PartitionFailed(partition=tp(1), epoch=1, fetch_number=0, error=GONE, reset=LATEST))
+    script.poll()
+    script.revocation_requested(1)
+    script.poll()
+    script.delay(1)
+    script.reassigned(1)
+    script.poll()
+    told = [(each.offset, each.reset_from) for each in script.take_posted(SetPosition)]
+    assert told == [(LATEST, 7)] * 2
 
 
 @pytest.mark.rule("18")

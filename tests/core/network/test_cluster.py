@@ -197,6 +197,28 @@ def test_a_broker_that_says_so_makes_us_begin_with_the_list() -> None:
     assert world.errors() == []
 
 
+def test_a_broker_that_knows_no_broker_yet_is_no_cluster() -> None:
+    """As in Java: it has just started. What is known stays, and another one is asked."""
+    nothing = api.MetadataResponse(brokers=(), topics=(topic("t", error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),))
+    world = World("s0:1,s1:1")
+    world.poll()
+    assert world.requested() == ConnectionKey(Role.BOOTSTRAP, 0)
+    world.response(nothing)
+    world.now += 1.0
+    world.poll()
+    assert world.requested() == ConnectionKey(Role.BOOTSTRAP, 1)
+    world.response(api.MetadataResponse(brokers=(broker(1), broker(2)), topics=(topic("t", 1),)))
+    world.refresh()
+    world.poll()
+    assert world.requested() == ConnectionKey(Role.DATA, 1)
+    world.response(nothing)
+    assert world.cluster.leader(TP) == (broker(1), -1)
+    world.now += 5.0
+    world.poll()
+    assert world.requested() == ConnectionKey(Role.DATA, 2)
+    assert world.errors() == []
+
+
 def test_a_ready_and_idle_connection_is_preferred() -> None:
     world = World()
     world.known(1, 2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from network_script import NetworkScript, tp
 
-from instride._core.events import CallCompleted, Close, Commit
+from instride._core.events import CallCompleted, Close, Commit, MissingOffsets, SetPosition
 from instride._wire import api
 from instride.commits import CommitEntry, CommitResult
 from instride.errors import (
@@ -359,9 +359,18 @@ def resetting() -> NetworkScript:
     return made
 
 
-def start(script: NetworkScript, call: int, offset: int, *, epoch: int | None = None) -> int:
-    entry = CommitEntry(offset=offset, epoch=script.epoch(0) if epoch is None else epoch, seek_number=0)
-    script.do(Commit(call=call, deadline=script.now + 60, entries={tp(0): entry}, starts=True))
+def start(
+    script: NetworkScript,
+    call: int,
+    offset: int,
+    *,
+    epoch: int | None = None,
+    seek_number: int = 0,
+    missing: MissingOffsets | None = None,
+) -> int:
+    entry = CommitEntry(offset=offset, epoch=script.epoch(0) if epoch is None else epoch, seek_number=seek_number)
+    lacks = {} if missing is None else {tp(0): missing}
+    script.do(Commit(call=call, deadline=script.now + 60, entries={tp(0): entry}, starts=True, missing=lacks))
     return call
 
 
@@ -454,6 +463,45 @@ def test_a_start_that_waits_ends_when_the_coordinator_refuses_and_at_its_deadlin
     script.response(api.OffsetCommit, TransportError("gone"))
     script.pass_time(3.0)
     assert isinstance(error_of(script, 2), KafkaError)
+
+
+@pytest.mark.rule("18")
+@pytest.mark.parametrize(
+    ("found", "missing", "replaces"),
+    [
+        (10, MissingOffsets(10, 12), True),  # retention has deleted it
+        (7, MissingOffsets(10, 12), True),  # and what lies before the position, which was not committed
+        (12, MissingOffsets(10, 12), False),  # from elsewhere
+        (100, MissingOffsets(10, 12), False),
+        (10, MissingOffsets(10, 0), True),  # the log was cut
+        (7, MissingOffsets(10, 0), False),  # the log may have that, however far it has grown since
+    ],
+)
+def test_an_offset_that_the_log_lacks_is_replaced_by_the_new_start(
+    resetting: NetworkScript, found: int, missing: MissingOffsets, replaces: bool
+) -> None:
+    script = resetting
+    script.committed_offset = found
+    call = start(script, 1, 100, missing=missing)
+    assert script.committed() == {0: 100} if replaces else not sent(script)
+    if not replaces:
+        assert isinstance(error_of(script, call), CommitOvertakenError)
+
+
+@pytest.mark.rule("18")
+@pytest.mark.parametrize(("sought", "replaces"), [(0, True), (1, False)])
+def test_so_is_what_this_very_member_committed_before_the_reset(
+    resetting: NetworkScript, sought: int, replaces: bool
+) -> None:
+    """sought: the seek number of that commit; the reset's is 1. What was committed after it is right."""
+    script = resetting
+    script.do(SetPosition(partition=tp(0), epoch=script.epoch(0), seek_number=sought, fetch_number=1, offset=10))
+    entry = CommitEntry(offset=10, epoch=script.epoch(0), seek_number=sought)
+    script.do(Commit(call=1, deadline=script.now + 60, entries={tp(0): entry}))
+    script.committed()
+    script.committed_offset = 10
+    start(script, 2, 100, missing=MissingOffsets(10, 12), seek_number=1)
+    assert script.committed() == {0: 100} if replaces else not sent(script)
 
 
 @pytest.mark.rule("18")

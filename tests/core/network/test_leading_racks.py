@@ -9,7 +9,7 @@ from network_script import NetworkScript, tp
 
 from instride._core.assignors.assignor import ClusterView
 from instride._core.assignors.range import RangeAssignor
-from instride._core.events import RevocationRequested
+from instride._core.events import PartitionsAssigned, RevocationRequested
 from instride._wire import api
 
 
@@ -17,10 +17,13 @@ class Racked(NetworkScript):
     """Two brokers, and of each partition one replica on one of them."""
 
     racks: tuple[str | None, str | None] = ("x", "y")
+    away: tuple[int, ...] = ()
 
     def metadata(self, request: api.Metadata) -> api.MetadataResponse:
         response = super().metadata(request)
-        brokers = tuple(api.Broker(node_id=n, host="b", port=n, rack=self.racks[n - 1]) for n in (1, 2))
+        brokers = tuple(
+            api.Broker(node_id=n, host="b", port=n, rack=self.racks[n - 1]) for n in (1, 2) if n not in self.away
+        )
         topics = tuple(
             replace(
                 topic,
@@ -63,6 +66,24 @@ def test_replicas_that_move_to_other_racks_start_a_rebalance() -> None:
     script.racks = ("x", None)
     script.pass_time(5.5)
     assert len(script.take(RevocationRequested)) == 1
+
+
+@pytest.mark.parametrize("assignors", [["cooperative-sticky"], ["range"]])
+def test_a_broker_that_is_away_for_a_while_starts_none(assignors: list[str]) -> None:
+    """Each restart of a broker was two rebalances of each group (KAFKA-20778)."""
+    script = Racked(assignors=assignors, metadata_max_age=5.0, client_rack="x")
+    script.subscribe()
+    script.join(1, leader=True)
+    script.sync(0, 1, 2, 3)
+    script.do(PartitionsAssigned(generation=1))
+    for away in ((2,), ()):
+        script.away = away
+        script.pass_time(6.0)
+        assert "JoinGroup" not in script.waits()
+    assert script.take(RevocationRequested) == []
+    script.racks = ("x", None)
+    script.pass_time(6.0)
+    assert "JoinGroup" in script.waits() or script.take(RevocationRequested), "it is there, and has no rack now"
 
 
 def test_where_no_member_says_its_rack_nobody_looks() -> None:

@@ -224,6 +224,17 @@ def test_a_topic_that_does_not_exist_is_left_out_and_not_created(script: Network
     assert the_response(script).result == {}
 
 
+def test_a_broker_that_knows_no_broker_yet_is_asked_again(script: NetworkScript) -> None:
+    script.pass_time(0.5)
+    script.hold_metadata = True
+    ask_topics(script, "t")
+    script.response(api.Metadata, api.MetadataResponse(brokers=(), topics=()))
+    assert script.take(CallCompleted) == []
+    script.pass_time(2.0)
+    script.response(api.Metadata, script.metadata(api.Metadata(topics=("t",))))
+    assert set(the_response(script).result) == {"t"}
+
+
 def test_all_topics_leave_internal_ones_out_unless_requested(script: NetworkScript) -> None:
     script.topics = {"t": 1, "__consumer_offsets": 1}
     for internal, expected in ((False, {"t"}), (True, {"t", "__consumer_offsets"})):

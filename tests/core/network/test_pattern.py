@@ -141,6 +141,21 @@ def test_a_rebalance_may_be_wanted_while_nothing_matches(assignor: str) -> None:
 
 @pytest.mark.requirement("KIP-429/4")
 @pytest.mark.rule("11")
+def test_a_broker_that_knows_no_broker_yet_takes_nothing_away() -> None:
+    """It has just started. All topics seemed to be gone, and so the revocation of every partition was requested."""
+    script = member({"flights-1": 2}, tp(0, "flights-1"), tp(1, "flights-1"))
+    matched(script)
+    script.hold_metadata = True
+    script.pass_time(10.5)
+    script.response(api.Metadata, api.MetadataResponse(brokers=(), topics=()))
+    assert (matched(script), script.take(RevocationRequested)) == ([], [])
+    assert "JoinGroup" not in script.waits()
+    script.hold_metadata = False
+    script.topics["flights-2"] = 1
+    script.pass_time(2.0)
+    assert matched(script) == [{"flights-1", "flights-2"}], "asked again soon"
+
+
 def test_a_topic_that_is_deleted_is_requested_and_the_others_go_on() -> None:
     script = member({"flights-1": 1, "flights-2": 1}, tp(0, "flights-1"), tp(0, "flights-2"))
     (assigned,) = script.take(Assigned)

@@ -9,11 +9,13 @@ import pytest
 from network_script import NetworkScript, tp
 
 from instride._core.events import (
+    BY_DURATION,
     COMMITTED,
     EARLIEST,
     LATEST,
     Assign,
     Lost,
+    MissingOffsets,
     PartitionFailed,
     Pause,
     Positioned,
@@ -281,6 +283,7 @@ def test_a_reset_by_duration_asks_for_what_was_written_since(policy: Any) -> Non
     script.member_of(1, 0)
     script.wall_clock = 1_700_000_000.5
     script.found(-1)
+    script.listed(90)
     assert script.requested(api.ListOffsets).timestamps == {tp(0): 1_699_996_400_500}
     script.listed(40)
     assert script.take(Positioned)[0].offset == 40
@@ -290,17 +293,45 @@ def test_a_reset_by_duration_goes_to_the_end_where_nothing_was_written_since() -
     script = Finding(auto_offset_reset="by_duration:PT1H")
     script.member_of(1, 0)
     script.found(-1)
-    script.listed(-1)
-    assert script.take(Positioned) == []
     assert script.requested(api.ListOffsets).timestamps == {tp(0): LATEST}
     script.listed(90)
+    assert script.take(Positioned) == []
+    script.listed(-1)
     assert script.take(Positioned)[0].offset == 90
+
+
+def test_what_is_written_while_a_reset_by_duration_looks_is_read() -> None:
+    """The end was asked for last, and its response could come minutes later: what was written meanwhile was skipped."""
+    script = Finding(auto_offset_reset="by_duration:PT1H")
+    script.member_of(1, 0)
+    script.found(-1)
+    script.listed(90)
+    script.listed(-1, error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    script.pass_time(5.0)
+    assert LATEST not in script.requested(api.ListOffsets).timestamps.values(), "the end is known"
+    script.listed(-1)
+    assert script.take(Positioned)[0].offset == 90
+
+
+def test_an_end_of_before_a_seek_is_no_end_of_a_reset_by_duration() -> None:
+    script = Finding(auto_offset_reset="by_duration:PT1H")
+    script.member_of(1, 0)
+    script.found(-1)
+    script.listed(90)
+    epoch = script.epoch(0)
+    script.do(SetPosition(partition=tp(0), epoch=epoch, seek_number=1, fetch_number=1, offset=BY_DURATION))
+    script.listed(-1)  # of before the seek
+    assert script.requested(api.ListOffsets).timestamps == {tp(0): LATEST}
+    script.listed(110)
+    script.listed(-1)
+    assert script.take(Positioned)[0].offset == 110
 
 
 def test_a_duration_longer_than_time_itself_asks_for_all() -> None:
     script = Finding(auto_offset_reset=1e12)
     script.member_of(1, 0)
     script.found(-1)
+    script.listed(90)
     assert script.requested(api.ListOffsets).timestamps == {tp(0): 0}
 
 
@@ -332,11 +363,30 @@ def test_a_beginning_that_a_later_reset_would_pass_is_told_as_one(policy: str, t
     script = Finding(auto_offset_reset=policy)
     script.member_of(1, 0)
     script.found(-1)
-    script.listed(-1 if policy.startswith("by") else 40)
+    script.listed(40)
     if policy.startswith("by"):
-        script.listed(40)  # nothing was written since: the end
+        script.listed(-1)  # nothing was written since: the end
     (event,) = script.take(Positioned)
     assert (event.offset, event.reset) == (40, told)
+
+
+@pytest.mark.rule("18")
+@pytest.mark.parametrize(("policy", "told"), [("earliest", False), ("latest", True), ("by_duration:PT1H", True)])
+def test_so_is_where_a_reset_leads_of_an_offset_that_the_log_lacks(policy: str, told: bool) -> None:
+    """Out of range, say: the next owner would be reset as well, and to a later end."""
+    script = Finding(auto_offset_reset=policy)
+    script.member_of(1, 0)
+    script.found(10)
+    script.take(Positioned)
+    where = {"earliest": EARLIEST, "latest": LATEST}.get(policy, BY_DURATION)
+    script.do(
+        SetPosition(partition=tp(0), epoch=script.epoch(0), seek_number=1, fetch_number=1, offset=where, reset_from=10)
+    )
+    script.listed(100)
+    if where == BY_DURATION:
+        script.listed(-1)
+    (event,) = script.take(Positioned)
+    assert (event.offset, event.reset, event.missing) == (100, told, MissingOffsets(10, 0) if told else None)
 
 
 @pytest.mark.rule("18")

@@ -12,6 +12,7 @@ from instride._core.events import (
     EARLIEST,
     LATEST,
     Fetched,
+    MissingOffsets,
     Noticed,
     PartitionFailed,
     Pause,
@@ -191,6 +192,21 @@ def test_a_broker_that_tells_of_another_log_each_time_is_asked_ever_less_often()
     assert len(script.warnings()) <= fetches
 
 
+@pytest.mark.rule("18")
+@pytest.mark.parametrize(("start", "end", "begin"), [(30, 50, 30), (0, 10, 0), (0, 0, 0)])
+def test_where_a_reset_leads_is_told_with_what_the_log_lacked(start: int, end: int, begin: int) -> None:
+    """Before its beginning a log has nothing. One that ended before the position may have what is before that."""
+    script = Doubting(auto_offset_reset="latest")
+    script.called_out_of_range()
+    script.log_reaches(start, end)
+    (failed,) = script.take(PartitionFailed)
+    script.take(Positioned)
+    script.reset(failed)
+    script.response(api.ListOffsets, api.ListOffsetsResponse(offsets={tp(0): api.ListedOffset(offset=60)}))
+    (event,) = script.take(Positioned)
+    assert (event.offset, event.reset, event.missing) == (60, True, MissingOffsets(20, begin))
+
+
 def test_records_that_arrive_end_the_growth_of_the_back_off() -> None:
     script = Doubting()
     play(script, 10.0, [(0, 50)])
@@ -301,7 +317,7 @@ def test_an_end_below_zero_is_none() -> None:
 
 def test_a_leader_that_goes_meanwhile_is_waited_for() -> None:
     script = Doubting()
-    script.nodes = ()
+    script.nodes = (2,)
     script.called_out_of_range()
     script.response(
         api.ListOffsets,

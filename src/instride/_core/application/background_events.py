@@ -142,7 +142,9 @@ def _data(state: ApplicationState, event: Data | PositionsFound) -> list[Write]:
             return _fetched(state, owned, event)
         case Positioned():
             state.mark_moved(owned)
-            owned.positioned(event.seek_number, event.offset, event.leader_epoch, reset=event.reset)
+            owned.positioned(
+                event.seek_number, event.offset, event.leader_epoch, reset=event.reset, missing=event.missing
+            )
         case PartitionFailed():
             state.lists.failing.mark(owned)
             owned.failed(event)

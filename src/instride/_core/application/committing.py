@@ -13,12 +13,13 @@ Laws
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 
 from instride._core.application.background_events import drain
 from instride._core.application.calls import Call, Wait
 from instride._core.application.partition import OwnedPartition
 from instride._core.application.state import ApplicationState
-from instride._core.events import CALLER_WAITS, CallCompleted, Commit
+from instride._core.events import CALLER_WAITS, CallCompleted, Commit, MissingOffsets
 from instride._core.ownership import Ownership
 from instride.commits import CommitEntry, CommitResult, CommitSnapshot
 from instride.errors import (
@@ -168,25 +169,32 @@ def commit_before_release(state: ApplicationState, now: float, partitions: Itera
     setting = state.config.commit_start_offsets
     if state.config.group_id is None or not (state.commits if setting is None else setting):
         return
-    starts = {}
+    starts, missing = {}, {}
     for tp in wanted:
         owned = state.lists.owned[tp]
         if owned.began is not None:
-            offset, leader_epoch = owned.began
+            offset, leader_epoch, lacked = owned.began
             starts[tp] = CommitEntry(
                 offset=offset, epoch=owned.epoch, seek_number=owned.seek_number, leader_epoch=leader_epoch
             )
-    _commit_unasked(state, now, starts, starts=True)
+            if lacked is not None:
+                missing[tp] = lacked
+    _commit_unasked(state, now, starts, starts=True, missing=missing)
 
 
 def _commit_unasked(
-    state: ApplicationState, now: float, entries: Mapping[TopicPartition, CommitEntry], *, starts: bool = False
+    state: ApplicationState,
+    now: float,
+    entries: Mapping[TopicPartition, CommitEntry],
+    *,
+    starts: bool = False,
+    missing: Mapping[TopicPartition, MissingOffsets] = MappingProxyType({}),
 ) -> None:
     if entries:
         call, deadline = state.next_call(), now + state.config.default_api_timeout
         _hear(state, call, entries)
         state.ownership_view.commit_sent(call, entries)
-        state.post(Commit(call=call, deadline=deadline, entries=entries, starts=starts))
+        state.post(Commit(call=call, deadline=deadline, entries=entries, starts=starts, missing=missing))
 
 
 def _current(

@@ -26,7 +26,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from instride._core.application.calls import Write, at_once
-from instride._core.events import COMMITTED, PartitionFailed, PartitionRecovered
+from instride._core.events import COMMITTED, MissingOffsets, PartitionFailed, PartitionRecovered
 from instride._core.ownership import Ownership
 from instride._wire.record_chunk import RecordChunk
 from instride.commits import CommitEntry
@@ -171,6 +171,7 @@ class OwnedPartition:
         "raised",
         "reset",
         "reset_epoch",
+        "reset_from",
         "seek_number",
         "state",
         "unreadable",
@@ -184,8 +185,11 @@ class OwnedPartition:
         self.fetch_number = 0
         # Where the network side is to look for a position that is not known.
         self.origin = COMMITTED
-        # Where a reset by policy found the beginning (rule 18): offset, leader epoch. None otherwise, and after a seek.
-        self.began: tuple[int, int] | None = None
+        # If it is looked for since a reset: where it stood.
+        self.reset_from: int | None = None
+        # Where a reset by policy led (rule 18): offset, leader epoch, and what the log did not have, if that was the
+        # reason. None otherwise, and after a seek.
+        self.began: tuple[int, int, MissingOffsets | None] | None = None
         self.high_watermark = -1
         self.paused = False
         self.deadline = _NO_DEADLINE
@@ -295,9 +299,17 @@ class OwnedPartition:
             offset=place.position, epoch=self.epoch, seek_number=self.seek_number, leader_epoch=place.leader_epoch
         )
 
-    def positioned(self, seek_number: int, offset: int, leader_epoch: int, *, reset: bool = False) -> None:
+    def positioned(
+        self,
+        seek_number: int,
+        offset: int,
+        leader_epoch: int,
+        *,
+        reset: bool = False,
+        missing: MissingOffsets | None = None,
+    ) -> None:
         """The network side found where the partition begins."""
-        began = (offset, leader_epoch) if reset else None
+        began = (offset, leader_epoch, missing) if reset else None
         while True:
             self._settled()
             version, place = self._version[0], self._place
@@ -570,7 +582,7 @@ class OwnedPartition:
             (setattr, self, "unreadable", None),
         ]
 
-    def seeking(self, offset: int, leader_epoch: int) -> list[Write]:
+    def seeking(self, offset: int, leader_epoch: int, reset_from: int | None = None) -> list[Write]:
         """offset: a number, or below zero where only the network side can find it (earliest, latest)."""
         writes = self.restarting()
         _, _, _, place = writes[0]
@@ -582,6 +594,7 @@ class OwnedPartition:
             (setattr, self, "_fetched_of", ()),
             (setattr, self, "began", None),
             (setattr, self, "origin", offset),
+            (setattr, self, "reset_from", reset_from),
         ]
 
     def fetch_end(self) -> int | None:

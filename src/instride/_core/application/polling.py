@@ -124,7 +124,9 @@ class Poller:
                     self._tell_taken(result.deliveries)
             if not heard and (result.deliveries or self._news or now >= deadline):
                 return result
-            now = yield Wait(until=now if heard else min(deadline, alive, self._next_look()))
+            # A poll that may not collect tries nothing again: woken when that is due, it would spin.
+            collects = holds and not self._awaited
+            now = yield Wait(until=now if heard else min(deadline, alive, self._next_look(collects=collects)))
             holds = self._look(now)
             if now >= alive:  # law 8; however often something woke it meanwhile
                 alive = now + state.config.max_poll_interval / 3
@@ -186,8 +188,10 @@ class Poller:
     def _telling_large(self) -> list[Write]:
         return [*self._telling_consumed(), (setattr, self, "_returned_large", False)]
 
-    def _next_look(self) -> float:
-        return min(next_auto_commit(self._state), next_retry(self._state.lists.failing.those()))
+    def _next_look(self, *, collects: bool) -> float:
+        """collects: whether the next turn may try again what could not be deserialized. Else an event wakes it."""
+        retry = next_retry(self._state.lists.failing.those()) if collects else float("inf")
+        return min(next_auto_commit(self._state), retry)
 
     def _look(self, now: float) -> bool:
         """At the lease, then at the queue (law 6): the losses of all memberships before it are in that. Whether the

@@ -49,7 +49,7 @@ def _seeking(
     )
     return [
         *state.marking_moved(owned),
-        *owned.seeking(offset, leader_epoch),
+        *owned.seeking(offset, leader_epoch, reset_from),
         state.lists.polls.changing(),
         (state.send, told),
     ]
@@ -98,6 +98,7 @@ def fetch_again(state: ApplicationState, owned: OwnedPartition) -> list[Write]:
         offset=owned.origin if end is None else end,
         leader_epoch=owned.end_epoch(),
         keeps_buffer=True,
+        reset_from=owned.reset_from if end is None else None,
     )
     return [
         (setattr, owned, "fetch_number", owned.fetch_number + 1),
@@ -115,5 +116,6 @@ def restarted(state: ApplicationState, owned: OwnedPartition) -> Write:
         fetch_number=owned.fetch_number + 1,
         offset=owned.origin if owned.position is None else owned.position,
         leader_epoch=owned.leader_epoch,
+        reset_from=owned.reset_from if owned.position is None else None,
     )
     return (state.send, told)

@@ -132,7 +132,8 @@ class AssignedPartition:
     known_end: int
     # What its last fetch met; empty where that succeeded. For telemetry.
     fetch_error: str
-    # Why it is to be reset, and from where: until the new position is known.
+    # Why it is to be reset, and from where: until the new position is known. Where its log began, if that was why.
+    log_begin: int
     reset_cause: ResetCause
     reset_from: int | None
     # Where to fetch instead of the leader (KIP-392): a node, and until when.
@@ -174,6 +175,7 @@ class AssignedPartition:
         "known_end",
         "leader_epoch",
         "listener_done",
+        "log_begin",
         "memory_bytes",
         "nbytes",
         "new_backoff",
@@ -425,6 +427,7 @@ _AT_FIRST: tuple[tuple[str, object], ...] = (
     ("doubted", -1),
     ("known_end", -1),
     ("fetch_error", "no fetch of it has had a response yet"),
+    ("log_begin", 0),
     ("reset_cause", ResetCause.OUT_OF_RANGE),
     ("reset_from", None),
     ("replica", None),

@@ -79,6 +79,8 @@ class MemberAssignment:
         # Of those whose revocation is requested: as the last look at all of them found it.
         self._any_completes = False
         self._next_deadline = float("inf")
+        # When `poll` has something to do next, if nothing is told. While a revoke is under way each turn polls.
+        self.poll_at = float("-inf")
         # Law 7: the epochs of partitions that were let go with commits outstanding.
         self._parting: dict[TopicPartition, int] = {}
         self.partitions = AssignedPartitions()
@@ -167,6 +169,7 @@ class MemberAssignment:
             if tp not in self.partitions:
                 self.partitions.add(self._new(tp, epoch))
         self._newest_epoch = max([self._newest_epoch, *partitions.values()])
+        self.poll_at = float("-inf")
 
     def group_told(self) -> None:
         """A join lists what is owned now."""
@@ -179,6 +182,7 @@ class MemberAssignment:
         self._parting.clear()
         self.target = frozenset()
         self.leaving = False
+        self.poll_at = float("-inf")
 
     # -- what the application says
 
@@ -195,6 +199,7 @@ class MemberAssignment:
 
     def poll(self, now: float) -> float:
         """Complete what can be, give up what must be. Returns when to be asked again."""
+        self.poll_at = float("inf")  # what happens from here on brings it forward
         for tp, until in list(self._draining.items()):
             # The next owner begins at the committed offset. Before this commit has arrived it would repeat records.
             if now >= until or not self._commit_in_flight(tp):
@@ -209,7 +214,10 @@ class MemberAssignment:
             self.group_told()
             self._released("a revoke is complete")
         times = [self._tell_at, *self._draining.values(), self._next_deadline]
-        return min((each for each in times if each > now), default=float("inf"))
+        wake = min((each for each in times if each > now), default=float("inf"))
+        under_way = self._draining or self.anything_pending()
+        self.poll_at = min(self.poll_at, float("-inf") if under_way else wake)
+        return wake
 
     # -- inside
 
@@ -354,6 +362,7 @@ class MemberAssignment:
 
     def _move(self, assigned: AssignedPartition, event: OwnershipInput) -> None:
         assigned.state = next_ownership(self._protocol, assigned.state, event)
+        self.poll_at = float("-inf")
         self._context.touch()
 
 

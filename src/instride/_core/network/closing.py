@@ -61,9 +61,11 @@ class Closing:
         self._event: Close | Unsubscribe | None = None
         self._failed: KafkaTimeoutError | None = None  # what went wrong before the group was left: told first
         self._expected_by = float("inf")  # an unsubscribe or close that is to come
+        # From the first word of an unsubscribe or close until that is done. Else nothing is to be done here.
+        self.under_way = False
 
     def is_to_come(self, by: float) -> None:
-        self._assignment.leaving = True
+        self._assignment.leaving = self.under_way = True
         self._expected_by = by
 
     def cut_short(self, now: float) -> None:
@@ -132,6 +134,7 @@ class Closing:
         assert event is not None
         self._stage = _Stage.DONE
         self._event = None
+        self.under_way = self._expected_by < float("inf")
         self._assignment.forget_all()
         self._group.unsubscribed()
         if error is not None:

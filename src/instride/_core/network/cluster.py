@@ -52,10 +52,19 @@ from instride.errors._quoting import counted
 from instride.errors.codes import ErrorCode
 from instride.records import TopicPartition
 
-__all__ = ["Cluster", "LeaderRequests", "MISSING_GRACE", "by_leader", "list_offsets", "send_to_leader"]
+__all__ = [
+    "Cluster",
+    "KNOWS_NO_BROKER",
+    "LeaderRequests",
+    "MISSING_GRACE",
+    "by_leader",
+    "list_offsets",
+    "send_to_leader",
+]
 
 MISSING_GRACE: Final = 5.0
 """Seconds for which a broker may say that a topic does not exist before it is believed: it may have just started."""
+KNOWS_NO_BROKER: Final = "it knows no broker yet: it may have just started"
 _TOLD_AFTER: Final = 2.0
 _NAMED: Final = 5
 _EPOCH_DOUBTS: Final = 3
@@ -95,9 +104,13 @@ class Cluster:
         self._denied: dict[TopicPartition, tuple[float, float]] = {}
         self._mine: frozenset[str] = frozenset()
         self._tell_at = float("inf")
+        # When `poll` has something to do next, if nothing is told.
+        self.poll_at = float("-inf")
         self._wanted = wanted
         self._suspects: set[int] = set()
         self.brokers: dict[int, api.Broker] = {}
+        # Of each broker that is there; and of one that is away, while it has a replica.
+        self._racks: dict[int, str | None] = {}
         self.topics: dict[str, api.MetadataTopic] = {}
         self._leaders: dict[TopicPartition, tuple[api.Broker, int]] = {}
         self._partitions: dict[str, frozenset[int]] = {}
@@ -125,12 +138,13 @@ class Cluster:
         return len(known.partitions) if known is not None and known.error == ErrorCode.NONE else None
 
     def racks(self, topics: Iterable[str]) -> dict[TopicPartition, tuple[str, ...]]:
-        """The racks of each partition's replicas, sorted; those of brokers without one are left out."""
-        of_broker = {node: broker.rack for node, broker in self.brokers.items() if broker.rack}
+        """The racks of each partition's replicas, sorted; those of brokers without one are left out.
+
+        A broker that is away keeps its rack: each restart of one would be two rebalances of a group (KAFKA-20778).
+        """
+        known = {node: rack for node, rack in self._racks.items() if rack}
         return {
-            TopicPartition(topic, each.partition): tuple(
-                sorted({of_broker[n] for n in each.replicas if n in of_broker})
-            )
+            TopicPartition(topic, each.partition): tuple(sorted({known[n] for n in each.replicas if n in known}))
             for topic in topics
             for each in self.topics[topic].partitions
         }
@@ -183,6 +197,7 @@ class Cluster:
 
     def follow(self, topics: frozenset[str], *, mine: frozenset[str] | None = None, everything: bool = False) -> None:
         """The topics whose metadata is wanted. mine: those of which the user is told. everything: all others too."""
+        self.poll_at = float("-inf")
         own = topics if mine is None else mine
         if own != self._mine:
             self._mine = own
@@ -200,6 +215,7 @@ class Cluster:
     def refresh(self) -> None:
         """Something is out of date: ask as soon as the back-off allows."""
         self._due_at = 0.0
+        self.poll_at = float("-inf")
 
     def doubt(self, topics: AbstractSet[str]) -> None:
         """A broker does not know the ids of these: ask again. Of a topic that nobody follows forget it."""
@@ -241,7 +257,10 @@ class Cluster:
 
     def poll(self, now: float) -> float:
         """Send what is due. Returns when to be asked again."""
-        return min(self._ask(now), self._tell(now))
+        self.poll_at = float("inf")  # what happens from here on brings it forward
+        wake = min(self._ask(now), self._tell(now))
+        self.poll_at = min(self.poll_at, wake)
+        return wake
 
     def _ask(self, now: float) -> float:
         if self._in_flight:
@@ -278,12 +297,17 @@ class Cluster:
     ) -> None:
         """requested: the topics that the request named; None: it named all."""
         everything = requested is None
+        self.poll_at = float("-inf")
         self._context.touch()
         if isinstance(result, api.MetadataResponse) and result.error == ErrorCode.REBOOTSTRAP_REQUIRED:
             self._start_anew(key, now)
             return
         if not isinstance(result, api.MetadataResponse):
             self._failed(key, address, result if isinstance(result, Exception) else TypeError(type(result)), now)
+            return
+        if not result.brokers:
+            # One that has just started, and has heard nothing of the cluster yet: as in Java, what is known stays.
+            self._failed(key, address, TransportError(KNOWS_NO_BROKER), now)
             return
         self._works_again(address, now)
         self._suspects.clear()
@@ -298,6 +322,7 @@ class Cluster:
             self.topics[topic.name] = self._newest(topic, self.topics.get(topic.name), now)
         if not everything:  # a broker may list topics that were not requested, others each time
             self.topics = {name: topic for name, topic in self.topics.items() if name in self._interest}
+        self._racks = self._known_racks()
         self._leaders = dict(self._find_leaders())
         self._partitions = {
             name: frozenset(each.partition for each in topic.partitions) for name, topic in self.topics.items()
@@ -361,6 +386,14 @@ class Cluster:
         self.refresh()
         if key.role is Role.BOOTSTRAP:
             self.no_response(key)
+
+    def _known_racks(self) -> dict[int, str | None]:
+        present: dict[int, str | None] = {node: broker.rack for node, broker in self.brokers.items()}
+        if not self._racks.keys() - present.keys():
+            return present
+        parts = (each for topic in self.topics.values() for each in topic.partitions)
+        replicas = {node for each in parts for node in each.replicas}
+        return {node: rack for node, rack in self._racks.items() if node in replicas} | present
 
     def _find_leaders(self) -> Iterator[tuple[TopicPartition, tuple[api.Broker, int]]]:
         shared: dict[tuple[int, int], tuple[api.Broker, int]] = {}

@@ -20,6 +20,8 @@ Laws of sending (`Commits`)
 8. The work of a turn follows the partitions that wait, not the calls: of each partition one entry waits (rule 20).
 9. A start offset is sent only where no other commit of its epoch was accepted or waits, and the group has no
    offset from elsewhere (a transactional producer's, say): the coordinator is asked first. It bars none (rule 18).
+   If a reset led to the start, what was committed before it counts for nothing, where the log did not have that: from
+   there the next owner would be reset as well, and to a later end.
 10. A commit for which no call waits any more is not sent, but for one of a partition that completes its
     revoke: that is tried again until the deadline of the revoke, since the next owner would repeat what was finished.
 11. A request is of limited length, and the rest goes with the next: a coordinator writes a request as one batch of its
@@ -45,7 +47,7 @@ from heapq import heapify, heappop, heappush
 from itertools import chain
 from uuid import UUID
 
-from instride._core.events import CallCompleted, Commit
+from instride._core.events import CallCompleted, Commit, MissingOffsets
 from instride._core.network.cluster import MISSING_GRACE, Cluster
 from instride._core.network.connections import NotSentError
 from instride._core.network.context import Context
@@ -249,7 +251,8 @@ class _Entry:
     """What of one partition is to be committed next, and who wants to hear of it, by call.
 
     rewind: it may lie behind what the group has. start: nobody's work, but where the partition began (law 9).
-    free: of a start: the coordinator has said that the group has no offset of the partition.
+    free: of a start: the coordinator has said that the group has no offset of the partition, or one of `missing`: after
+    a reset, what the log did not have.
     """
 
     commit: CommitEntry
@@ -257,6 +260,7 @@ class _Entry:
     start: bool
     waiters: dict[int, Waiter]
     free: bool = False
+    missing: MissingOffsets | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -465,7 +469,7 @@ class Commits:
         """Law 9, while nothing is under way."""
         for tp in [tp for tp in self._starts if tp not in self._queued]:
             entry, accepted = self._starts.pop(tp), self._accepted.get(tp)
-            if accepted is not None and accepted.epoch == entry.commit.epoch:
+            if accepted is not None and accepted.epoch == entry.commit.epoch and not _was_reset(accepted, entry):
                 self._settle_accepted(tp, entry, accepted)
             elif entry.free:
                 self._queued[tp] = entry
@@ -512,7 +516,7 @@ class Commits:
         elif error is not None:
             del self._starts[tp]
             self._settle(tp, entry, error)
-        elif found.offset < 0:
+        elif found.offset < 0 or _is_missing(found.offset, entry):
             entry.free = True
         else:
             del self._starts[tp]
@@ -736,6 +740,15 @@ def _place(commit: CommitEntry) -> tuple[int, int]:
     return commit.epoch, commit.seek_number
 
 
+def _was_reset(accepted: CommitEntry, start: _Entry) -> bool:
+    """Law 9: whether this commit is of before the reset that led to the start."""
+    return _place(accepted) < _place(start.commit) and _is_missing(accepted.offset, start)
+
+
+def _is_missing(offset: int, start: _Entry) -> bool:
+    return start.missing is not None and start.missing.include(offset)
+
+
 def _replaces(entry: _Entry, before: CommitEntry) -> bool:
     return entry.rewind or not _older(entry.commit, before)
 
@@ -750,7 +763,7 @@ def _merged(older: _Entry, newer: _Entry) -> _Entry:
         more, fewer = fewer, more
     more.update(fewer)
     rewind = first.rewind or (same and older.rewind)
-    return _Entry(commit=first.commit, rewind=rewind, start=first.start, waiters=more)
+    return _Entry(commit=first.commit, rewind=rewind, start=first.start, waiters=more, missing=first.missing)
 
 
 def _other_metadata(tp: TopicPartition, refused: _Entry) -> _Entry | None:
@@ -773,4 +786,5 @@ def _of(tp: TopicPartition, waiter: Waiter) -> _Entry:
     """What this one alone wants of the partition."""
     event = waiter.event
     commit, waiters = event.entries[tp], {event.call: waiter}
-    return _Entry(commit=commit, rewind=event.allow_rewind, start=event.starts, waiters=waiters)
+    missing = event.missing.get(tp)
+    return _Entry(commit=commit, rewind=event.allow_rewind, start=event.starts, waiters=waiters, missing=missing)

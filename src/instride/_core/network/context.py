@@ -26,6 +26,7 @@ from instride._core.events import (
     BackgroundEvent,
     CallCompleted,
     CallsCompleted,
+    DeadlineMoved,
     ErrorRaised,
     Lost,
     Reassigned,
@@ -36,7 +37,7 @@ from instride._core.network.actions import Action, Deliver, Log
 from instride._core.network.connections import Backoff, Connections
 from instride.config import ConsumerConfig
 
-__all__ = ["Context", "Lines", "Standing"]
+__all__ = ["OF_OWNERSHIP", "Context", "Lines", "OwnershipEvent", "Standing"]
 
 _WINDOW: Final = 30.0
 _MOST: Final = 20
@@ -144,7 +145,9 @@ class Standing:
 
 
 # Not a union in `deliver`: one would be made for each event.
-_OF_OWNERSHIP = (RevocationRequested, Reassigned, Lost, Assigned, Revoked)
+_STAMPED = (RevocationRequested, Reassigned, Lost, Assigned, Revoked)
+OF_OWNERSHIP = (*_STAMPED, DeadlineMoved)
+OwnershipEvent = RevocationRequested | Reassigned | Lost | Assigned | Revoked | DeadlineMoved
 
 
 class Context:
@@ -152,7 +155,7 @@ class Context:
 
     config: some of it may change at any time (`config.RunningSettings`); a part that uses that asks anew each time.
     now: the time of what is being handled, for fences. turn: rises when actions leave.
-    on_deliver: the monitor, which hears of every event that goes to the application.
+    on_deliver: the monitor, which hears of each event of `OF_OWNERSHIP` before the application does.
     """
 
     def __init__(
@@ -160,7 +163,7 @@ class Context:
         config: ConsumerConfig,
         random: Callable[[], float],
         wall_clock: Callable[[], float],
-        on_deliver: Callable[[BackgroundEvent], None] = lambda _event: None,
+        on_deliver: Callable[[OwnershipEvent], None] = lambda _event: None,
     ) -> None:
         self.config = config
         self.random = random
@@ -185,9 +188,10 @@ class Context:
         self.touched = True
 
     def deliver(self, event: BackgroundEvent) -> None:
-        if isinstance(event, _OF_OWNERSHIP):
+        if isinstance(event, _STAMPED):
             event = replace(event, at=self.now)
-        self._on_deliver(event)
+        if isinstance(event, OF_OWNERSHIP):
+            self._on_deliver(event)
         self.out.append(Deliver(event=event))
 
     def take_actions(self) -> list[Action]:

@@ -746,11 +746,14 @@ class Fetcher:
         """Look at what has changed, and at nothing else."""
         owned = self._owned()
         looks = dict.fromkeys(owned.changed_for_fetches())
-        before, self._capacity = self._capacity, capacity(self._context.config, owned)
-        if before != self._capacity:
-            looks |= self._full
         known = (self._metadata_version, self._settings)
-        if known != (self._cluster.version, self._context.config) or now >= self._replica_until:
+        newer = known != (self._cluster.version, self._context.config)
+        # The capacity follows from these two: the partitions and the settings.
+        if looks or newer:
+            before, self._capacity = self._capacity, capacity(self._context.config, owned)
+            if before != self._capacity:
+                looks |= self._full
+        if newer or now >= self._replica_until:
             self._metadata_version, self._settings = self._cluster.version, self._context.config
             self._replica_until = float("inf")
             looks |= dict.fromkeys(owned.values())

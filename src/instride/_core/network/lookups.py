@@ -18,12 +18,12 @@ from typing import assert_never
 
 from instride._core.events import CallCompleted, FetchCommitted, FetchMetadata, FetchOffsets
 from instride._core.network.actions import ConnectionKey
-from instride._core.network.cluster import Cluster, by_leader, list_offsets, send_to_leader
+from instride._core.network.cluster import KNOWS_NO_BROKER, Cluster, by_leader, list_offsets, send_to_leader
 from instride._core.network.connections import Backoff
 from instride._core.network.context import Context
 from instride._core.network.coordinator import Coordinator
 from instride._wire import api
-from instride.errors import KafkaError, KafkaTimeoutError, error_for_code
+from instride.errors import KafkaError, KafkaTimeoutError, TransportError, error_for_code
 from instride.errors.broker import name_of_code
 from instride.errors.codes import COORDINATOR_MOVED, ErrorCode
 from instride.records import Node, OffsetAndMetadata, OffsetAndTimestamp, PartitionInfo, TopicPartition
@@ -207,6 +207,10 @@ class Lookups:
         if not isinstance(result, api.MetadataResponse):
             self._cluster.no_response(key)
             self._failed(lookup, result, now)
+            return
+        if not result.brokers:
+            self._cluster.no_response(key)
+            self._failed(lookup, TransportError(KNOWS_NO_BROKER), now)
             return
         found = [topic for topic in result.topics if event.internal or not topic.is_internal]
         for topic in found:

@@ -3,7 +3,8 @@
 Laws
 1. No socket, clock, thread or random number: events, responses and the time come in; actions and the next
    deadline go out. `random` is an argument.
-2. Whatever came in, `tick` then polls every part, until nothing changes any more.
+2. Whatever came in, `tick` then polls every part, until nothing changes any more. A part that says in its `poll_at` or
+   `under_way` that it has nothing to do is left out: it would have done nothing (tests/simulation).
 3. A part calls another's methods, and reads nothing of its insides.
 """
 
@@ -17,7 +18,6 @@ from instride._core.assignors.selection import common_protocol, pick_assignors
 from instride._core.events import (
     ApplicationEvent,
     Assign,
-    BackgroundEvent,
     ChangeSettings,
     Close,
     Commit,
@@ -46,7 +46,7 @@ from instride._core.network.assignment import MemberAssignment
 from instride._core.network.closing import Closing
 from instride._core.network.cluster import Cluster
 from instride._core.network.commits import Commits
-from instride._core.network.context import Context
+from instride._core.network.context import Context, OwnershipEvent
 from instride._core.network.coordinator import Coordinator, CoordinatorInput
 from instride._core.network.fetcher import Fetcher
 from instride._core.network.group import Group, Membership
@@ -89,7 +89,7 @@ class NetworkMachine:
         self._context = Context(config, random, wall_clock, self._delivered)
         self._cluster = Cluster(self._context, wanted=lambda tp: tp in self._assignment.partitions)
         self._coordinator = Coordinator(self._context, self._cluster)
-        membership = Membership(self._context, self._coordinator, lease)
+        self._membership = membership = Membership(self._context, self._coordinator, lease)
         self._commits = Commits(
             self._context,
             self._cluster,
@@ -133,6 +133,8 @@ class NetworkMachine:
         self._monitor = Monitor(self._context, self._group, self._cluster, assigned)
         self._coordinator.move(CoordinatorInput.STARTED)
         self._deadline = 0.0
+        # What the cluster follows.
+        self._followed: tuple[object, ...] = ()
         # As of the last tick: whether what was consumed is to be told at once, and from when on a poll is. Else it may
         # wait for the next tick. Any thread may read them.
         self.waits_for_capacity = True
@@ -215,7 +217,8 @@ class NetworkMachine:
         self._handled(now)
 
     def _handled(self, now: float) -> None:
-        self._monitor.look(now)
+        if self._membership.state is not self._monitor.state:
+            self._monitor.look(now)
         self._context.touch()
 
     # -- out
@@ -229,7 +232,8 @@ class NetworkMachine:
                 self._context.touched = False
                 self._deadline = self._poll_parts(now)
                 rounds += 1
-        self._monitor.poll(now)
+        if now >= self._monitor.poll_at or self._membership.state is not self._monitor.state:
+            self._monitor.poll(now)
         self.waits_for_capacity = self._reader.waits_for_capacity
         self.awaits_poll_at = self._awaits_poll_at()
         return self._context.take_actions()
@@ -248,20 +252,21 @@ class NetworkMachine:
 
     def _poll_parts(self, now: float) -> float:
         self._context.connections.expire(now)
-        self._closing.give_up(now)
-        self._cluster.follow(self._interest(), mine=self._own_topics(), everything=self._pattern.pattern is not None)
+        if self._closing.under_way:
+            self._closing.give_up(now)
+        self._follow()
         # Those who ask before those who are asked: a complete revoke asks for a join, a join may ask for a commit, and
         # most of them for the coordinator and for metadata. Else each would wait for the next round.
         times = [
-            self._assignment.poll(now),
+            self._assignment.poll(now) if now >= self._assignment.poll_at else self._assignment.poll_at,
             self._group.poll(now),
             self._commits.poll(now),
             self._poll_positions(now),
             self._reader.poll(now),
             self._lookups.poll(now) if self._lookups.open else float("inf"),
-            self._closing.poll(now),
+            self._closing.poll(now) if self._closing.under_way else float("inf"),
             self._coordinator.poll(now),
-            self._cluster.poll(now),
+            self._cluster.poll(now) if now >= self._cluster.poll_at else self._cluster.poll_at,
             self._context.standing.poll(now),
             self._context.connections.deadline(),
         ]
@@ -273,17 +278,22 @@ class NetworkMachine:
             return float("inf")
         return self._positions.poll(now)
 
-    def _interest(self) -> frozenset[str]:
-        interest = self._own_topics() | self._group.group_topics()
-        return interest | self._lookups.topics() if self._lookups.open else interest
-
-    def _own_topics(self) -> frozenset[str]:
-        """The topics of the subscription and the assignment, without those of fellow members or of a single call."""
-        return self._group.topics | self._assignment.partitions.topics
+    def _follow(self) -> None:
+        """The cluster hears which topics are wanted, if these are others than before."""
+        subscribed, assigned = self._membership.topics, self._assignment.partitions.topics
+        led, everything = self._group.group_topics(), self._pattern.pattern is not None
+        asked = self._lookups.topics() if self._lookups.open else frozenset()
+        followed = (subscribed, assigned, led, asked, everything)
+        if followed != self._followed:
+            self._followed = followed
+            # The user is told of the topics of the subscription and the assignment, of none that only a fellow member
+            # or a single call wants.
+            mine = subscribed | assigned
+            self._cluster.follow(mine | led | asked, mine=mine, everything=everything)
 
     # What commits, and the context, ask and tell of parts that are made after them.
 
-    def _delivered(self, event: BackgroundEvent) -> None:
+    def _delivered(self, event: OwnershipEvent) -> None:
         self._monitor.delivered(event)
 
     def _holds(self, partition: TopicPartition, epoch: int, seek_number: int) -> bool:

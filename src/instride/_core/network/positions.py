@@ -15,7 +15,8 @@ Laws
 
 Reset (`auto_offset_reset`)
 6. "earliest" and "latest" are the ends of the log. By a duration (KIP-1106) it is the first record that was written
-   within it, by the wall clock when the request is sent; where there is none, the end of the log.
+   within it, by the wall clock when the request is sent; where there is none, the end of the log. That end is asked for
+   first: asked for afterwards, it could lie behind records that were written in between.
 
 An offset that its leader calls out of range
 7. The leader is asked where the log begins and where it ends, as any reader sees it (not "read_committed").
@@ -46,6 +47,7 @@ from instride._core.events import (
     BY_DURATION,
     EARLIEST,
     LATEST,
+    MissingOffsets,
     Noticed,
     PartitionFailed,
     PartitionRecovered,
@@ -110,6 +112,8 @@ class Positions:
         self._finding = LeaderRequests(context, cluster)
         self._verifying = LeaderRequests(context, cluster)
         self._validating = LeaderRequests(context, cluster)
+        # Law 6: the ends of logs, of which is asked next what was written within the duration. For which fence.
+        self._ends: dict[TopicPartition, tuple[tuple[int, int, int], api.ListedOffset]] = {}
         # Of the response that is being read, to be told together.
         self._told: list[Positioned] = []
         # That all positions were compared with. While it is the newest, and all are fetched, the machine does not poll.
@@ -211,7 +215,10 @@ class Positions:
     def _find_offsets(self, node_id: int, partitions: list[AssignedPartition], now: float) -> None:
         fences = _requested(partitions)
         config, wall_clock = self._context.config, self._context.wall_clock()
-        timestamps = {each.partition: _reset_timestamp(config, each.timestamp, wall_clock) for each in partitions}
+        timestamps = {
+            each.partition: LATEST if self._wants_end(each) else _reset_timestamp(config, each.timestamp, wall_clock)
+            for each in partitions
+        }
         request = list_offsets(self._context, timestamps, self._finding.leader_epochs(partitions))
         self._finding.send(node_id, request, partial(self._offsets_found, node_id, fences), now)
 
@@ -227,16 +234,28 @@ class Positions:
             code = found.error if found is not None else ErrorCode.UNKNOWN_SERVER_ERROR
             if found is None or code:
                 self._not_listed(assigned, found, now)
-            elif found.offset < 0 and assigned.timestamp == BY_DURATION:
-                assigned.find_offset(LATEST)  # nothing was written since
-            elif found.offset < 0:
+            elif found.offset < 0 and (assigned.timestamp != BY_DURATION or self._wants_end(assigned)):
                 self._not_listed(assigned, None, now)  # no log begins or ends there
+            elif self._wants_end(assigned):
+                self._ends[assigned.partition] = (assigned.fence, found)
             else:
-                # Rule 18: the next owner would find a later end, so this start is to be committed. Of the beginning it
-                # finds the same, and a seek is the user's own word.
-                reset = assigned.timestamp != EARLIEST and not assigned.seek_number
-                self._found(assigned, found.offset, found.leader_epoch, reset=reset)
+                self._listed(assigned, found)
         self._tell_found()
+
+    def _wants_end(self, assigned: AssignedPartition) -> bool:
+        """Law 6: by a duration, and the end of the log is not known yet."""
+        known = self._ends.get(assigned.partition)
+        return assigned.timestamp == BY_DURATION and (known is None or known[0] != assigned.fence)
+
+    def _listed(self, assigned: AssignedPartition, found: api.ListedOffset) -> None:
+        _, end = self._ends.pop(assigned.partition, (None, found))
+        if found.offset < 0:
+            found = end  # nothing was written within the duration
+        # Rule 18: the next owner would find a later end, so this start is to be committed. Of the beginning it finds
+        # the same, and a seek is the user's own word.
+        by_policy = not assigned.seek_number or assigned.reset_from is not None
+        reset = assigned.timestamp != EARLIEST and by_policy
+        self._found(assigned, found.offset, found.leader_epoch, reset=reset)
 
     def _not_listed(self, assigned: AssignedPartition, found: api.ListedOffset | None, now: float) -> None:
         """A leader that does not know what went wrong may know better the next time (as in Java)."""
@@ -328,6 +347,7 @@ class Positions:
         missing = f"{assigned.partition} has no records at offset {assigned.offset}"
         why = f"{missing}: its log begins at {start} and ends at {end}"
         assigned.reset_cause = ResetCause.OUT_OF_RANGE
+        assigned.log_begin = start if assigned.offset < start else 0
         if where is None:
             why += ', and auto_offset_reset is "none"; seek to go on'
         self.fail(assigned, OffsetOutOfRangeError(why), reset=where)
@@ -445,7 +465,7 @@ class Positions:
         )
         policy = _reset_position(self._context.config)
         reset = policy if cut is None or policy is None else cut[0]
-        assigned.reset_cause = ResetCause.TRUNCATED
+        assigned.reset_cause, assigned.log_begin = ResetCause.TRUNCATED, 0
         self.fail(assigned, error, reset=reset, leader_epoch=cut[1] if cut is not None else -1, void_from=offset)
 
     def _topic_recreated(self, assigned: AssignedPartition, old: UUID) -> None:
@@ -462,7 +482,7 @@ class Positions:
             old_topic_id=old,
             topic_id=assigned.topic_id,
         )
-        assigned.reset_cause = ResetCause.RECREATED
+        assigned.reset_cause, assigned.log_begin = ResetCause.RECREATED, 0
         self.fail(assigned, error, reset=_reset_position(self._context.config))
 
     # -- outcomes
@@ -494,6 +514,7 @@ class Positions:
         self._context.deliver(Noticed(event=event))
 
     def _found(self, assigned: AssignedPartition, offset: int, leader_epoch: int, *, reset: bool = False) -> None:
+        stood = assigned.reset_from if reset else None
         assigned.found(offset, leader_epoch)
         self.moved(assigned)
         self.recovered(assigned)
@@ -505,6 +526,7 @@ class Positions:
                 offset=offset,
                 leader_epoch=leader_epoch,
                 reset=reset,
+                missing=None if stood is None else MissingOffsets(stood, assigned.log_begin),
             )
         )
 

@@ -25,11 +25,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
-from typing import Final
+from typing import Final, assert_never
 
 from instride._core.events import (
     Assigned,
-    BackgroundEvent,
     DeadlineMoved,
     DelayExplained,
     FetchesBegan,
@@ -43,7 +42,7 @@ from instride._core.network.actions import Transmit
 from instride._core.network.assigned_partitions import AssignedPartition
 from instride._core.network.assigned_partitions import Phase as Position
 from instride._core.network.cluster import Cluster
-from instride._core.network.context import Context
+from instride._core.network.context import Context, OwnershipEvent
 from instride._core.network.group import Group, GroupState
 from instride._core.ownership import Ownership
 from instride._core.telemetry_lines import formatted
@@ -192,7 +191,8 @@ class Monitor:
         self._cluster = cluster
         self._assigned = assigned
         self._phases = Phases()
-        self._state = group.state
+        self.state = group.state  # as `look` saw it last
+        self.poll_at = float("-inf")  # when `poll` has something to do next, if no event is delivered
         self._revokes: dict[TopicPartition, _Revoke] = {}
         self._risk_at = float("inf")  # when one of them may be at risk
         self._progress: dict[TopicPartition, _Progress] = {}
@@ -203,9 +203,9 @@ class Monitor:
 
     def look(self, now: float) -> None:
         """After everything that could have moved the group."""
-        if self._group.state is not self._state:
-            self._state = self._group.state
-            for event in self._phases.seen(self._state, self._group.generation, self._group.reason, now):
+        if self._group.state is not self.state:
+            self.state = self._group.state
+            for event in self._phases.seen(self.state, self._group.generation, self._group.reason, now):
                 if isinstance(event, RebalanceEnded):
                     self._context.connections.meter.rebalanced(event)
                 self._context.deliver(Noticed(event=event))
@@ -218,8 +218,9 @@ class Monitor:
             if revoke is not None and revoke.epoch == event.partitions[tp]:
                 revoke.blocker = blocker
 
-    def delivered(self, event: BackgroundEvent) -> None:
-        """Hears of every event that goes to the application."""
+    def delivered(self, event: OwnershipEvent) -> None:
+        """Hears of each before the application does."""
+        self.poll_at = float("-inf")
         match event:
             case RevocationRequested():
                 for tp, epoch in event.partitions.items():
@@ -238,7 +239,7 @@ class Monitor:
                         self._unfetched.pop(tp, None)
                         self._context.connections.meter.released(tp, self._context.wall_clock())
             case _:
-                pass
+                assert_never(event)
 
     # -- time
 
@@ -251,6 +252,7 @@ class Monitor:
         if now >= self._next_look:
             self._next_look = now + self._context.config.stalled_after / _LOOKS
             self._look_at_partitions(now)
+        self.poll_at = float("-inf") if self._unfetched else min(self._risk_at, self._next_look)
 
     def _look_at_revokes(self, now: float) -> None:
         for tp, revoke in self._revokes.items():

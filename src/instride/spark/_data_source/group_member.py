@@ -8,14 +8,20 @@ Laws
    poll, until its time is over.
 3. What ends the thread is raised by every request from then on.
 4. It leaves the group when it was asked to and the table is settled, or at once when it is closed.
+5. That the consumer goes on elsewhere by itself, since the log does not have what followed, is data loss. So is another
+   id of a topic than the run has known. It is told before anything comes of it: an error ends the thread, and leaves
+   the group's offset as it is. Only where loss is passed over the partition is placed anew (the table's law 14).
+6. Of a topic that was made again each partition that is ours begins anew as soon as the topic's id is known: nothing
+   is planned by the offsets of one topic with the id of the other. A broker that still has an older id is asked again.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, InvalidStateError
+from concurrent.futures import Future, InvalidStateError, wait
 from typing import Final, TypeVar
 
 from instride.commits import CommitResult
@@ -25,12 +31,16 @@ from instride.errors import (
     CommitOvertakenError,
     IllegalStateError,
     KafkaError,
+    KafkaTimeoutError,
     WakeupError,
 )
 from instride.listeners import RebalanceListener
-from instride.records import OffsetAndMetadata, TopicPartition
+from instride.observers import Observer
+from instride.records import OffsetAndMetadata, OffsetRange, TopicPartition
 from instride.spark._data_source.group_table import Committed, GroupTable
 from instride.spark._data_source.options import Topics
+from instride.spark._data_source.planning import LossReport, made_again
+from instride.telemetry import PositionReset, ResetCause, TelemetryEvent
 
 __all__ = ["GroupMember"]
 
@@ -39,6 +49,10 @@ _log = logging.getLogger(__name__)
 _POLL_SECONDS: Final = 0.1
 _ASKING: Final = 10.0
 _LEAVE_SECONDS: Final = 5.0
+_LOOK: Final = 1.0
+"""Seconds between two looks of who waits for a response."""
+_STALE: Final = 10.0
+"""Seconds for which a broker may still know a topic as it was before it was made again."""
 _RUN: Final = "instride run "
 """A commit's metadata: this, and the run that it names."""
 
@@ -46,17 +60,27 @@ T = TypeVar("T")
 
 
 class GroupMember(RebalanceListener):
-    """consumer: closed by the thread. start: where partitions begin of which the group knows nothing.
+    """consumer: closed by the thread. earliest: where partitions begin of which the group knows nothing.
 
+    topic_ids: those that the run has known last. led_to: where the consumer went on by itself (law 5).
     Spark's thread may call `ask`, `leave`, `close`; the rest is for functions that `ask` runs.
     """
 
-    def __init__(self, consumer: RangeConsumer, table: GroupTable, topics: Topics, *, earliest: bool) -> None:
+    def __init__(
+        self, consumer: RangeConsumer, table: GroupTable, topics: Topics, *, earliest: bool, loss: LossReport
+    ) -> None:
         self.consumer = consumer
         self.table = table
         self.topic_ids: dict[str, str] = {}
+        self.led_to: dict[TopicPartition, int] = {}
         self._topics = topics
         self._earliest = earliest
+        self._loss = loss
+        self._resets = _Resets()
+        consumer.observe(self._resets)
+        # Law 6. Ids that were replaced, and until when the present one of a topic is in doubt.
+        self._old_ids: set[str] = set()
+        self._doubted: dict[str, float] = {}
         self._requested: set[TopicPartition] = set()
         self._requests: list[tuple[Callable[[], object], Future[object]]] = []
         self._lock = threading.Lock()
@@ -71,18 +95,30 @@ class GroupMember(RebalanceListener):
     def start(self) -> None:
         self._thread.start()
 
-    def ask(self, request: Callable[[], T | None], *, timeout: float) -> T | None:
-        """What the request returns. None: it returned nothing in time. Raises what it raised, and law 3."""
+    def ask(
+        self,
+        request: Callable[[], T | None],
+        *,
+        timeout: float,
+        each_second: Callable[[], None] = lambda: None,
+    ) -> T | None:
+        """What the request returns. None: it returned nothing in time. Raises what it raised, and law 3.
+
+        each_second: called on the thread that asks, while it waits.
+        """
+        until = time.monotonic() + timeout
         future: Future[object] = Future()
         with self._lock:
             self._check()
             self._requests.append((request, future))
+        # Once: where the thread is in the middle of a look at the group, a wake-up cuts it short.
         self.consumer.wakeup()
-        try:
-            return future.result(timeout)  # type: ignore[return-value]
-        except TimeoutError:
+        while not _is_done(future, min(until - time.monotonic(), _LOOK)):
             # Where it cannot be cancelled, the response has come in this moment.
-            return None if future.cancel() else future.result()  # type: ignore[return-value]
+            if time.monotonic() >= until and future.cancel():
+                return None
+            each_second()
+        return future.result()  # type: ignore[return-value]
 
     def leave(self) -> threading.Event:
         """Law 4. The event: it has left."""
@@ -156,31 +192,52 @@ class GroupMember(RebalanceListener):
         )
 
     def _poll(self) -> None:
+        offered: list[OffsetRange] = []
         try:
-            for each in self.consumer.poll(timeout=_POLL_SECONDS):
-                self.table.offered(each.topic_partition, each.end)
+            offered = self.consumer.poll(timeout=_POLL_SECONDS)
         except WakeupError:
             pass
         except KafkaError as error:
             if not error.retriable:
                 raise
             _log.warning("the group's member goes on: %s", error)
+        # Before what the poll brought from there.
+        for reset in self._resets.take():
+            self._go_elsewhere(reset)
+        for each in offered:
+            self.table.offered(each.topic_partition, each.end)
+
+    def _go_elsewhere(self, event: PositionReset) -> None:
+        """Law 5."""
+        partition, is_other = event.partition, event.cause is ResetCause.RECREATED
+        if not self._take_off(partition, event.to_offset, made_again=is_other):
+            return
+        if is_other:
+            # Told once its ids are known, and only if they differ: the consumer alone may have known an older topic.
+            self._doubted[partition.topic] = time.monotonic() + _STALE
+        else:
+            self._loss.tell(f"{partition} cannot go on at offset {event.from_offset}: {event.cause.value}")
+
+    def _take_off(self, partition: TopicPartition, to: int, *, made_again: bool) -> bool:
+        """False: where it begins is looked up in any case, or it is not ours any more."""
+        if not self.table.reset(partition, to, made_again=made_again):
+            return False
+        self.consumer.pause([partition])
+        self.led_to[partition] = to
+        return True
 
     def _place(self) -> None:
         """Where new partitions begin. What cannot be learnt now is tried again after the next poll."""
-        new = self.table.unplaced
-        if not new:
-            return
         try:
-            self._learn_ids({partition.topic for partition in new})
-            found = self.found(new)
-            unknown = [partition for partition in new if found[partition] is None]
-            ends = self.consumer.beginning_offsets if self._earliest else self.consumer.end_offsets
-            starts = ends(unknown, timeout=_ASKING) if unknown else {}
+            self._learn_ids({*self._doubted, *(partition.topic for partition in self.table.unplaced)})
+            new = self.table.unplaced
+            found = self.found(new) if new else {}
+            starts = self._starts([partition for partition in new if found[partition] is None])
         except KafkaError as error:  # a wake-up, a time-out too
             if not error.retriable:
                 raise
             return
+        self._resets.forget(new)
         for partition in new:
             position = self.table.place(
                 partition,
@@ -191,10 +248,30 @@ class GroupMember(RebalanceListener):
             self.consumer.seek(partition, position)
             self.consumer.resume(partition)
 
+    def _starts(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+        ends = self.consumer.beginning_offsets if self._earliest else self.consumer.end_offsets
+        return ends(partitions, timeout=_ASKING) if partitions else {}
+
     def _learn_ids(self, topics: Iterable[str]) -> None:
+        """Laws 5 and 6. Raises KafkaTimeoutError where a broker does not know the newest id yet."""
         for topic in sorted(topics):
-            infos = self.consumer.partitions_for(topic, timeout=_ASKING)
-            self.topic_ids[topic] = str(infos[0].topic_id) if infos and infos[0].topic_id is not None else ""
+            known, now = self.topic_ids.get(topic, ""), self._id_of(topic)
+            if "" not in (known, now) and known != now:
+                self._loss.tell(made_again(topic, known, now))
+                ours = [partition for partition in self.table.placed if partition.topic == topic]
+                for partition, start in self._starts(ours).items():
+                    self._take_off(partition, start, made_again=True)
+                self._old_ids.add(known)
+            self.topic_ids[topic] = now or known
+            self._doubted.pop(topic, None)
+
+    def _id_of(self, topic: str) -> str:
+        infos = self.consumer.partitions_for(topic, timeout=_ASKING)
+        found = str(infos[0].topic_id) if infos and infos[0].topic_id is not None else ""
+        is_doubtful = found == self.topic_ids.get(topic) and time.monotonic() < self._doubted.get(topic, 0.0)
+        if found in self._old_ids or is_doubtful:
+            raise KafkaTimeoutError(f"a broker knows topic {topic} as it was before it was made again")
+        return found
 
     def _respond(self) -> None:
         with self._lock:
@@ -279,12 +356,35 @@ class GroupMember(RebalanceListener):
             raise self._failure
 
 
+class _Resets(Observer):
+    """Hears where the consumer goes on by itself. On the member's thread, inside the consumer's calls."""
+
+    def __init__(self) -> None:
+        self._heard: list[PositionReset] = []
+
+    def on_telemetry(self, event: TelemetryEvent) -> None:
+        if isinstance(event, PositionReset):
+            self._heard.append(event)
+
+    def take(self) -> list[PositionReset]:
+        heard, self._heard = self._heard, []
+        return heard
+
+    def forget(self, partitions: Sequence[TopicPartition]) -> None:
+        """What was told of them before their seek is over with that."""
+        self._heard = [event for event in self._heard if event.partition not in partitions]
+
+
 def _metadata(run: str) -> str:
     return run and _RUN + run
 
 
 def _run_in(metadata: str) -> str:
     return metadata.removeprefix(_RUN) if metadata.startswith(_RUN) else ""
+
+
+def _is_done(future: Future[object], timeout: float) -> bool:
+    return bool(wait([future], max(0.0, timeout)).done)
 
 
 def _settle(future: Future[object], *, found: object = None, error: BaseException | None = None) -> None:

@@ -43,6 +43,7 @@ from instride.spark._data_source.group_table import Committed, GroupTable, untou
 from instride.spark._data_source.leaving import Door, new_token
 from instride.spark._data_source.offsets import BatchPlan, GroupMark, Span
 from instride.spark._data_source.options import EARLIEST, Options
+from instride.spark._data_source.planning import made_again
 from instride.spark._data_source.reading import input_partitions
 from instride.spark._data_source.stream import StreamReader
 
@@ -58,8 +59,6 @@ _JOIN: Final = 600.0
 """Seconds for the first assignment, which waits for the session time-out of a member that was killed."""
 _TELL: Final = 15.0
 """Seconds for a look at the group, of which an error is to tell."""
-_LOOK: Final = 1.0
-"""Seconds after which a request that waits looks whether Spark is still there."""
 _ASK_AGAIN: Final = 1.0
 """Seconds after which a request that waits asks again what the group has."""
 _ADVICE: Final = "look at its members with kafka-consumer-groups --describe --members"
@@ -173,7 +172,7 @@ class GroupStreamReader(StreamReader):
                 auto_offset_reset="earliest" if options.starting.every == EARLIEST else "latest",
             )
             earliest = options.starting.every == EARLIEST
-            self._member = GroupMember(consumer, self._table, options.topics, earliest=earliest)
+            self._member = GroupMember(consumer, self._table, options.topics, earliest=earliest, loss=self._loss)
             self._mark, self._parent = replace(self._mark, run=new_token()), os.getppid()
             self._table.begins(self._mark.run)
             if threading.current_thread() is threading.main_thread():
@@ -185,15 +184,14 @@ class GroupStreamReader(StreamReader):
     def _ask(self, request: Callable[[], T | None], *, timeout: float) -> T | None:
         """As the member's `ask`. Ends this process where its driver has gone meanwhile (law 4): nobody hears any more,
         and another run of this checkpoint may wait for its partitions."""
-        member, until = self._opened(), time.monotonic() + timeout
-        while True:
-            left = until - time.monotonic()
-            found = member.ask(request, timeout=max(0.0, min(left, _LOOK)))
-            if found is not None or left <= _LOOK:
-                return found
+        member = self._opened()
+
+        def look() -> None:
             if os.getppid() != self._parent:
                 member.close()
                 sys.exit(1)
+
+        return member.ask(request, timeout=timeout, each_second=look)
 
     def _joined(self, *, unless: Callable[[], bool] = lambda: False) -> None:
         """Waits for the first assignment. Each partition is ours after it, or its owner has taken it over."""
@@ -229,8 +227,9 @@ class GroupStreamReader(StreamReader):
         found = self._ask_group(batch.spans, member)
         return found is not None and not untouched(batch, found)
 
-    def _left_out(self, wanted: BatchPlan, member: GroupMember) -> list[str]:
-        return [*map(str, untouched(wanted, member.found(self._table.elsewhere(wanted))))]
+    def _left_out(self, wanted: BatchPlan, member: GroupMember) -> list[str] | None:
+        found = self._ask_group(self._table.elsewhere(wanted), member)
+        return None if found is None else [*map(str, untouched(wanted, found))]
 
     def _replayed(self, follows: BatchPlan, wanted: BatchPlan, member: GroupMember) -> BatchPlan | None:
         """None: it cannot be decided yet."""
@@ -255,8 +254,7 @@ class GroupStreamReader(StreamReader):
         if chosen is None or (not chosen.records and not unheard):
             return None
         spans = {partition: span for partition, span in chosen.spans.items() if span.start < span.end}
-        ids = {partition.topic: member.topic_ids.get(partition.topic, "") for partition in spans}
-        return BatchPlan(spans, ids, self._mark)
+        return BatchPlan(spans, _known(last.topic_ids, member.topic_ids), self._mark)
 
     def _unheard(self, last: BatchPlan) -> bool:
         """Law 2: Spark has no batch of this run yet."""
@@ -272,14 +270,16 @@ class GroupStreamReader(StreamReader):
         """Available-now is over when each partition that is ours has reached the target."""
         if self._target is None or self._table.owed or not member.joined:
             return None
+        # A log that lost its end, or its topic, may never reach the target.
+        limits = {each: min(target, member.led_to.get(each, target)) for each, target in self._target.items()}
         free = self._table.free()
-        return last if all(span.start >= self._target.get(each, 0) for each, span in free.items()) else None
+        return last if all(span.start >= limits.get(each, 0) for each, span in free.items()) else None
 
     def _check_topics(self, last: BatchPlan, found: Mapping[str, str]) -> None:
         for topic, known in last.topic_ids.items():
             now = found.get(topic)
             if known and now and known != now:
-                self._loss.tell(f"topic {topic} was deleted and made again (its id was {known}, and is {now})")
+                self._loss.tell(made_again(topic, known, now))
 
     # -- the checkpoint
 
@@ -309,6 +309,12 @@ class GroupStreamReader(StreamReader):
                 "give the query a new checkpoint; where to go on the group knows"
             )
         return plan
+
+
+def _known(before: Mapping[str, str], now: Mapping[str, str]) -> dict[str, str]:
+    """The ids for the checkpoint. Also of topics that the batch does not read: one may be made again while others own
+    its partitions, or while nobody runs."""
+    return {**dict.fromkeys(now, ""), **before, **{topic: topic_id for topic, topic_id in now.items() if topic_id}}
 
 
 def _check_stateless() -> None:

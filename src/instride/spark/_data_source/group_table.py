@@ -3,15 +3,15 @@
     assigned -> placed (where the group says) -> offered offsets -> planned -> confirmed -> committed -> released
 
 Laws
-1. The group's committed offset alone says where a partition goes on, but for law 10. The checkpoint says only which
-   batch is in flight, or was the last one.
+1. The group's committed offset alone says where a partition goes on, but for laws 10 and 14. The checkpoint says only
+   which batch is in flight, or was the last one.
 2. One batch at most is in flight: from its plan, or its replay, until Spark asks with its end what comes next. By that
    Spark says that the batch is committed.
 3. What was confirmed is committed to the group before anything more is planned. So all before the start of a range was
    confirmed by some member, and nothing behind the group's offset was committed to it unread.
 4. Where the group has no offset of a partition, the start (startingOffsets) is committed before the first plan.
-5. A partition whose revocation is requested is in no new plan. It is kept while the batch in flight reads it or what it
-   owes the group is not committed, and by nothing else.
+5. A partition whose revocation is requested is in no new plan. It is kept while the batch in flight reads it, while
+   what it owes the group is not committed, and until it is placed anew (law 14), and by nothing else.
 6. A batch that is replayed reads of it the partitions that this query owns and that are untouched (law 9). What is left
    out is read from the group's offset on: by the partition's owner, or by this query's next batch.
 7. What was left out of a replay is never committed.
@@ -32,12 +32,17 @@ Laws
     is left as it is. This run may be one whose driver is gone, while another run replays the batch without it.
 13. Where the group has forgotten an offset, and the checkpoint's last batch has the partition, it begins where that
     batch does, if the topic is the same.
+14. Where the consumer goes on elsewhere by itself, the log does not have what followed. The member has told of that
+    loss. Then the partition is placed anew, once no batch in flight reads it. In a log that was cut it goes on at the
+    cut, or where it stood, if that is before the cut; in a topic that was made again, where the consumer does. It is as
+    if somebody had set the group's offset there: that is committed before anything of it is planned, and all batches
+    of before are touched.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from instride.errors import IllegalStateError
 from instride.records import TopicPartition
@@ -56,11 +61,30 @@ class Committed:
     run: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Reset:
+    """Law 14. to: where the consumer goes on. cut: where its log ended, None if it is only that the topic is another.
+
+    stood: where the partition stood as it was taken off its place.
+    """
+
+    to: int
+    cut: int | None
+    stood: int = 0
+
+    def followed(self, to: int, *, made_again: bool) -> _Reset:
+        """The consumer has gone elsewhere once more, before the partition was placed."""
+        if made_again:
+            return replace(self, to=to)
+        return replace(self, to=min(self.to, to), cut=to if self.cut is None else min(self.cut, to))
+
+
 @dataclass(slots=True)
 class _Owned:
     """position: where the next plan begins; None: not known yet. available: where the log ends.
 
     found: what the group had as it was placed. run: whom its commits name. topic_id: "" where nothing is known of it.
+    reset: until it is placed anew (law 14).
     """
 
     position: int | None = None
@@ -69,6 +93,7 @@ class _Owned:
     found: Committed | None = None
     run: str = ""
     topic_id: str = ""
+    reset: _Reset | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,14 +148,22 @@ class GroupTable:
         """Those of which it is not known where they begin."""
         return sorted(partition for partition, owned in self._owned.items() if owned.position is None)
 
+    @property
+    def placed(self) -> list[TopicPartition]:
+        return sorted(partition for partition, owned in self._owned.items() if owned.position is not None)
+
     def place(self, partition: TopicPartition, *, committed: Committed | None, start: int, topic_id: str = "") -> int:
         """Where it begins. start: where to begin if the group has no offset (law 4)."""
         owned = self._owned[partition]
+        if owned.reset is not None:
+            committed = Committed(_after(owned.reset, owned.topic_id, topic_id), "")
         position = committed.offset if committed is not None else self._remembered(partition, topic_id, start)
         owned.found, owned.topic_id = committed, topic_id
         owned.run = self._name_for(partition, position, committed)
         if committed is None or committed.run != owned.run:
             self._owed[partition] = position
+        if owned.reset is not None:
+            self._owed[partition], owned.reset = position, None
         owned.position = owned.available = position
         self._go_on_behind_what_is_finished(partition)
         return owned.position
@@ -138,6 +171,22 @@ class GroupTable:
     def offered(self, partition: TopicPartition, end: int) -> None:
         """The log of a placed partition ends there now."""
         self._owned[partition].available = max(end, self._owned[partition].available)
+
+    def reset(self, partition: TopicPartition, to: int, *, made_again: bool) -> bool:
+        """Law 14: the consumer goes on there by itself. made_again: it says that the topic is another one.
+
+        False: it is not ours, or where it begins is looked up in any case.
+        """
+        owned = self._owned.get(partition)
+        if owned is None or (owned.position is None and owned.reset is None):
+            return False
+        if owned.reset is None:
+            owned.reset = _Reset(to=to, cut=None if made_again else to)
+        else:
+            owned.reset = owned.reset.followed(to, made_again=made_again)
+        if self._in_flight is None or self._in_flight.owned.get(partition) is not owned:
+            _take_off(owned)
+        return True
 
     # -- what Spark says
 
@@ -189,7 +238,7 @@ class GroupTable:
         for partition, span in batch.reads.items():
             owned = self._owned.get(partition)
             if owned is not None and owned is batch.owned.get(partition):
-                self._go_on(partition, span.end)
+                self._end_of_batch(partition, span.end)
             elif owned is not None and owned.position is not None:
                 self._go_on_behind_what_is_finished(partition)
 
@@ -220,8 +269,8 @@ class GroupTable:
 
     @property
     def owed(self) -> Offsets:
-        """What is to be committed to the group."""
-        return dict(self._owed)
+        """What is to be committed to the group. What is reset is not yet: it may be of another topic (law 14)."""
+        return {each: offset for each, offset in self._owed.items() if self._owned[each].reset is None}
 
     def run_of(self, partition: TopicPartition) -> str:
         """Whom a commit of it names (laws 9 and 12); "": nobody."""
@@ -236,12 +285,14 @@ class GroupTable:
     def kept(self, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
         """Those of them that must not be released yet (law 5)."""
         read = self._in_flight.reads if self._in_flight is not None else {}
-        return {each for each in partitions if each in self._owned and (each in read or each in self._owed)}
+        wait = {each for each, owned in self._owned.items() if each in read or each in self._owed or owned.reset}
+        return wait & set(partitions)
 
     @property
     def settled(self) -> bool:
         """Nothing is in flight, and nothing is to be committed."""
-        return not self._owed and (self._in_flight is None or not self._in_flight.reads)
+        is_reset = any(owned.reset for owned in self._owned.values())
+        return not self._owed and not is_reset and (self._in_flight is None or not self._in_flight.reads)
 
     # -- inside
 
@@ -271,6 +322,15 @@ class GroupTable:
             return
         self._go_on(partition, batch.spans[partition].end)
 
+    def _end_of_batch(self, partition: TopicPartition, end: int) -> None:
+        owned = self._owned[partition]
+        if owned.reset is None:
+            self._go_on(partition, end)
+        else:
+            # It may lie behind the end of the log, or be of another topic: so the group hears only where it is placed.
+            owned.position = end
+            _take_off(owned)
+
     def _go_on(self, partition: TopicPartition, end: int) -> None:
         """Behind what Spark has committed, and tell the group so in this run's name."""
         owned = self._owned[partition]
@@ -285,6 +345,19 @@ class GroupTable:
         """Law 6."""
         found = {partition: self._owned[partition].found for partition in end.spans if partition in self._owned}
         return {partition: end.spans[partition] for partition in untouched(end, found)}
+
+
+def _take_off(owned: _Owned) -> None:
+    """Law 14: it is to be placed anew, if it was reset."""
+    if owned.reset is not None and owned.position is not None:
+        owned.reset, owned.position = replace(owned.reset, stood=owned.position), None
+
+
+def _after(reset: _Reset, known: str, topic_id: str) -> int:
+    """Law 14. known: the topic's id as it was placed."""
+    if "" not in (known, topic_id) and known != topic_id:
+        return reset.to
+    return reset.stood if reset.cut is None else min(reset.stood, reset.cut)
 
 
 def untouched(batch: BatchPlan, found: Mapping[TopicPartition, Committed | None]) -> list[TopicPartition]:

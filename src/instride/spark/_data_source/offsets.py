@@ -4,9 +4,12 @@ Laws
 1. An end offset holds the whole plan of its batch: of each partition from and to. A batch that is planned again, also
    after a restart, is the same batch; and where "latest" began is durable with the first batch.
 2. Partitions are in order: Spark compares offsets as text.
-3. A topic is known by its id: one that was made again under its old name is another topic.
+3. A topic is known by its id: one that was made again under its old name is another topic. In group mode ids are there
+   also of topics of which the batch reads nothing.
 4. In group mode an end offset names the group and what is subscribed to: another query's checkpoint is refused. It has
    a version of its own, which older versions refuse: they would replay what a run of today has left out.
+5. That a query has begun is seen from any end offset, also where its first batch found no partition. Else where it
+   began would be looked up anew, and "latest" would pass over what came between.
 """
 
 from __future__ import annotations
@@ -48,11 +51,20 @@ class GroupMark:
 
 @dataclass(frozen=True, slots=True)
 class BatchPlan:
-    """One micro-batch. Before the first: no partitions. topic_ids: "" where a broker has none. mark: in group mode."""
+    """One micro-batch. topic_ids: "" where a broker has none. mark: in group mode.
+
+    empty: it is a batch, though it has no partition (law 5). Without that, and a mark, no partition means no batch yet.
+    """
 
     spans: Mapping[TopicPartition, Span] = field(default_factory=dict)
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     mark: GroupMark | None = None
+    empty: bool = False
+
+    @property
+    def begun(self) -> bool:
+        """Law 5. False: there is no batch yet."""
+        return self.empty or self.mark is not None or bool(self.spans)
 
     @property
     def ends(self) -> dict[TopicPartition, int]:
@@ -80,16 +92,16 @@ class BatchPlan:
         """For Spark: {"version": 1, "topics": {name: {"id": id, "partitions": {number: [from, to]}}}}.
 
         In group mode the version is 2, and there is also "group": {"id": name, "subscribed": text, "run": token}.
+        A batch without a partition has "begun": true.
         """
-        topics: dict[str, Any] = {}
+        names = sorted({*self.topic_ids, *(partition.topic for partition in self.spans)})
+        topics: dict[str, Any] = {name: {"id": self.topic_ids.get(name, ""), "partitions": {}} for name in names}
         for partition, span in sorted(self.spans.items()):
-            topic = topics.setdefault(
-                partition.topic, {"id": self.topic_ids.get(partition.topic, ""), "partitions": {}}
-            )
-            topic["partitions"][str(partition.partition)] = [span.start, span.end]
+            topics[partition.topic]["partitions"][str(partition.partition)] = [span.start, span.end]
         mark = self.mark
         group = {} if mark is None else {"group": {"id": mark.group, "subscribed": mark.subscribed, "run": mark.run}}
-        return {"version": _GROUP_VERSION if mark else _VERSION, "topics": topics, **group}
+        begun = {"begun": True} if self.empty else {}
+        return {"version": _GROUP_VERSION if mark else _VERSION, "topics": topics, **begun, **group}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> BatchPlan:
@@ -107,7 +119,7 @@ class BatchPlan:
                 spans[TopicPartition(topic, int(number))] = Span(int(start), int(end))
         group = data.get("group")
         mark = group and GroupMark(group=str(group["id"]), subscribed=str(group["subscribed"]), run=str(group["run"]))
-        return cls(spans, topic_ids, mark or None)
+        return cls(spans, topic_ids, mark or None, empty=bool(data.get("begun")))
 
 
 def _shortened(data: Mapping[str, Any]) -> str:

@@ -4,9 +4,9 @@ Laws
 1. A partition goes on where the batch before it ended. One that is new since begins at its earliest record.
 2. What cannot be read any more is data loss: a topic or partition that is gone, a topic that was made again, a log that
    ends before the position, a new partition whose first records are gone. It is an error that names it, or with
-   failOnDataLoss=false a warning; then what is left is read, and nothing twice. New partitions are looked at in
-   `stream.py`. Records behind a position that retention has deleted are missed by whoever reads them:
-   `spark/_range_reader.py`, law 6.
+   failOnDataLoss=false a warning; then what is left is read, and nothing twice. Of a log that ends before the position
+   nothing is read until it has grown beyond that. New partitions are looked at in `stream.py`. Records behind a
+   position that retention has deleted are missed by whoever reads them: `spark/_range_reader.py`, law 6.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from instride.errors import OffsetsGoneError
 from instride.records import TopicPartition
 from instride.spark._data_source.offsets import BatchPlan, Found, Span
 
-__all__ = ["LossReport", "goes_on", "next_plan"]
+__all__ = ["LossReport", "goes_on", "made_again", "next_plan"]
 
 _log = logging.getLogger(__name__)
 
@@ -41,6 +41,11 @@ class LossReport:
             _log.warning("%s: some data may be lost", what)
 
 
+def made_again(topic: str, known: str, now: str) -> str:
+    """What is told of it: once, whoever notices it."""
+    return f"topic {topic} was deleted and made again (its id was {known}, and is {now})"
+
+
 def goes_on(last: BatchPlan, found: Found, loss: LossReport) -> dict[TopicPartition, int]:
     """Where the partitions of the last batch go on; those that are gone, or of another topic, are not in it."""
     positions = {}
@@ -49,7 +54,7 @@ def goes_on(last: BatchPlan, found: Found, loss: LossReport) -> dict[TopicPartit
         if now is None:
             loss.tell(f"partition {partition} is not there any more")
         elif known and now and known != now:
-            loss.tell(f"topic {partition.topic} was deleted and made again (its id was {known}, and is {now})")
+            loss.tell(made_again(partition.topic, known, now))
         else:
             positions[partition] = end
     return positions
@@ -67,6 +72,7 @@ def next_plan(
         end = ends[partition]
         if end < start:
             loss.tell(f"the log of {partition} ends at {end}, before the offset {start} that is to be read next")
-        # Where records are written again up to that offset, they were read already.
+        # Nobody says where the new log parts from the old one. So it stays where it was, and nothing comes twice; what
+        # is written below it is passed over. Spark's connector goes back to the log's end.
         spans[partition] = Span(start, max(start, end))
     return BatchPlan(spans, topic_ids)

@@ -4,7 +4,8 @@ Laws
 1. A task is stateless: it needs its input partition and the settings, and reads exactly the planned offsets.
 2. A worker process keeps its reader, and so its connections, from task to task. A reader that failed is closed.
 3. A topic that is deleted, or made again, while a task reads it is data loss: an error; with failOnDataLoss=false the
-   task passes over what is gone. So are offsets that retention has deleted (`spark/_range_reader.py`, law 6).
+   task passes over what is gone. So are offsets that retention has deleted, and those behind the end of a log that
+   became shorter (`spark/_range_reader.py`, law 6).
 4. No secret is in an input partition: Spark may show that.
 """
 
@@ -60,6 +61,7 @@ class TaskReader:
             isolation_level=consumer.pop("isolation_level", "read_uncommitted"),
             timeout=options.read_timeout,
             fail_on_data_loss=options.fail_on_data_loss,
+            ends_early=True,  # where a batch ends is in the checkpoint, also where its log has become shorter
             columns=made_of(options.columns),
             # Sorted: a worker process finds its reader by equal settings.
             security=tuple(sorted(consumer.items())),

@@ -6,7 +6,7 @@
 Laws
 1. `initialOffset` is constant and means "nothing yet": Spark asks for it again after a crash. Where the query really
    began is in the end offset of the first batch, which Spark logs before it reads; so that batch is made even where it
-   reads nothing.
+   reads nothing, or finds no partition. From then on every partition that was not in it is a new one.
 2. `partitions` goes by the end offset alone, and asks nobody.
 3. Nothing new is told as the start offset itself, unchanged.
 4. That `latestOffset` is called with a batch's end says that the batch is committed. Then, with
@@ -22,6 +22,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -94,10 +95,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._weigh(plan.spans, limit)
         taken = self._admitted(plan, limit)
         # Law 1: the first batch is made even where it reads nothing.
-        if last.spans and (taken is None or taken.records == 0):
+        if last.begun and (taken is None or taken.records == 0):
             time.sleep(_IDLE_SECONDS)
             return start
-        return (taken or plan).to_json()
+        made = taken or plan
+        return replace(made, empty=not made.spans).to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """For the query's progress: where the logs end."""
@@ -120,14 +122,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _everything(self, last: BatchPlan) -> BatchPlan:
         """What there is to read now, or up to the target of "available now"."""
         topics = self._options.topics
-        if last.spans:
+        if last.begun:
             found = self._cluster.partitions(topics)
             positions = goes_on(last, found, self._loss)
             positions |= self._new_ones(last, found, positions)
         else:
             found = self._cluster.require(topics)
             positions = self._cluster.resolve(self._options.starting, found, name="startingOffsets")
-        ends = self._ends(positions, found)
+        ends = self._ends(positions, found, first=not last.begun)
         return next_plan(positions, ends, {partition.topic: found[partition] for partition in positions}, self._loss)
 
     def _new_ones(
@@ -141,10 +143,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._loss.tell(f"partition {partition} is new, and its log begins at {offset} already")
         return first
 
-    def _ends(self, positions: dict[TopicPartition, int], found: Found) -> dict[TopicPartition, int]:
+    def _ends(self, positions: dict[TopicPartition, int], found: Found, *, first: bool) -> dict[TopicPartition, int]:
         ends = self._cluster.latest(positions)
         if self._target is None:
             return ends
+        if first:
+            # Records that came since the target was looked up may have "latest" lie behind it: there the run ends.
+            behind = {each: start for each, start in positions.items() if start > self._target.get(each, start)}
+            self._target |= {each: min(start, ends[each]) for each, start in behind.items()}
         for partition, target in self._target.items():
             if partition not in found:
                 self._loss.tell(f"partition {partition}, which is to be read up to {target}, is not there any more")

@@ -1,0 +1,115 @@
+"""`Desk`, and workers that meet an error of our own: it ends the run, and no record is at work for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+from engine_help import desk_of, keyed
+from processing_help import P0
+
+from instride import ConsumerRecord, OffsetAndMetadata, Retry
+from instride._processing.attempts import Desk
+from instride._processing.coroutine_workers import LoopWorkers
+from instride._processing.engine import Engine, EnginePlan
+from instride._processing.lifespan import AsyncLifespan, SyncLifespan
+from instride._processing.retries import Failures
+from instride._processing.thread_workers import ThreadWorkers
+
+PATIENCE = 60.0
+Record = ConsumerRecord[Any, Any]
+
+
+class Undecided(type):
+    """Of a class of errors: nobody learns whether an error is one of them."""
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        raise LookupError("ask somebody else")
+
+
+class OddError(Exception, metaclass=Undecided): ...
+
+
+def engine(retry: Retry) -> Engine:
+    made = Engine(EnginePlan(order="none", failures=Failures(retry=retry)), lambda _: 1)
+    made.submit(keyed(P0, "aa"))
+    made.locate(P0, OffsetAndMetadata(offset=0))
+    return made
+
+
+def test_where_the_end_of_an_attempt_cannot_be_judged_the_run_ends() -> None:
+    of_run = engine(Retry(attempts=2, on=OddError))
+    desk = desk_of(of_run, wants_attention=lambda: of_run.failure is not None)
+    job = desk.next_task()
+    assert job is not None
+    assert desk.end(job, ValueError("bad")) == (None, True)
+    assert isinstance(of_run.failure, LookupError)
+    assert (of_run.started, of_run.queued, desk.next_task()) == (0, 2, None)
+
+
+def broken(*_: Any) -> None:
+    raise LookupError("an error of our own")
+
+
+def test_a_thread_that_cannot_go_on_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Desk, "note", broken)
+
+    def handler(record: Record) -> None:
+        raise ValueError("bad")
+
+    of_run, lock = engine(Retry(attempts=9)), threading.RLock()
+    workers = ThreadWorkers(desk_of(of_run, lock), handler, None, 1, SyncLifespan())
+    workers.wake()
+    (thread,) = workers._threads
+    thread.join(PATIENCE)
+    assert isinstance(of_run.failure, LookupError)
+
+
+@pytest.fixture
+def loop() -> Any:
+    made = asyncio.new_event_loop()
+    yield made
+    made.close()
+
+
+def turn(loop: asyncio.AbstractEventLoop) -> None:
+    for _ in range(20):
+        loop.run_until_complete(asyncio.sleep(0))
+
+
+def test_a_coroutine_of_ours_that_cannot_go_on_ends_the_run(
+    loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Desk, "note", broken)
+
+    async def handler(record: Record) -> None:
+        raise ValueError("bad")
+
+    of_run = engine(Retry(attempts=9))
+    desk = desk_of(of_run)
+    workers = LoopWorkers(desk, handler, None, 1, loop, None, AsyncLifespan(desk.fail))
+    workers.wake()
+    turn(loop)
+    assert isinstance(of_run.failure, LookupError)
+
+
+def test_what_is_cancelled_before_its_first_step_leaves_its_place_to_another(loop: asyncio.AbstractEventLoop) -> None:
+    """It was given up after it was taken, and the event loop was told of that before it was told to begin it."""
+    handled: list[int] = []
+
+    async def handler(record: Record) -> None:
+        handled.append(record.offset)
+
+    of_run = engine(Retry(attempts=9))
+    desk = desk_of(of_run)
+    workers = LoopWorkers(desk, handler, None, 1, loop, None, AsyncLifespan(desk.fail))
+    job = desk.next_task()
+    assert job is not None
+    given_up = of_run.give_up()
+    loop.call_soon(workers._cancel, given_up)
+    workers._start(job)
+    workers.wake()
+    turn(loop)
+    assert (handled, of_run.failure) == ([1], None)
