@@ -32,7 +32,7 @@ class Scripted:
 
     group_has: the group's offsets. metadata: that of the newest commits. taken_over: commits that only take partitions
     over, where they are. Those are accepted at once. looked_up: of what the group's offsets were asked.
-    topic_ids: what brokers say of the topic, one after another; the last one stays.
+    topic_ids: what brokers say of the topic, one after another; the last one stays. ends: where all logs end.
     """
 
     def __init__(self) -> None:
@@ -47,6 +47,7 @@ class Scripted:
         self.expired: set[TopicPartition] = set()
         self.delayed: list[set[TopicPartition]] = []
         self.topic_ids: list[str | None] = ["id"]
+        self.ends = 9
         self.listener: Any = None
         self.observers: list[Observer] = []
         self.woken = threading.Event()
@@ -126,7 +127,9 @@ class Scripted:
 
     def end_offsets(self, partitions: Sequence[TopicPartition], *, timeout: float) -> dict[TopicPartition, int]:
         del timeout
-        return dict.fromkeys(partitions, 9)
+        self._raise("end_offsets")
+        self.calls.append(("end_offsets", *partitions))
+        return dict.fromkeys(partitions, self.ends)
 
     def partitions_for(self, topic: str, *, timeout: float) -> list[Info]:
         del topic, timeout

@@ -86,7 +86,8 @@ class PanicError(BaseException):
 class MemorySink:
     """Compare and set, in memory. errors: raised by the next commits, one each. position_errors, start_errors: by the
     next calls of `positions` and `begin`. slow: it tells nothing of these before the event is set. without_start: it
-    fails, for these, to say where they begin, for as long as they are in it.
+    fails, for these, to say where they begin, for as long as they are in it. reached_gate: a commit has begun, which
+    waits at `gate`, if that is not set.
     """
 
     def __init__(self, positions: Mapping[TopicPartition, int] | None = None) -> None:
@@ -101,6 +102,7 @@ class MemorySink:
         self.errors: list[BaseException] = []
         self.gate = threading.Event()
         self.gate.set()
+        self.reached_gate = threading.Event()
 
     def positions(
         self, partitions: Iterable[TopicPartition], *, topic_ids: Mapping[str, str] | None = None
@@ -125,6 +127,7 @@ class MemorySink:
         raise NotImplementedError
 
     def commit(self, job: JobResult) -> dict[TopicPartition, CommitOutcome]:
+        self.reached_gate.set()
         assert self.gate.wait(PATIENCE)
         if self.errors:
             raise self.errors.pop(0)

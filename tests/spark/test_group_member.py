@@ -24,7 +24,7 @@ from instride.records import OffsetRange, TopicPartition
 from instride.spark._data_source import group_member
 from instride.spark._data_source.group_member import GroupMember, _settle
 from instride.spark._data_source.group_table import Committed, GroupTable
-from instride.spark._data_source.offsets import BatchPlan, Span
+from instride.spark._data_source.offsets import BatchPlan, GroupMark, Span
 from instride.spark._data_source.options import Topics
 from instride.spark._data_source.planning import LossReport
 from instride.telemetry import PartitionFlows, ResetCause
@@ -228,7 +228,28 @@ def test_where_loss_is_passed_over_it_goes_on_where_the_consumer_does(
     done(lenient.consumer.commits[-1])
     lenient.turn(records(P0, 7, 9))
     assert lenient.asked(lenient.table.free) == {P0: Span(7, 9), P1: Span(10, 10)}
-    assert lenient.member.led_to == {P0: 7}
+    assert lenient.table.short == {P0: 7}
+
+
+@pytest.mark.requirement("source/22")
+def test_behind_a_replay_the_consumer_is_sent_to_where_the_partition_goes_on(consumer: Scripted) -> None:
+    """It stands at the end of a log that was cut, in range. New records up to the batch's end were lost in silence."""
+    group = Group(consumer, fail=False)
+    batch = BatchPlan({P0: Span(5, 10)}, {"t": "id"}, GroupMark(group="g", subscribed="t", run="earlier"))
+    group.table.pending(batch)
+    consumer.group_has, consumer.metadata = {P0: 5}, {P0: "instride run earlier"}
+    group.assigned(P0)
+    group.turn(records(P0, 5, 7))
+    assert group.asked(lambda: group.table.replay(NOTHING, batch, {}))
+    group.confirmed(batch)
+    assert consumer.calls[-1] == ("seek", P0, 10)
+    group.led(P0, 10, 7)
+    assert consumer.commits[-1][0] == {P0: 10}, "on its way"
+    done(consumer.commits[-1])
+    group.turn()
+    assert consumer.calls_of("seek")[-1] == ("seek", P0, 7)
+    assert consumer.commits[-1][0] == {P0: 7}
+    group.member.close()
 
 
 @pytest.mark.requirement("source/20")
@@ -274,6 +295,49 @@ def test_a_broker_that_knows_the_topic_as_it_was_is_asked_again(lenient: Group) 
     resumed = len(lenient.consumer.calls_of("resume"))
     lenient.turn()
     assert len(lenient.consumer.calls_of("resume")) == resumed + 1
+
+
+def test_so_is_one_that_knows_it_as_deleted_and_not_yet_as_made_again(lenient: Group) -> None:
+    """Its partitions went on at the old topic's offsets."""
+    lenient.consumer.topic_ids = [None, "new"]
+    lenient.led(P0, 10, 5, ResetCause.RECREATED)
+    assert ("seek", P0, 5) not in lenient.consumer.calls
+    lenient.turn()
+    assert lenient.member.topic_ids == {"t": "new"}
+    assert lenient.consumer.calls_of("seek")[-2:] == [("seek", P0, 5), ("seek", P1, 3)]
+
+
+def test_what_is_not_placed_yet_waits_for_the_id_of_a_topic_that_was_made_again(lenient: Group) -> None:
+    """A broker that was behind was believed."""
+    lenient.consumer.raises["committed"] = [KafkaTimeoutError("later")]
+    lenient.assigned(P0)
+    resumed = len(lenient.consumer.calls_of("resume"))
+    lenient.consumer.topic_ids = ["id", "new"]
+    lenient.led(P0, 10, 5, ResetCause.RECREATED)
+    assert len(lenient.consumer.calls_of("resume")) == resumed
+    lenient.turn()
+    assert lenient.member.topic_ids == {"t": "new"}
+    assert ("resume", P0) in lenient.consumer.calls_of("resume")[resumed:]
+
+
+def test_a_topic_that_is_made_again_while_it_is_placed_is_noticed(
+    lenient: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    committed = lenient.consumer.committed
+
+    def looked_up(partitions: Sequence[TopicPartition], *, timeout: float) -> dict[TopicPartition, Any]:
+        lenient.consumer.topic_ids = ["id", "new"]
+        lenient.consumer.leads(P0, 10, 5, ResetCause.RECREATED)
+        monkeypatch.setattr(lenient.consumer, "committed", committed)
+        return committed(partitions, timeout=timeout)
+
+    monkeypatch.setattr(lenient.consumer, "committed", looked_up)
+    lenient.assigned(P0)
+    assert lenient.member.topic_ids == {"t": "id"}
+    lenient.turn()
+    lenient.turn()
+    assert lenient.member.topic_ids == {"t": "new"}
+    assert lenient.consumer.calls_of("seek")[-2:] == [("seek", P0, 5), ("seek", P1, 3)]
 
 
 def test_a_topic_that_only_the_consumer_took_for_another_is_read_on(

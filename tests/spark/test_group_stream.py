@@ -606,6 +606,59 @@ def test_available_now_ends_where_the_log_does_if_loss_is_passed_over(
     assert query.latest(first) == first
 
 
+def test_available_now_reads_on_where_only_the_consumer_took_the_topic_for_another(
+    make: Callable[..., Query], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ended where the consumer had gone, with records unread."""
+    monkeypatch.setattr(group_member, "_STALE", 0.0)
+    query = make(failOnDataLoss="false")
+    query.cluster.ends = {P0: 5}
+    query.consumer.then(query.assigns(P0))
+    query.reader.prepareForTriggerAvailableNow()
+    first = query.latest(query.start)
+    query.consumer.turn(lambda: query.consumer.leads(P0, 0, 0, ResetCause.RECREATED) or ())  # type: ignore[func-returns-value]
+    asked = Asked(lambda: query.latest(first))
+    asked.while_it_waits(query, until=query.is_asked)
+    query.offers(records(P0, 0, 5))
+    assert plan(asked.response()).spans == {P0: Span(0, 5)}
+
+
+@pytest.fixture
+def behind_its_log(query: Query) -> Offset:
+    """Available-now: the group's offset lies behind the target."""
+    query.cluster.ends = {P0: 5}
+    query.consumer.group_has = {P0: 9}
+    query.consumer.then(query.assigns(P0))
+    query.reader.prepareForTriggerAvailableNow()
+    return query.latest(query.start)
+
+
+@pytest.mark.requirement("source/22")
+def test_available_now_is_not_over_before_its_consumer_finds_that_the_log_is_short(
+    query: Query, behind_its_log: Offset
+) -> None:
+    query.consumer.raises["end_offsets"] = [KafkaTimeoutError("later")]
+    query.consumer.ends = 5
+    asked = Asked(lambda: query.latest(behind_its_log))
+    asked.while_it_waits(query, until=lambda: bool(query.consumer.calls_of("end_offsets")))
+    query.consumer.then(lambda: query.consumer.leads(P0, 9, 5) or ())  # type: ignore[func-returns-value]
+    with pytest.raises(OffsetsGoneError, match="t-0 cannot go on at offset 9"):
+        asked.response()
+
+
+def test_available_now_is_over_where_the_group_has_read_more_than_its_target(
+    query: Query, behind_its_log: Offset
+) -> None:
+    assert query.latest(behind_its_log) == behind_its_log
+    assert query.consumer.calls_of("end_offsets") == [("end_offsets", P0)]
+
+
+def test_available_now_that_may_not_ask_where_a_log_ends_says_so(query: Query, behind_its_log: Offset) -> None:
+    query.consumer.raises["end_offsets"] = [GroupAuthorizationFailedError("no")]
+    with pytest.raises(GroupAuthorizationFailedError):
+        query.latest(behind_its_log)
+
+
 @pytest.fixture
 def unread(query: Query) -> Offset:
     """Available-now: what is to be read of partition 0 was not offered yet."""

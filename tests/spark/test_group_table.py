@@ -717,6 +717,59 @@ def test_what_comes_back_after_a_reset_is_placed_by_the_group() -> None:
     assert table.free() == {tp(0): Span(9, 9)}
 
 
+@pytest.mark.parametrize(
+    ("offset", "made_again", "topic_id", "ends"),
+    [
+        (7, False, "id", {tp(0): 7}),
+        (15, False, "id", {tp(0): 15}),  # beyond where it stood
+        (3, True, "another", {tp(0): 3}),
+        (40, True, "another", {tp(0): 40}),
+        (3, True, "id", {}),  # the consumer alone had known an older topic
+    ],
+)
+def test_where_a_log_may_never_have_more_is_known(
+    offset: int, topic_id: str, ends: dict[TopicPartition, int], *, made_again: bool
+) -> None:
+    table, _ = at_9()
+    led(table, offset, made_again=made_again, topic_id=topic_id)
+    assert table.short == ends
+
+
+def test_the_consumer_is_sent_to_the_end_of_a_replay_that_it_has_not_reached() -> None:
+    """Only from there it finds that the log was cut below it. It is sent once; and not where it has been."""
+    table = replaying({0: untouched(0), 1: untouched(1)})
+    table.offered(tp(0), 7)  # of a batch up to 9
+    table.offered(tp(1), 6)  # its end
+    assert replay(table, PENDING) == {0: (5, 9), 1: (3, 6)}
+    assert table.passed() == {}
+    table.confirm(PENDING)
+    assert (table.passed(), table.passed()) == ({tp(0): 9}, {})
+    assert led(table, 7) == 7, "not behind what is written there now"
+    assert commit(table) == {0: 7, 1: 6}
+
+
+def test_so_it_is_where_the_partition_went_and_came_back_meanwhile() -> None:
+    table = replaying({0: untouched(0), 1: untouched(1)})
+    replay(table, PENDING)
+    table.gone([tp(0)])
+    table.assigned([tp(0)])
+    place(table, {0: untouched(0)})
+    table.confirm(PENDING)
+    assert table.passed() == {tp(0): 9, tp(1): 6}
+
+
+def test_where_it_is_placed_it_is_sent_in_any_case() -> None:
+    table = replaying({0: untouched(0), 1: untouched(1)})
+    replay(table, PENDING)
+    table.confirm(PENDING)
+    assert led(table, 7) == 7
+    assert table.passed() == {tp(1): 6}
+    table.gone([tp(0)])
+    table.assigned([tp(0)])
+    place(table, {0: untouched(0)})
+    assert table.passed() == {}, "it is placed behind the batch"
+
+
 def test_a_revocation_that_is_requested_stays_so() -> None:
     table, _ = at_9()
     table.requested([tp(0)])

@@ -47,7 +47,7 @@ def one_waits_for_a_slow_sink(stage: Stage) -> Script:
     stage.sink.gate.clear()
     yield from one_is_worked_on(stage)
     stage.runner.finish(0)
-    yield from until(lambda: stage.loop._running_jobs[tp(0)].reported)
+    yield from until(stage.sink.reached_gate.is_set)
     yield
 
 

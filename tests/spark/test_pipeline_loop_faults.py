@@ -243,7 +243,7 @@ def test_nothing_is_committed_to_the_sink_after_the_end() -> None:
     def script() -> Script:
         yield from stage.working(0)
         stage.runner.finish(0)
-        yield from until(lambda: stage.loop._running_jobs[tp(0)].reported)
+        yield from until(stage.sink.reached_gate.is_set)
 
     stage.play(script())
     stage.sink.gate.set()
@@ -363,7 +363,7 @@ def test_a_conflict_of_an_older_assignment_moves_nothing() -> None:
     def script() -> Script:
         yield from stage.working(0)
         stage.runner.finish(0)
-        yield from until(lambda: stage.loop._running_jobs[tp(0)].reported)
+        yield from until(stage.sink.reached_gate.is_set)
         stage.consumer.lose(0)
         stage.sink.reached[tp(0)] = 8  # its owner meanwhile
         yield from stage.assigned(0)
@@ -384,7 +384,7 @@ def test_what_the_sink_took_of_a_lost_partition_is_told_and_moves_nothing() -> N
     def script() -> Script:
         yield from stage.working(0)
         stage.runner.finish(0)
-        yield from until(lambda: stage.loop._running_jobs[tp(0)].reported)
+        yield from until(stage.sink.reached_gate.is_set)
         stage.consumer.lose(0)
         yield
         stage.sink.gate.set()

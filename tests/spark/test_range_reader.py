@@ -303,12 +303,19 @@ class ShortLog:
         self._begin, self._end, self._grows = begin, end, grows
         self._silent, self._away = silent, away
         self._at = 0
+        self._assigned: frozenset[TopicPartition] = frozenset()
+        self._failed = False
+        self.sought: list[int] = []
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        self._at = offset
+        self._at, self._failed = offset, False
+        self.sought.append(offset)
 
     def poll(self, *, timeout: float, max_records: int) -> Any:
+        if self._failed:
+            return Offsets(range(0))  # it has said why, and waits for a seek
         if not self._begin <= self._at <= self._end:
+            self._failed = True
             raise OffsetOutOfRangeError("out of range")
         first = self._at
         self._at = self._at if self._silent else min(self._end, self._at + max_records)
@@ -335,9 +342,12 @@ class ShortLog:
         return UUID(int=1)
 
     def assignment(self) -> frozenset[TopicPartition]:
-        return frozenset()
+        return self._assigned
 
-    def assign(self, partitions: object) -> None: ...
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        self._assigned = frozenset(partitions)
+
+    def resume(self, *partitions: TopicPartition) -> None: ...
     def pause(self, *partitions: TopicPartition) -> None: ...
 
 
@@ -376,6 +386,14 @@ def test_a_range_ends_with_a_log_that_became_shorter_where_loss_is_passed_over(
     assert offsets(of_log(monkeypatch, log, SOURCES), PLANNED) == list(read)
     ended = [each for each in caplog.messages if "ends before the range t-0 [4, 20) does" in each]
     assert len(ended) == 1
+
+
+def test_a_range_that_ended_at_once_is_tried_anew_the_next_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same reader's consumer stood where it had failed: the whole time-out went by in silence."""
+    log = ShortLog(0, 2)
+    reader = of_log(monkeypatch, log, SOURCES)
+    assert [offsets(reader, PLANNED), offsets(reader, PLANNED)] == [[], []]
+    assert log.sought == [4, 4]
 
 
 def test_what_is_of_another_topic_is_not_passed_over_as_the_end_of_a_log(monkeypatch: pytest.MonkeyPatch) -> None:

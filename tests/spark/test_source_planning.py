@@ -453,6 +453,24 @@ def test_data_loss_is_an_error_or_what_is_left_is_read(
     assert spans(latest(lenient, first)) == left
 
 
+@pytest.mark.requirement("source/22")
+@pytest.mark.parametrize("now", [False, True])
+def test_a_log_that_ends_before_the_position_is_told_once_while_it_grows(
+    brokers: Brokers, caplog: pytest.LogCaptureFixture, now: bool
+) -> None:
+    """Each batch warned anew, and remembered that."""
+    made = reader(failOnDataLoss="false")
+    first = latest(made, made.initialOffset())
+    if now:
+        made.prepareForTriggerAvailableNow()
+    for end in (3, 4, 5):
+        brokers.logs[tp(0)] = (0, end)
+        latest(made, first)
+    ends = [each for each in caplog.messages if "the log of t-0 ends at" in each]
+    assert [each.split(", before")[0] for each in ends] == ["the log of t-0 ends at 3"] * (1 + now)
+    assert len(made._loss._told) == 1 + now
+
+
 class ChangingBrokers(Brokers):
     """Topics come with records, grow, are deleted, and come again with another id."""
 

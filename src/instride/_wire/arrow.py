@@ -184,10 +184,12 @@ def _binary(columns: RecordColumns, start: int, stop: int, field: int) -> Node:
 
 def _views(columns: RecordColumns, start: int, stop: int) -> Callable[[int], Node]:
     """The column of a field, as views. Both fields point to the same bytes, which are kept once."""
-    kept = functools.cache(lambda: columns.kept_bytes(start, stop))
+    kept: list[Any] = []
 
     def column(field: int) -> Node:
-        views, buffers, validity = columns.binary_view(field, start, stop, *kept())
+        if not kept:
+            kept.extend(columns.kept_bytes(start, stop))
+        views, buffers, validity = columns.binary_view(field, start, stop, *kept)
         if views is None:
             return _nulls(stop - start)
         lengths = b"".join(_LONG.pack(len(each)) for each in buffers)  # Arrow's C data interface wants them last

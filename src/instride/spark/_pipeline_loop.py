@@ -13,8 +13,9 @@ Laws
 5. Polls go on until the group is left, so that partitions are handed over and kept also while the run stops.
 6. A partition's ranges follow each other without a gap, from the sink's position on. Where the log does not have what
    comes next, the consumer resets the position, and the run stops: no sink can go back, and the offsets of a topic that
-   was made again mean other records. Where a reset leads forward and data may be lost, the consumer goes back to where
-   it was: the next range must begin where the sink is, and its task passes over what is gone.
+   was made again mean other records. Only where the reset leads forward in the same topic, and fail_on_data_loss is
+   False, the run goes on, and the consumer goes back to where it was: the next range must begin where the sink is, and
+   its task passes over what is gone.
 """
 
 from __future__ import annotations
@@ -216,7 +217,8 @@ class PipelineLoop:
         return following
 
     def _goes_on_after(self, event: PositionReset) -> bool:
-        """Law 6. Whether the run goes on, and the partition from where it was."""
+        """Law 6. True: the consumer went back, and what it found elsewhere is dropped. False: the run stops, or the
+        reset is none of its concern."""
         partition = event.partition
         # Else the reset is of before a seek of ours, or of a partition that has not begun or that has gone.
         if self._next.get(partition) != event.from_offset:

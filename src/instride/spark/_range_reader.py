@@ -65,7 +65,8 @@ class ReaderSettings:
 
     timeout: seconds without any progress after which a range cannot be read.
     fail_on_data_loss: False passes over offsets that the log does not hold any more.
-    ends_early: then also over those behind the end of a log that became shorter (law 6).
+    ends_early: with fail_on_data_loss=False a range ends with its log, if that became shorter, and one that was cut and
+    has grown again is read on. With ends_early=False neither is passed over (law 6).
     columns: which of the batches' columns are made, in this order; None: all.
     security: the consumer's settings of TLS and SASL. They may hold secrets, so they are in no repr.
     """
@@ -276,6 +277,8 @@ class RangeReader:
             ) from error
         if end < position:
             _end_early(wanted, end)
+            # It has failed there. A range that begins there, such as this one once more, is to find that anew.
+            self._consumer.assign([])
             return wanted.end
         # Where it does not begin behind the offset, it was cut, and has grown again.
         goes_on = max(begin, position)

@@ -1,6 +1,7 @@
 """A query's member of its group: one thread, which alone uses the consumer and the table.
 
-    poll -> note what is requested -> offer what there is -> place what is new -> respond to Spark -> commit -> delay
+    poll -> note what is requested -> offer what there is -> place what is new -> respond to Spark -> seek -> commit
+    -> delay
 
 Laws
 1. Polls go on for as long as the source's process lives, also while a batch runs for long.
@@ -62,7 +63,7 @@ T = TypeVar("T")
 class GroupMember(RebalanceListener):
     """consumer: closed by the thread. earliest: where partitions begin of which the group knows nothing.
 
-    topic_ids: those that the run has known last. led_to: where the consumer went on by itself (law 5).
+    topic_ids: those that the run has known last.
     Spark's thread may call `ask`, `leave`, `close`; the rest is for functions that `ask` runs.
     """
 
@@ -72,7 +73,6 @@ class GroupMember(RebalanceListener):
         self.consumer = consumer
         self.table = table
         self.topic_ids: dict[str, str] = {}
-        self.led_to: dict[TopicPartition, int] = {}
         self._topics = topics
         self._earliest = earliest
         self._loss = loss
@@ -149,6 +149,10 @@ class GroupMember(RebalanceListener):
         found = self.consumer.committed(partitions, timeout=_ASKING)
         return {each: None if at is None else Committed(at.offset, _run_in(at.metadata)) for each, at in found.items()}
 
+    def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Where the logs of any partitions end. Raises KafkaError."""
+        return self.consumer.end_offsets(partitions, timeout=_ASKING)
+
     # -- the listener
 
     def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
@@ -186,6 +190,8 @@ class GroupMember(RebalanceListener):
         self.table.requested(self._requested)
         self._place()
         self._respond()
+        for partition, position in self.table.passed().items():
+            self.consumer.seek(partition, position)
         self._commit_owed()
         self.consumer.delay_revoke(
             self.table.kept(self.consumer.to_be_revoked_partitions()), reason="the batch that Spark runs"
@@ -210,20 +216,18 @@ class GroupMember(RebalanceListener):
     def _go_elsewhere(self, event: PositionReset) -> None:
         """Law 5."""
         partition, is_other = event.partition, event.cause is ResetCause.RECREATED
-        if not self._take_off(partition, event.to_offset, made_again=is_other):
-            return
+        is_off = self._take_off(partition, event.to_offset, made_again=is_other)
         if is_other:
             # Told once its ids are known, and only if they differ: the consumer alone may have known an older topic.
             self._doubted[partition.topic] = time.monotonic() + _STALE
-        else:
+        elif is_off:
             self._loss.tell(f"{partition} cannot go on at offset {event.from_offset}: {event.cause.value}")
 
     def _take_off(self, partition: TopicPartition, to: int, *, made_again: bool) -> bool:
-        """False: where it begins is looked up in any case, or it is not ours any more."""
+        """False: it is not ours any more, or where it begins is looked up in any case, since it is not placed."""
         if not self.table.reset(partition, to, made_again=made_again):
             return False
         self.consumer.pause([partition])
-        self.led_to[partition] = to
         return True
 
     def _place(self) -> None:
@@ -268,7 +272,8 @@ class GroupMember(RebalanceListener):
     def _id_of(self, topic: str) -> str:
         infos = self.consumer.partitions_for(topic, timeout=_ASKING)
         found = str(infos[0].topic_id) if infos and infos[0].topic_id is not None else ""
-        is_doubtful = found == self.topic_ids.get(topic) and time.monotonic() < self._doubted.get(topic, 0.0)
+        # "": it knows that the old topic is gone, and not yet the new one.
+        is_doubtful = found in ("", self.topic_ids.get(topic, "")) and time.monotonic() < self._doubted.get(topic, 0.0)
         if found in self._old_ids or is_doubtful:
             raise KafkaTimeoutError(f"a broker knows topic {topic} as it was before it was made again")
         return found
@@ -371,8 +376,10 @@ class _Resets(Observer):
         return heard
 
     def forget(self, partitions: Sequence[TopicPartition]) -> None:
-        """What was told of them before their seek is over with that."""
-        self._heard = [event for event in self._heard if event.partition not in partitions]
+        """What was told of them before their seek is over with that, but that the topic is another one."""
+        self._heard = [
+            event for event in self._heard if event.partition not in partitions or event.cause is ResetCause.RECREATED
+        ]
 
 
 def _metadata(run: str) -> str:

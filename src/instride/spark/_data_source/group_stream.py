@@ -271,9 +271,22 @@ class GroupStreamReader(StreamReader):
         if self._target is None or self._table.owed or not member.joined:
             return None
         # A log that lost its end, or its topic, may never reach the target.
-        limits = {each: min(target, member.led_to.get(each, target)) for each, target in self._target.items()}
-        free = self._table.free()
-        return last if all(span.start >= limits.get(each, 0) for each, span in free.items()) else None
+        short, free = self._table.short, self._table.free()
+        limits = {each: min(target, short.get(each, target)) for each, target in self._target.items()}
+        if any(span.start < limits.get(each, 0) for each, span in free.items()):
+            return None
+        beyond = {each: span.start for each, span in free.items() if span.start > limits.get(each, 0)}
+        return None if self._may_be_short(beyond, member) else last
+
+    def _may_be_short(self, positions: Mapping[TopicPartition, int], member: GroupMember) -> bool:
+        """Whether some log ends before its position, or it cannot be told now. The consumer finds that in a moment."""
+        try:
+            ends = member.ends(positions) if positions else {}
+        except KafkaError as error:  # a wake-up, a time-out too
+            if not error.retriable:
+                raise
+            return True
+        return any(ends[each] < position for each, position in positions.items())
 
     def _check_topics(self, last: BatchPlan, found: Mapping[str, str]) -> None:
         for topic, known in last.topic_ids.items():

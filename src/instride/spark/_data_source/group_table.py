@@ -37,6 +37,8 @@ Laws
     cut, or where it stood, if that is before the cut; in a topic that was made again, where the consumer does. It is as
     if somebody had set the group's offset there: that is committed before anything of it is planned, and all batches
     of before are touched.
+15. The consumer never stands before the position of a placed partition, once the member has sent it there. A replay may
+    have read beyond where the consumer stands: from there it would not find that the log ends before the position.
 """
 
 from __future__ import annotations
@@ -63,7 +65,7 @@ class Committed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Reset:
-    """Law 14. to: where the consumer goes on. cut: where its log ended, None if it is only that the topic is another.
+    """Law 14. to: where the consumer goes on. cut: the same, where its log was cut; None: only the topic is another.
 
     stood: where the partition stood as it was taken off its place.
     """
@@ -84,7 +86,7 @@ class _Owned:
     """position: where the next plan begins; None: not known yet. available: where the log ends.
 
     found: what the group had as it was placed. run: whom its commits name. topic_id: "" where nothing is known of it.
-    reset: until it is placed anew (law 14).
+    reset: until it is placed anew (law 14). passed: the consumer is to be sent to the position (law 15).
     """
 
     position: int | None = None
@@ -94,6 +96,7 @@ class _Owned:
     run: str = ""
     topic_id: str = ""
     reset: _Reset | None = None
+    passed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +110,14 @@ class _InFlight:
 
 
 class GroupTable:
-    """Not thread-safe."""
+    """Not thread-safe.
+
+    short: by its newest reset, where the consumer went on in a log that was cut, or in a topic that was made again. It
+    may never have more than that.
+    """
 
     def __init__(self) -> None:
+        self.short: Offsets = {}
         self._owned: dict[TopicPartition, _Owned] = {}
         self._in_flight: _InFlight | None = None
         self._owed: Offsets = {}
@@ -156,7 +164,7 @@ class GroupTable:
         """Where it begins. start: where to begin if the group has no offset (law 4)."""
         owned = self._owned[partition]
         if owned.reset is not None:
-            committed = Committed(_after(owned.reset, owned.topic_id, topic_id), "")
+            committed = Committed(self._after(partition, owned.reset, topic_id), "")
         position = committed.offset if committed is not None else self._remembered(partition, topic_id, start)
         owned.found, owned.topic_id = committed, topic_id
         owned.run = self._name_for(partition, position, committed)
@@ -166,6 +174,7 @@ class GroupTable:
             self._owed[partition], owned.reset = position, None
         owned.position = owned.available = position
         self._go_on_behind_what_is_finished(partition)
+        owned.passed = False
         return owned.position
 
     def offered(self, partition: TopicPartition, end: int) -> None:
@@ -272,6 +281,14 @@ class GroupTable:
         """What is to be committed to the group. What is reset is not yet: it may be of another topic (law 14)."""
         return {each: offset for each, offset in self._owed.items() if self._owned[each].reset is None}
 
+    def passed(self) -> Offsets:
+        """Where the consumer is to go on, since a replay has read beyond where it stands (law 15). Told once."""
+        passed = {}
+        for partition, owned in self._owned.items():
+            if owned.passed and owned.position is not None:
+                passed[partition], owned.passed = owned.position, False
+        return passed
+
     def run_of(self, partition: TopicPartition) -> str:
         """Whom a commit of it names (laws 9 and 12); "": nobody."""
         return self._owned[partition].run
@@ -336,7 +353,18 @@ class GroupTable:
         owned = self._owned[partition]
         if owned.position is not None and owned.position < end:
             owned.position = self._owed[partition] = end
+            owned.passed = owned.available < end
             owned.available, owned.run = max(owned.available, end), self._run
+
+    def _after(self, partition: TopicPartition, reset: _Reset, topic_id: str) -> int:
+        """Law 14."""
+        if _are_others(self._owned[partition].topic_id, topic_id):
+            self.short[partition] = reset.to
+            return reset.to
+        if reset.cut is None:
+            return reset.stood
+        self.short[partition] = reset.cut
+        return min(reset.stood, reset.cut)
 
     def _flight(self, follows: BatchPlan, end: BatchPlan, reads: Mapping[TopicPartition, Span]) -> _InFlight:
         return _InFlight(follows, end, reads, {each: self._owned[each] for each in reads if each in self._owned})
@@ -353,11 +381,9 @@ def _take_off(owned: _Owned) -> None:
         owned.reset, owned.position = replace(owned.reset, stood=owned.position), None
 
 
-def _after(reset: _Reset, known: str, topic_id: str) -> int:
-    """Law 14. known: the topic's id as it was placed."""
-    if "" not in (known, topic_id) and known != topic_id:
-        return reset.to
-    return reset.stood if reset.cut is None else min(reset.stood, reset.cut)
+def _are_others(known: str, topic_id: str) -> bool:
+    """Two topics' ids, if both are known."""
+    return "" not in (known, topic_id) and known != topic_id
 
 
 def untouched(batch: BatchPlan, found: Mapping[TopicPartition, Committed | None]) -> list[TopicPartition]:
@@ -373,4 +399,4 @@ def _untouched(batch: BatchPlan, partition: TopicPartition, committed: Committed
 
 def _differ(batch: BatchPlan, partition: TopicPartition, topic_id: str) -> bool:
     """The batch is of a topic that was deleted and made again since."""
-    return "" not in (known := batch.topic_ids.get(partition.topic, ""), topic_id) and known != topic_id
+    return _are_others(batch.topic_ids.get(partition.topic, ""), topic_id)

@@ -53,7 +53,8 @@ class GroupMark:
 class BatchPlan:
     """One micro-batch. topic_ids: "" where a broker has none. mark: in group mode.
 
-    empty: it is a batch, though it has no partition (law 5). Without that, and a mark, no partition means no batch yet.
+    empty: it is a batch, though it has no partition (law 5); False in group mode, where the mark says so. Without
+    either, no partition means no batch yet.
     """
 
     spans: Mapping[TopicPartition, Span] = field(default_factory=dict)
@@ -92,7 +93,7 @@ class BatchPlan:
         """For Spark: {"version": 1, "topics": {name: {"id": id, "partitions": {number: [from, to]}}}}.
 
         In group mode the version is 2, and there is also "group": {"id": name, "subscribed": text, "run": token}.
-        A batch without a partition has "begun": true.
+        Otherwise a batch without a partition has "begun": true.
         """
         names = sorted({*self.topic_ids, *(partition.topic for partition in self.spans)})
         topics: dict[str, Any] = {name: {"id": self.topic_ids.get(name, ""), "partitions": {}} for name in names}

@@ -30,14 +30,14 @@ class LossReport:
         self._fail = fail
         self._told: set[str] = set()
 
-    def tell(self, what: str) -> None:
-        """Raises OffsetsGoneError, or warns once."""
+    def tell(self, what: str, *, once: str = "") -> None:
+        """Raises OffsetsGoneError, or warns once. once: of what it warns once; "": of this text."""
         if self._fail:
             raise OffsetsGoneError(
                 f"{what}: some data may be lost. Nothing was skipped; failOnDataLoss=false goes on with what there is"
             )
-        if what not in self._told:
-            self._told.add(what)
+        if (once or what) not in self._told:
+            self._told.add(once or what)
             _log.warning("%s: some data may be lost", what)
 
 
@@ -71,7 +71,10 @@ def next_plan(
     for partition, start in positions.items():
         end = ends[partition]
         if end < start:
-            loss.tell(f"the log of {partition} ends at {end}, before the offset {start} that is to be read next")
+            loss.tell(
+                f"the log of {partition} ends at {end}, before the offset {start} that is to be read next",
+                once=f"the log of {partition} ends before {start}",
+            )
         # Nobody says where the new log parts from the old one. So it stays where it was, and nothing comes twice; what
         # is written below it is passed over. Spark's connector goes back to the log's end.
         spans[partition] = Span(start, max(start, end))

@@ -155,7 +155,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if partition not in found:
                 self._loss.tell(f"partition {partition}, which is to be read up to {target}, is not there any more")
             elif ends.get(partition, target) < target:
-                self._loss.tell(f"the log of {partition} ends at {ends[partition]}, before the target {target}")
+                self._loss.tell(
+                    f"the log of {partition} ends at {ends[partition]}, before the target {target}",
+                    once=f"the log of {partition} ends before the target {target}",
+                )
         # A partition that is new since then is left for the next run.
         return {each: min(end, self._target.get(each, positions[each])) for each, end in ends.items()}
 
