@@ -111,7 +111,7 @@ def test_a_token_is_used_for_its_life_by_the_clock_that_is_never_set(monkeypatch
     }
     config = ConsumerConfig(bootstrap_servers="b:1", sasl_oauth_token=token, **settings)
     waiting = Waiting()
-    asks = authenticator(config, waiting.woken.set)
+    asks = authenticator(config, waiting.woken.set, print)
     assert asks is not None
     for moment, times in ((1000.0, 1), (1079.9, 1), (1080.1, 2)):
         at = moment

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections import deque
 from dataclasses import replace
 
@@ -58,6 +60,13 @@ def test_going_over_the_records_calls_no_function_for_each() -> None:
         return calls(lambda: deque(ConsumerRecords([made, made]), maxlen=0))
 
     assert calls_of(100) == calls_of(10)
+
+
+def test_records_do_not_go_to_another_process_and_say_what_does() -> None:
+    for records in (ConsumerRecords(), ConsumerRecords([delivery(P0, 0, 2)])):
+        with pytest.raises(TypeError, match=r"send list\(records\), or what records\.to_arrow\(\) returns"):
+            pickle.dumps(records)
+        assert copy.copy(records) is copy.deepcopy(records) is records, "it cannot change"
 
 
 def test_next_offsets_are_behind_the_last_record_of_each_partition() -> None:

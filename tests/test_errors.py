@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import copy
+import inspect
+import pickle
 import re
+from collections.abc import Callable
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
 from instride import errors
 from instride.errors import BROKER_ERRORS, BrokerResponseError, CommitFailedError, ErrorCode, KafkaError, error_for_code
+from instride.records import ConsumerRecord
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -169,3 +175,50 @@ def test_a_code_of_the_table_has_its_name_wherever_it_is_used() -> None:
     ]
     assert len(files) > 500
     assert not bare, "\n".join(bare)
+
+
+# What each argument of an error's constructor may be, by its name.
+EXAMPLES = {
+    "message": "what went wrong",
+    "code": 31_000,
+    "topic": "t",
+    "partition": 3,
+    "offset": 10,
+    "committed": 12,
+    "divergent_offset": None,
+    "start": 4,
+    "end": 7,
+    "length": 9,
+    "part": "key",
+    "record": ConsumerRecord("t", 3, 10, value=b"v"),
+    "old_topic_id": UUID(int=1),
+    "topic_id": UUID(int=2),
+    "port_taken": True,
+}
+
+
+def example(kind: type[KafkaError]) -> KafkaError:
+    """With an argument for each parameter that the class adds."""
+    made = [each for each in kind.__mro__ if "__init__" in vars(each) and issubclass(each, KafkaError)]
+    if not made:
+        return kind("what went wrong")
+    names = list(inspect.signature(made[0].__init__).parameters)[1:]
+    given = {name: EXAMPLES[name] for name in names}
+    message = [given.pop("message")] if "message" in given else []
+    error = kind(*message, **given)
+    assert given.items() <= {name: getattr(error, name) for name in given}.items(), "each is an attribute"
+    return error
+
+
+@pytest.mark.parametrize("way", [copy.copy, copy.deepcopy, lambda error: pickle.loads(pickle.dumps(error))])
+@pytest.mark.parametrize("kind", [KafkaError, *sorted(OWN, key=lambda kind: kind.__name__)])
+def test_an_error_outlives_a_copy_and_a_way_between_processes(
+    kind: type[KafkaError], way: Callable[[KafkaError], KafkaError]
+) -> None:
+    error = example(kind)
+    error.add_note("while testing")
+    again = way(error)
+    assert again is not error
+    assert type(again) is kind
+    assert (str(again), again.args, vars(again)) == (str(error), error.args, vars(error))
+    assert (again.retriable, again.fatal) == (error.retriable, error.fatal)

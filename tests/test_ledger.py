@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from asyncio import new_event_loop
 from concurrent.futures import Future, ThreadPoolExecutor
 from weakref import ref
@@ -105,6 +107,20 @@ def test_a_snapshot_carries_leader_epoch_assignment_epoch_and_seek_number() -> N
     assert snapshot.entries[P0] == CommitEntry(offset=2, leader_epoch=6, epoch=4, seek_number=2)
     assert snapshot[P0] == OffsetAndMetadata(offset=2, leader_epoch=6)
     assert repr(snapshot) == "CommitSnapshot(flights-0: 2)"
+
+
+def test_a_snapshot_goes_to_another_process_where_nobody_waits_to_hear_of_it() -> None:
+    ledger = OffsetLedger()
+    (only,) = ledger.track(records(0))
+    ledger.done(only)
+    snapshot = ledger.committable()
+    with pytest.raises(TypeError, match=r"send dict\(snapshot\.entries\)"):
+        pickle.dumps(snapshot)
+    assert copy.copy(snapshot) is copy.deepcopy(snapshot) is snapshot, "it cannot change"
+    sent = CommitSnapshot(pickle.loads(pickle.dumps(dict(snapshot.entries))))
+    again = pickle.loads(pickle.dumps(sent))
+    assert again == sent == snapshot
+    assert again.entries == snapshot.entries
 
 
 def test_a_snapshot_does_not_change() -> None:

@@ -50,6 +50,11 @@ def test_without_a_deserializer_anything_may_be() -> None:
     assert_type(AsyncConsumer(bootstrap_servers=SERVERS, value_deserializer=Order), AsyncConsumer[Any, Order])
 
 
+def looped(consumer: Consumer[str, Order]) -> None:
+    for record in consumer:
+        assert_type(record, ConsumerRecord[str, Order])
+
+
 async def awaited(consumer: AsyncConsumer[str, Order]) -> None:
     assert_type(await consumer.poll(), ConsumerRecords[str, Order])
     async for record in consumer:

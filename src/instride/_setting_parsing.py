@@ -77,6 +77,10 @@ def parse_bootstrap_servers(servers: str | Sequence[str]) -> tuple[tuple[str, in
 
 
 def _parse_server(name: str) -> tuple[str, int]:
+    if "@" in name:  # before anything quotes it
+        raise ConfigError('bootstrap_servers: a broker is "host:port", without a user or a password')
+    if ";" in name or len(name.split()) > 1:
+        raise ConfigError(f"bootstrap_servers: separate the brokers of {name!r} by commas")
     host, colon, port = name.rpartition(":")
     bracketed = host.startswith("[") and host.endswith("]")
     if not colon or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65_536:

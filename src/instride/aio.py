@@ -381,11 +381,13 @@ class AsyncConsumer(ConsumerBase, Generic[K, V]):
         driver = self._driver
         clean = False
         try:
-            async with asyncio.timeout(deadline - now() + _GRACE):
+            async with asyncio.timeout(deadline - now() + _GRACE) as bound:
                 await driver.until_left(deadline)
                 left = max(0.0, deadline - now())
                 clean = await driver.run(self._application.close(now(), left, leave=leave_group))
         except TimeoutError:
+            if not bound.expired():
+                raise  # it is a listener's own
             self._application.end(now(), 0.0, leave=leave_group)
         except NetworkThreadDiedError as error:
             _logger.warning("%s: closing without the network thread: %s", self._config.client_id, error)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Self
 
 from instride.errors import KafkaError
 from instride.records import OffsetAndMetadata, TopicPartition
@@ -116,6 +116,21 @@ class CommitSnapshot(Mapping[TopicPartition, OffsetAndMetadata]):
 
     def __len__(self) -> int:
         return len(self._entries)
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, _memo: object) -> Self:
+        return self
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Raises TypeError for a snapshot whose maker is to hear what became of it: in another process it would not."""
+        if self._on_settled is not None:
+            raise TypeError(
+                "this CommitSnapshot cannot be pickled: the ledger that made it is to hear what became of it; commit "
+                "it in this process, or send dict(snapshot.entries) and build CommitSnapshot(entries) of that"
+            )
+        return CommitSnapshot, (dict(self._entries),)
 
     def __repr__(self) -> str:
         offsets = ", ".join(f"{partition}: {entry.offset}" for partition, entry in sorted(self._entries.items()))

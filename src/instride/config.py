@@ -18,6 +18,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal, Required, TypeAlias, TypedDict, get_args
 
 from instride._core.assignors.assignor import Assignor
+from instride._coroutines import is_asynchronous
 from instride._setting_parsing import POLL_RECORDS, check_telemetry, parse_bootstrap_servers, reset_duration
 from instride._texts import not_sendable
 from instride._wire.sasl.oauthbearer import OAuthToken
@@ -398,6 +399,11 @@ def _check_security(config: ConsumerConfig) -> None:
         value = getattr(config, name)
         if value is not None and not (isinstance(value, str) and value):
             raise ConfigError(f"{name} must be a text that is not empty, or None")
+        # Before anything quotes it: it may be the private key, which other clients take as a text.
+        if value is not None and name.startswith("ssl_") and name.endswith("_file") and "-----BEGIN" in value:
+            raise ConfigError(
+                f"{name} names a PEM file, and was given PEM text: write that to a file which only you may read"
+            )
     for name in ("ssl_check_hostname", "sasl_plain_without_tls"):
         if not isinstance(getattr(config, name), bool):
             raise ConfigError(f"{name} must be True or False")
@@ -444,6 +450,8 @@ def _check_sasl(config: ConsumerConfig) -> None:
 def _check_oauth(config: ConsumerConfig) -> None:
     if not callable(config.sasl_oauth_token):
         raise ConfigError("sasl_mechanism OAUTHBEARER needs sasl_oauth_token, a function that returns a token")
+    if is_asynchronous(config.sasl_oauth_token):
+        raise ConfigError("sasl_oauth_token is asynchronous; a plain function is called, in a thread of its own")
 
 
 def _check_password(config: ConsumerConfig) -> None:

@@ -9,8 +9,8 @@ Laws
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Generic, Never, Unpack
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Generic, Never, Self, Unpack
 
 from instride import _arguments as arguments
 from instride._consumer_base import BlockingConsumer
@@ -120,10 +120,19 @@ class Consumer(BlockingConsumer, Generic[K, V]):
         self._interceptors.on_consume(records)
         return result, records
 
-    def __iter__(self) -> Iterator[ConsumerRecord[K, V]]:
-        """Records, for ever: polls when the last poll's are used up."""
+    def __iter__(self) -> Self:
+        """Records one by one, for ever. Each step is a poll of one record: whatever ends the loop, the next poll goes
+        on behind the last record that the loop got, and a commit without offsets, or auto-commit, covers these and no
+        more. A step costs some thirty times as much as a record of a large poll: where many records come, loop over
+        what `poll` returns.
+        """
+        return self
+
+    def __next__(self) -> ConsumerRecord[K, V]:
+        """The next record, however long that takes. Raises what `poll` raises; the step after that goes on."""
         while True:
-            yield from self.poll()
+            for record in self.poll(max_records=1):
+                return record
 
 
 class RangeConsumer(BlockingConsumer):

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import TYPE_CHECKING, Generic, NamedTuple
+from typing import TYPE_CHECKING, Generic, NamedTuple, Never, Self
 
 from instride import _arguments as arguments
 from instride._core.application.partition import Delivery
@@ -129,6 +129,19 @@ class ConsumerRecords(Generic[K_co, V_co]):
         still. None for records of no consumer.
         """
         return self._standing
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, _memo: object) -> Self:
+        return self
+
+    def __reduce__(self) -> Never:
+        """Records share the memory of the responses that they came in. Raises TypeError, which says what to send."""
+        raise TypeError(
+            "ConsumerRecords cannot be pickled: to send them to another process, send list(records), or what "
+            "records.to_arrow() returns"
+        )
 
     def __repr__(self) -> str:
         parts = ", ".join(str(partition) for partition in self.partitions())

@@ -2,7 +2,8 @@
 
 Laws
 1. A name of Java's means what it means there, in Java's unit: most times are milliseconds. `MetricName.unit` says so.
-2. Averages, greatest values and rates speak of the last 30 to 60 seconds; totals of the consumer's whole life.
+2. Averages, greatest values and rates speak of the last 30 to 60 seconds; totals of the consumer's whole life. Those of
+   a topic that is not ours any more, and had no record for an hour, are dropped when others come, and begin anew.
 3. NaN is "nothing was recorded yet"; -1 of a time ago is "never".
 """
 
@@ -81,10 +82,10 @@ _GAUGES: Final[dict[str, dict[str, tuple[Unit, str]]]] = {
         "heartbeat-rate": ("1/s", "heartbeat responses received"),
         "heartbeat-response-time-max": ("ms", "time from a heartbeat to its response, at most"),
         "last-heartbeat-seconds-ago": ("s", "time since a heartbeat was sent"),
-        **_over_time("join-time", "ms", "time from a JoinGroup to its response"),
-        "join-rate": ("1/s", "JoinGroup responses received"),
-        **_over_time("sync-time", "ms", "time from a SyncGroup to its response"),
-        "sync-rate": ("1/s", "SyncGroup responses received"),
+        **_over_time("join-time", "ms", "time from a JoinGroup that succeeds to its response"),
+        "join-rate": ("1/s", "JoinGroup responses received, those with an error excepted"),
+        **_over_time("sync-time", "ms", "time from a SyncGroup that succeeds to its response"),
+        "sync-rate": ("1/s", "SyncGroup responses received, those with an error excepted"),
         **_over_time("rebalance-latency", "ms", "time from the first join to the poll that took the assignment"),
         "rebalance-rate-per-hour": ("1/h", "rebalances that ended well"),
         "last-rebalance-seconds-ago": ("s", "time since a rebalance ended well"),
@@ -131,8 +132,8 @@ _COUNTERS: Final[dict[str, dict[str, tuple[Unit, str]]]] = {
     COORDINATOR: {
         "commit-total": ("", "commit responses received"),
         "heartbeat-total": ("", "heartbeat responses received"),
-        "join-total": ("", "JoinGroup responses received"),
-        "sync-total": ("", "SyncGroup responses received"),
+        "join-total": ("", "JoinGroup responses received, those with an error excepted"),
+        "sync-total": ("", "SyncGroup responses received, those with an error excepted"),
         "rebalance-latency-total": ("ms", "time of all rebalances that ended well"),
         "rebalance-total": ("", "rebalances that ended well"),
         "failed-rebalance-total": ("", "rebalances during which the membership ended"),
@@ -149,7 +150,7 @@ _COUNTERS: Final[dict[str, dict[str, tuple[Unit, str]]]] = {
         "partitions-lost-total": ("", "partitions that were lost, without a hand-over"),
         "records-abandoned-total": (
             "records",
-            "records of lost partitions that polls had returned and of which no commit is known",
+            "records that polls had returned, without a known commit when their partition was lost or released",
         ),
     },
 }

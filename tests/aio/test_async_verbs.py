@@ -580,6 +580,27 @@ def test_a_close_completes_the_revokes_first(loop: VirtualLoop) -> None:
     loop.play(story())
 
 
+@pytest.mark.parametrize("error", [TimeoutError("the database"), KafkaTimeoutError("no response"), ValueError("x")])
+def test_what_a_listener_raises_in_a_close_is_raised_by_it(loop: VirtualLoop, error: Exception) -> None:
+    """As the blocking consumer's close does; a time-out of the listener's is not the one of the close."""
+
+    async def fail() -> None:
+        raise error
+
+    async def story() -> None:
+        scene = Scene()
+        scene.consumer.subscribe(["t"], listener=scene.listener)
+        scene.assigned(0)
+        await scene.consumer.poll(timeout=0)
+        scene.listener.meanwhile = fail
+        with pytest.raises(type(error)) as raised:
+            await scene.consumer.close(timeout=5.0)
+        assert raised.value is error
+        assert len(scene.network.of(Close)) == 1
+
+    loop.play(story())
+
+
 @pytest.mark.parametrize("where", ["close", "poll"])
 def test_a_listener_that_never_ends_does_not_keep_a_close(loop: VirtualLoop, where: str) -> None:
     async def story() -> None:

@@ -1,17 +1,21 @@
-"""`instride dead-letters replay` sends each letter, also those that are written while it runs."""
+"""`instride dead-letters replay` sends each letter once, also those that are written while it runs, and others beside
+one that is refused. Its reader has of the settings what concerns a reader."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from concurrent.futures import Future
+from dataclasses import fields
 from typing import Any
+from uuid import UUID
 
 import pytest
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
-from instride import ConsumerRecord, OffsetAndMetadata, PartitionInfo, TopicPartition
+from instride import ConsumerConfig, ConsumerRecord, OffsetAndMetadata, PartitionInfo, TopicPartition
 from instride._cli import dead_letters
 from instride._processing.dead_letters import dead_letter
+from instride.errors import OffsetMetadataTooLargeError, RecordTooLargeError
 
 Letter = ConsumerRecord[Any, Any]
 PARTITIONS = [TopicPartition("dlq", number) for number in range(2)]
@@ -19,19 +23,28 @@ PARTITIONS = [TopicPartition("dlq", number) for number in range(2)]
 
 class Topic:
     """Two partitions of letters, and the offsets of the group that replays them. comes: letters that are written as
-    soon as a reader knows where the topic ends."""
+    soon as a reader knows where the topic ends. at_once: records of a partition in one poll. most_metadata: characters
+    that the broker takes. sent: what was acknowledged, by the offsets of its records. refused: those that are not.
+    too_large_together: those that are not at first, since their batch is too large."""
 
     def __init__(self, *counts: int) -> None:
         self.logs: dict[TopicPartition, list[Letter]] = {each: [] for each in PARTITIONS}
         self.group: dict[TopicPartition, OffsetAndMetadata] = {}
         self.comes: list[TopicPartition] = []
+        self.at_once = 500
+        self.most_metadata = 4096
+        self.topic_id: UUID | None = UUID(int=1)
+        self.sent: list[str] = []
+        self.refused: set[str] = set()
+        self.too_large_together: set[str] = set()
         for partition, count in zip(PARTITIONS, counts, strict=True):
             for _ in range(count):
                 self.write(partition)
 
     def write(self, partition: TopicPartition) -> None:
         log = self.logs[partition]
-        record: Letter = ConsumerRecord("orders", partition.partition, len(log), key=b"k", value=b"v")
+        value = b"%d:%d" % (partition.partition, len(log))
+        record: Letter = ConsumerRecord("orders", partition.partition, len(log), key=b"k", value=value)
         letter = dead_letter("dlq", record, ValueError("no such order"), 1, "billing")
         log.append(ConsumerRecord(*partition, len(log), key=letter.key, value=letter.value, headers=letter.headers))
 
@@ -49,7 +62,10 @@ class Reader:
     def __exit__(self, *_: object) -> None: ...
 
     def partitions_for(self, topic: str, **_: Any) -> list[PartitionInfo]:
-        return [PartitionInfo(topic=topic, partition=each.partition, leader=None) for each in PARTITIONS]
+        return [
+            PartitionInfo(topic=topic, partition=each.partition, leader=None, topic_id=self._topic.topic_id)
+            for each in PARTITIONS
+        ]
 
     def assign(self, partitions: list[TopicPartition]) -> None:
         self._positions = dict.fromkeys(partitions, 0)
@@ -77,29 +93,47 @@ class Reader:
     def poll(self, **_: Any) -> list[Letter]:
         found: list[Letter] = []
         for partition, position in self._positions.items():
-            found += self._topic.logs[partition][position:]
-            self._positions[partition] = len(self._topic.logs[partition])
+            some = self._topic.logs[partition][position : position + self._topic.at_once]
+            self._positions[partition] += len(some)
+            found += some
         return found
 
     def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], **_: Any) -> None:
+        if any(len(each.metadata) > self._topic.most_metadata for each in offsets.values()):
+            raise OffsetMetadataTooLargeError("it is too large")
         self._topic.group.update(offsets)
 
 
 class Produce:
-    def __init__(self, *_: Any) -> None: ...
+    def __init__(self, topic: Topic) -> None:
+        self._topic = topic
 
-    def __call__(self, record: object) -> Future[None]:
+    def __call__(self, record: Any) -> Future[None]:
+        where = record.value.decode()
+        if where == "raises":
+            raise ValueError("it does not even take it")
         acknowledged: Future[None] = Future()
-        acknowledged.set_result(None)
+        if where in self._topic.too_large_together:
+            self._topic.too_large_together.remove(where)
+            acknowledged.set_exception(RecordTooLargeError("it is too large"))
+        elif where in self._topic.refused:
+            acknowledged.set_exception(ConnectionError("orders\x1b: no such topic"))
+        else:
+            self._topic.sent.append(where)
+            acknowledged.set_result(None)
         return acknowledged
 
     def close(self) -> None: ...
 
 
-def replay(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def command(topic: Topic, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Result:
     monkeypatch.setattr(dead_letters, "Consumer", lambda **_: Reader(topic))
-    monkeypatch.setattr(dead_letters, "ConfluentProduce", Produce)
-    done = CliRunner().invoke(dead_letters.app, ["replay", "dlq", "--bootstrap-servers", "b:1"])
+    monkeypatch.setattr(dead_letters, "ConfluentProduce", lambda _: Produce(topic))
+    return CliRunner().invoke(dead_letters.app, ["replay", "dlq", "--bootstrap-servers", "b:1", *arguments])
+
+
+def replay(topic: Topic, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> list[str]:
+    done = command(topic, monkeypatch, *arguments)
     assert done.exit_code == 0, done.output
     return done.stdout.splitlines()
 
@@ -110,3 +144,179 @@ def test_letters_that_are_written_during_a_replay_are_sent_by_the_next(monkeypat
     assert replay(topic, monkeypatch) == ["0:0  sent", "0:1  sent"]
     assert replay(topic, monkeypatch) == ["0:2  sent", "1:0  sent"]
     assert replay(topic, monkeypatch) == []
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 500])
+def test_beside_a_refused_letter_the_others_are_sent_once(monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
+    topic = Topic(6, 2)
+    topic.at_once, topic.refused = at_once, {"0:2", "0:4"}
+    done = command(topic, monkeypatch)
+    assert done.exit_code == 1
+    assert sorted(topic.sent) == ["0:0", "0:1", "0:3", "0:5", "1:0", "1:1"]
+    assert sorted(done.stdout.splitlines()) == [f"{each}  sent" for each in sorted(topic.sent)]
+    assert done.stderr.splitlines() == [
+        "0:2  refused: orders\\x1b: no such topic",
+        "0:4  refused: orders\\x1b: no such topic",
+        "instride dead-letters: 2 letters were refused. The first is dlq-0@2: orders\\x1b: no such topic. The next "
+        "replay tries again; with --skip 0:2 it leaves this one out",
+    ]
+    assert {each: found.offset for each, found in topic.group.items()} == {PARTITIONS[0]: 2, PARTITIONS[1]: 2}
+    for _ in range(2):
+        assert command(topic, monkeypatch).exit_code == 1
+    assert len(topic.sent) == 6, "none is sent again"
+    topic.refused = set()
+    assert replay(topic, monkeypatch) == ["0:2  sent", "0:4  sent"]
+    assert replay(topic, monkeypatch) == []
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 500])
+def test_a_refused_letter_is_left_out_for_ever_when_that_is_said(monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
+    topic = Topic(6, 0)
+    topic.at_once, topic.refused = at_once, {"0:1", "0:3"}
+    assert command(topic, monkeypatch).exit_code == 1
+    done = command(topic, monkeypatch, "--skip", "0:1")
+    assert done.exit_code == 1
+    assert "0:1  left out: --skip" in done.stderr
+    assert "1 letter was refused. The first is dlq-0@3" in done.stderr
+    assert replay(topic, monkeypatch, "--skip", "0:3", "--skip", "0:1") == []
+    topic.refused = set()
+    assert replay(topic, monkeypatch) == []
+    assert topic.sent == ["0:0", "0:2", "0:4", "0:5"]
+    assert topic.group[PARTITIONS[0]] == OffsetAndMetadata(offset=6)
+
+
+def test_letters_are_not_refused_for_the_size_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker measures batches: each letter of one that is too large is sent once more, by itself."""
+    topic = Topic(4, 0)
+    topic.refused, topic.too_large_together = {"0:1"}, {"0:0", "0:1", "0:2"}
+    done = command(topic, monkeypatch)
+    assert done.exit_code == 1
+    assert "1 letter was refused. The first is dlq-0@1" in done.stderr
+    assert sorted(topic.sent) == ["0:0", "0:2", "0:3"]
+
+
+def test_a_letter_that_the_producer_does_not_even_take_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = Topic(2, 0)
+    letter = topic.logs[PARTITIONS[0]][0]
+    topic.logs[PARTITIONS[0]][0] = ConsumerRecord(
+        letter.topic, letter.partition, letter.offset, value=b"raises", headers=letter.headers
+    )
+    done = command(topic, monkeypatch)
+    assert done.exit_code == 1
+    assert "dlq-0@0: it does not even take it" in done.stderr
+    assert topic.sent == ["0:1"]
+
+
+def test_letters_of_a_topic_made_again_are_sent_whatever_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = Topic(3, 0)
+    topic.refused = {"0:0"}
+    assert command(topic, monkeypatch).exit_code == 1
+    topic.topic_id, topic.refused = UUID(int=2), set()
+    assert replay(topic, monkeypatch) == ["0:0  sent", "0:1  sent", "0:2  sent"]
+
+
+def test_a_replay_ends_early_where_too_many_letters_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = Topic(400, 0)
+    topic.at_once, topic.refused = 50, {f"0:{number}" for number in range(400)} - {"0:7"}
+    done = command(topic, monkeypatch)
+    assert done.exit_code == 1
+    assert "149 letters were refused, and the replay ended early. The first is dlq-0@0" in done.stderr
+    assert command(topic, monkeypatch).exit_code == 1
+    assert topic.sent == ["0:7"]
+
+
+def test_a_replay_ends_early_where_a_commit_cannot_remember_what_was_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = Topic(6, 0)
+    topic.at_once, topic.refused, topic.most_metadata = 3, {"0:1"}, 0
+    done = command(topic, monkeypatch)
+    assert done.exit_code == 1
+    assert "1 letter was refused, and the replay ended early. The first is dlq-0@1" in done.stderr
+    assert "others are sent again too" in done.stderr
+    assert topic.sent == ["0:0", "0:2"]
+    assert topic.group[PARTITIONS[0]] == OffsetAndMetadata(offset=1)
+
+
+def test_a_single_letter_that_is_refused_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = Topic(3, 0)
+    topic.refused = {"0:1"}
+    done = command(topic, monkeypatch, "--at", "0:1", "--at", "0:2")
+    assert done.exit_code == 1
+    assert done.stdout.splitlines() == ["0:2  sent"]
+    assert "1 letter was refused. The first is dlq-0@1: orders\\x1b: no such topic\n" in done.stderr
+    assert topic.group == {}
+
+
+@pytest.mark.parametrize("arguments", [["--at", "0:1", "--skip", "0:2"], ["--skip", "0"]])
+def test_a_skip_that_means_nothing_is_refused(monkeypatch: pytest.MonkeyPatch, arguments: list[str]) -> None:
+    topic = Topic(3, 0)
+    assert command(topic, monkeypatch, *arguments).exit_code == 2
+    assert topic.sent == []
+
+
+# -- of a consumer's settings, what concerns a reader
+
+KEPT = {
+    "bootstrap_servers",
+    "client_dns_lookup",
+    "client_id",
+    "client_rack",
+    "connection_setup_timeout",
+    "default_api_timeout",
+    "fetch_buffer_bytes",
+    "fetch_fairness",
+    "fetch_max_bytes",
+    "fetch_max_wait",
+    "fetch_min_bytes",
+    "isolation_level",
+    "max_decompressed_bytes",
+    "max_frame_bytes",
+    "max_partition_fetch_bytes",
+    "metadata_max_age",
+    "prefetch",
+    "reconnect_backoff",
+    "reconnect_backoff_max",
+    "request_timeout",
+    "retry_backoff",
+    "retry_backoff_max",
+}
+OURS = {"group_id", "enable_auto_commit", "auto_offset_reset"}
+
+
+def test_each_setting_is_a_readers_or_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new setting must be put into one of the two lists."""
+    names = {each.name for each in fields(ConsumerConfig)}
+    given = {name: object() for name in names}
+    got: dict[str, Any] = {}
+
+    def consumer(**settings: Any) -> Reader:
+        got.update(settings)
+        return Reader(Topic(0, 0))
+
+    monkeypatch.setattr(dead_letters, "Consumer", consumer)
+    monkeypatch.setattr(dead_letters, "settings_of", lambda *_: given)
+    done = CliRunner().invoke(dead_letters.app, ["list", "dlq"])
+    assert done.exit_code == 0, done.output
+    security = {name for name in names if name.startswith(("ssl_", "sasl_", "security_"))}
+    assert {name for name, value in got.items() if value is given[name]} == KEPT | security
+    assert got.keys() - KEPT - security == OURS
+    assert names - KEPT - security - OURS == dead_letters.NOT_A_READERS
+
+
+@pytest.mark.parametrize("verb", [["list", "dlq"], ["replay", "dlq"], ["replay", "dlq", "--at", "0:0"]])
+def test_the_settings_of_a_static_member_with_deserializers_suit_a_reader(
+    monkeypatch: pytest.MonkeyPatch, verb: list[str]
+) -> None:
+    settings = {"bootstrap_servers": "b:1", "group_id": "billing", "group_instance_id": "billing-0"}
+    more = {"value_deserializer": int, "interceptors": [object()], "session_timeout": 400.0}
+    topic = Topic(1, 0)
+
+    def consumer(**given: Any) -> Reader:
+        config = ConsumerConfig(**given)
+        assert (config.group_instance_id, config.value_deserializer, config.interceptors) == (None, None, ())
+        return Reader(topic)
+
+    monkeypatch.setattr(dead_letters, "Consumer", consumer)
+    monkeypatch.setattr(dead_letters, "ConfluentProduce", lambda _: Produce(topic))
+    monkeypatch.setattr(dead_letters, "settings_of", lambda *_: {**settings, **more})
+    done = CliRunner().invoke(dead_letters.app, verb)
+    assert done.exit_code == 0, done.output

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import sysconfig
+import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -23,9 +24,9 @@ INSTRIDE = Path(sysconfig.get_path("scripts")) / "instride"
 PATIENCE = 120.0
 
 APP = """
-import asyncio, os, signal, sys, threading
+import asyncio, os, signal, stat, subprocess, sys, threading
 from contextlib import asynccontextmanager, contextmanager
-from instride import Processor
+from instride import Processor, RunningProcessor
 
 def tell(what):
     os.write(1, f"{what} {os.environ['INSTRIDE_WORKER']} {os.getpid()}\\n".encode())
@@ -41,6 +42,37 @@ def told():
 def hang(record):
     tell("up")
     threading.Event().wait()
+
+class Told:
+    # Instead of a method of a run: it does that, and tells of it.
+
+    def __init__(self, name):
+        self.name, self.does = name, getattr(RunningProcessor, name)
+
+    def __get__(self, running, _):
+        def called():
+            self.does(running)
+            tell(self.name)
+        return called
+
+go = threading.Event()
+
+def works(record):
+    # Until SIGUSR1.
+    if not go.is_set():
+        tell("up")
+        go.wait()
+        tell("down")
+
+signal.signal(signal.SIGUSR1, lambda *_: go.set())
+if "TELLS" in os.environ:
+    RunningProcessor.stop, RunningProcessor.cancel = Told("stop"), Told("cancel")
+
+def starts(record):
+    # A program that reads its standard input to the end: no pipe, on which it might wait for ever.
+    assert not stat.S_ISFIFO(os.fstat(0).st_mode)
+    assert subprocess.run(["cat"], capture_output=True).stdout == b""
+    hang(record)
 
 @contextmanager
 def refuses():
@@ -64,6 +96,8 @@ app = Processor(handle, topics=["t"], lifespan=told)
 stuck = Processor(hang, topics=["t"], concurrency=1, drain_timeout=0.1)
 hung = Processor(handle, topics=["t"], lifespan=hangs, drain_timeout=0.1)
 waits = Processor(handle_async, topics=["t"], lifespan=awaits, drain_timeout=0.1)
+working = Processor(works, topics=["t"], concurrency=1)
+starting = Processor(starts, topics=["t"], concurrency=1, drain_timeout=0.1)
 bad = Processor(handle, topics=["t"], lifespan=refuses)
 other = 5
 settings = {"bootstrap_servers": "localhost:1", "group_id": "g"}
@@ -80,7 +114,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 class Run:
-    """One `instride run`, and what its workers told: "up" or "down", slot, process."""
+    """One `instride run`, and what its workers told: "up", "down", "stop" or "cancel"; slot; process."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
@@ -89,7 +123,7 @@ class Run:
     def told(self) -> tuple[str, int, int]:
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
-        found = re.fullmatch(r"(up|down) (\d+) (\d+)\n", line)
+        found = re.fullmatch(r"(up|down|stop|cancel) (\d+) (\d+)\n", line)
         assert found, line
         return found[1], int(found[2]), int(found[3])
 
@@ -154,6 +188,76 @@ def test_a_stop_that_gives_up_what_is_at_work_fails_and_says_so_in_one_line(fold
         "(drain_timeout): t-0 at offset 0. No commit covers what was at work: it is handled again",
         "instride run: worker 0 ended with status 1",
     ]
+
+
+@contextmanager
+def at_work(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Run, int]]:
+    """A run of one worker, whose process handles a record until SIGUSR1; it tells of each stop, and of a cancel."""
+    monkeypatch.setenv("TELLS", "1")
+    with closing(Broker()) as broker:
+        arguments = ("--settings", "billing:early", "--bootstrap-servers", f"127.0.0.1:{broker.port}")
+        with run(folder, "billing:working", *arguments) as running:
+            what, _, worker = running.told()
+            assert what == "up"
+            yield running, worker
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_worker_that_the_init_signals_too_finishes_what_is_at_work(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    """systemd signals every process of a service, and the supervisor tells its workers besides."""
+    with at_work(folder, monkeypatch) as (running, worker):
+        for process in (worker, running.process.pid, worker):
+            os.kill(process, number)
+            assert running.told() == ("stop", 0, worker)
+        os.kill(worker, signal.SIGUSR1)
+        code, output = running.end()
+    assert f"down 0 {worker}" in output
+    assert code == 0, running.errors
+
+
+def test_a_second_signal_to_the_supervisor_cancels_its_workers(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with at_work(folder, monkeypatch) as (running, worker):
+        running.process.terminate()
+        assert running.told() == ("stop", 0, worker)
+        threading.Event().wait(0.5)  # by then it counts as another signal
+        running.process.terminate()
+        assert running.told() == ("cancel", 0, worker)
+        code, output = running.end()
+    assert f"down 0 {worker}" not in output
+    assert code == 0, running.errors
+
+
+def test_a_worker_without_its_supervisor_finishes_what_is_at_work(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with at_work(folder, monkeypatch) as (running, worker):
+        os.kill(worker, signal.SIGTERM)
+        assert running.told() == ("stop", 0, worker)
+        running.process.kill()
+        assert running.told() == ("stop", 0, worker)
+        os.kill(worker, signal.SIGUSR1)
+        _, output = running.end()
+    assert f"down 0 {worker}" in output
+
+
+def test_a_program_that_a_handler_starts_has_an_empty_standard_input(folder: Path) -> None:
+    """Else it would take the supervisor's words, or wait for them."""
+    with closing(Broker()) as broker:
+        arguments = ("--settings", "billing:early", "--bootstrap-servers", f"127.0.0.1:{broker.port}")
+        with run(folder, "billing:starting", *arguments) as running:
+            assert running.told()[0] == "up"
+            running.process.terminate()
+            assert running.end() == (1, [])
+
+
+def test_a_worker_that_is_importing_is_stopped_at_once(folder: Path) -> None:
+    (folder / "slow.py").write_text("import billing, threading\nbilling.tell('up')\nthreading.Event().wait()\n")
+    with run(folder, "slow:app", "--settings", "billing:settings") as running:
+        assert running.told()[0] == "up"
+        running.process.terminate()
+        assert running.end() == (0, []), running.errors
 
 
 @pytest.mark.parametrize("app", ["hung", "waits"])

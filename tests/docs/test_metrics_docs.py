@@ -34,17 +34,19 @@ def examples() -> list[str]:
 class Snapshot:
     """A consumer of which only the metrics are asked."""
 
-    def __init__(self) -> None:
+    def __init__(self, client_id: str = "me") -> None:
+        self.client_id, self.taken = client_id, 0
         self.application = ApplicationMeter()
         self.application.poll_began(1.0)
         self.application.returned({TopicPartition("flights", 3): (10, 1000)}, 1.0)
 
     def metrics(self) -> dict[MetricName, float]:
+        self.taken += 1
         lags = {TopicPartition("flights", 3): 7}
         network = NetworkMeter()
         network.released(TopicPartition("flights", 2), 1.0)
         network.fetch_began(TopicPartition("flights", 3), 1.0)
-        return metrics(network, self.application, client_id="me", holds={}, lags=lags, now=2.0)
+        return metrics(network, self.application, client_id=self.client_id, holds={}, lags=lags, now=2.0)
 
 
 @pytest.mark.requirement("surface/metrics")
@@ -93,6 +95,17 @@ def test_the_prometheus_example() -> None:
     assert [each for each in text.splitlines() if not line.match(each)] == []
 
 
+def test_the_prometheus_example_counts_no_record_twice_and_escapes() -> None:
+    names: dict[str, Any] = {}
+    exec(compile(examples()[1], "example", "exec"), names)
+    text: str = names["prometheus_text"](Snapshot(client_id='a"b\\c\nd'))
+    consumed = re.findall(r"^\w+_(?:records|bytes)_consumed_total\{.*\} (\S+)$", text, re.MULTILINE)
+    assert [float(each) for each in consumed] == [10.0, 1000.0], "what sum() adds up"
+    assert r'client_id="a\"b\\c\nd"' in text
+    quoted = re.compile(r'\w+\{(\w+="([^"\\\n]|\\["\\n])*",?)+\} \S+')
+    assert [each for each in text.splitlines() if not each.startswith("#") and not quoted.fullmatch(each)] == []
+
+
 class Observation(NamedTuple):
     value: float
     attributes: dict[str, str]
@@ -129,3 +142,17 @@ def test_the_opentelemetry_example() -> None:
     (lag,) = meter.collect("consumer-fetch-manager-metrics.records-lag.by-partition.by-topic")
     assert lag == Observation(7.0, {"client-id": "me", "partition": "3", "topic": "flights"})
     assert list(meter.collect("consumer-metrics.request-latency-avg")) == [], "NaN is not told"
+
+
+def test_the_opentelemetry_example_takes_one_snapshot_in_each_collection() -> None:
+    names: dict[str, Any] = {}
+    exec(compile(examples()[2], "example", "exec"), names)
+    meter, consumer = Meter(), Snapshot()
+    names["observe"](consumer, meter, Observation)
+    for collections in (1, 2, 3):
+        told = sum(len(list(meter.collect(name))) for name in meter.made)
+        assert consumer.taken == collections
+        consumer.application.returned({TopicPartition("flights", 3): (1, 100)}, 1.0)
+        assert told > 50
+    (consumed,) = meter.collect("consumer-fetch-manager-metrics.records-consumed-total")
+    assert consumed.value == 13.0, "the next collection has begun"

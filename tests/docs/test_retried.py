@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from virtual_driver import COORDINATOR, FETCH, JOIN, METADATA, Build, World
+from virtual_driver import COORDINATOR, FETCH, HEARTBEAT, JOIN, METADATA, Build, World
 
 from instride import TopicPartition
 from instride._core.ownership import RebalanceProtocol
@@ -170,6 +170,23 @@ def what_no_time_mends(build: Build, again: str, raised: str) -> None:
         assert len(sent(world, JOIN)) == 2
 
 
+def refused_heartbeats(build: Build, again: str, raised: str) -> None:
+    assert again == "each `heartbeat_interval`; the coordinator is looked for again as often"
+    for code in (ErrorCode.UNKNOWN_SERVER_ERROR, NO_SUCH_CODE):
+        world = build(session_timeout=20.0, heartbeat_interval=3.0, max_poll_interval=900.0)
+        world.consumer.subscribe(["t"])
+        assert polls(world, 11.0) == []
+        heard = sent(world, HEARTBEAT)[-1]
+        world.broker.errors[HEARTBEAT] = code
+        errors = polls(world, LONG + 20.0)
+        lease_ended = next(at for at in sent(world, HEARTBEAT) if at >= heard + 20.0)
+        standing(errors, lease_ended, raised)
+        assert gaps(sent(world, HEARTBEAT))[-50:] == pytest.approx([3.0] * 50, abs=MOMENT)
+        assert gaps(sent(world, COORDINATOR))[-50:] == pytest.approx([3.0] * 50, abs=MOMENT)
+        world.broker.errors.clear()
+        assert polls(world, 80.0)[1:] == [], "one may have been on its way"
+
+
 def what_does_not_exist(build: Build, again: str, raised: str) -> None:
     assert again == "with the metadata, each `retry_backoff_max`"
     for partition in (False, True):
@@ -240,6 +257,9 @@ RETRIED: dict[str, Play] = {
     ),
     "a group id that is not valid; another member has taken this `group_instance_id`; a user's assignor that failed": (
         what_no_time_mends
+    ),
+    "heartbeats that are refused for `session_timeout`, with an error that says nothing of the membership": (
+        refused_heartbeats
     ),
     "a topic, or a partition, that does not exist": what_does_not_exist,
     "a topic that may not be read": a_topic_that_may_not_be_read,

@@ -89,7 +89,8 @@ class ScriptedBroker(SilentBroker):
     def respond(self, key: int, request: Request) -> bytes:
         if key != HEARTBEAT:
             return super().respond(key, request)
-        return struct.pack(">ih", round(self.throttle * 1000), 27 if self.rebalances else 0)
+        error = 27 if self.rebalances else self.errors.get(HEARTBEAT, 0)
+        return struct.pack(">ih", round(self.throttle * 1000), error)
 
     def topic_entry(self, topic: str) -> bytes:
         if METADATA not in self.errors:

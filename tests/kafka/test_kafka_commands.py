@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from filled_topics import fill
 from instride import Consumer, ConsumerRecord, OutputRecord, Processor
 from instride._cli._app import app
+from instride._processing.dead_letters import dead_letter
 from instride.testing import LocalKafka
 
 INSTRIDE = Path(sysconfig.get_path("scripts")) / "instride"
@@ -117,6 +118,34 @@ def test_a_letter_that_is_too_large_says_where_its_record_is(
         kafka, "dead-letters", "show", letters, f"0:{first}"
     )
     assert len(command(kafka, "dead-letters", "replay", letters)) == 2, "the others have no value to send"
+
+
+@pytest.mark.drawn(3, "commands")
+def test_letters_after_a_refused_one_are_sent_once_in_any_number_of_replays(
+    kafka: LocalKafka, kafka_topic: Callable[..., str]
+) -> None:
+    """Three polls of letters; the topic of the second letter's record is not there."""
+    topic, letters = kafka_topic(1), kafka_topic(1)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    for number in range(1100):
+        origin = f"{topic}-is-gone" if number == 1 else topic
+        record: ConsumerRecord[Any, Any] = ConsumerRecord(origin, 0, number, value=b"%d" % number)
+        letter = dead_letter(letters, record, ValueError("no such order"), 1, "billing")
+        producer.produce(letters, letter.value, headers=list(letter.headers))
+    assert producer.flush(PATIENCE) == 0
+    replay = ["dead-letters", "replay", letters, "--bootstrap-servers", kafka.bootstrap_servers]
+    for sent in (1099, 0):
+        ended = CliRunner().invoke(app, replay)
+        assert ended.exit_code == 1
+        assert ended.stdout.count("  sent\n") == sent
+        assert f"1 letter was refused. The first is {letters}-0@1: {topic}-is-gone: " in ended.stderr
+    assert command(kafka, *replay[:3], "--skip", "0:1") == []
+    assert command(kafka, *replay[:3]) == []
+    with Consumer(bootstrap_servers=kafka.bootstrap_servers, group_id=f"instride-replay-{letters}") as reader:
+        ((where, end),) = reader.end_offsets(tps(letters, 0), timeout=PATIENCE).items()
+        committed = reader.committed(where, timeout=PATIENCE)[where]
+    assert committed is not None
+    assert (end, committed.offset, committed.metadata) == (1100, 1100, "")
 
 
 @pytest.mark.parametrize(

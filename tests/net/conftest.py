@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
+
+from instride._net.resolver import SocketAddress
 
 PATIENCE = 20.0
 
@@ -19,3 +23,17 @@ def no_network_thread_is_left() -> Iterator[None]:
     for thread in left:
         thread.join(PATIENCE)
     assert not [each.name for each in left if each.is_alive()], "close the consumer of this test"
+
+
+@pytest.fixture
+def silent() -> Iterator[SocketAddress]:
+    """An address that takes no connection, and does not say so: what it would take is there already."""
+    with ExitStack() as stack:
+        server = stack.enter_context(socket.socket())
+        server.bind(("127.0.0.1", 0))
+        server.listen(0)
+        for _ in range(4):
+            waits = stack.enter_context(socket.socket())
+            waits.setblocking(False)
+            waits.connect_ex(server.getsockname())
+        yield (socket.AF_INET, server.getsockname())

@@ -105,7 +105,7 @@ def test_a_token_without_a_thread_to_ask_for_it_is_an_error_that_may_pass(monkey
         sasl_oauth_token=lambda: "token",
         sasl_plain_without_tls=True,
     )
-    asks = authenticator(config, lambda: woken.set_result(None))
+    asks = authenticator(config, lambda: woken.set_result(None), print)
     assert asks is not None
     found: list[object] = []
     monkeypatch.setattr(threading.Thread, "start", refuse)

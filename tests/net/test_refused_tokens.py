@@ -27,15 +27,16 @@ SETTINGS: dict[str, Any] = {
 
 
 class Provider:
-    """asked: when. Each token is another one, and good for an hour."""
+    """asked: when. Each token is another one, and good for an hour, or does not say how long."""
 
     def __init__(self) -> None:
         self.at = 1000.0
+        self.expires_in: float | None = 3600.0
         self.requested: list[float] = []
 
     def __call__(self) -> OAuthToken:
         self.requested.append(self.at)
-        return OAuthToken(value=f"token{len(self.requested)}", expires_in=3600.0)
+        return OAuthToken(value=f"token{len(self.requested)}", expires_in=self.expires_in)
 
 
 class Asks:
@@ -44,7 +45,7 @@ class Asks:
     def __init__(self, provider: Provider) -> None:
         self.woken = threading.Event()
         made = authenticator(
-            ConsumerConfig(bootstrap_servers="b:1", sasl_oauth_token=provider, **SETTINGS), self.woken.set
+            ConsumerConfig(bootstrap_servers="b:1", sasl_oauth_token=provider, **SETTINGS), self.woken.set, print
         )
         assert isinstance(made, TokenAuthenticator)
         self.authenticator = made
@@ -67,7 +68,9 @@ def provider(monkeypatch: pytest.MonkeyPatch) -> Provider:
     return made
 
 
-def test_the_function_is_called_with_a_growing_back_off_until_a_token_is_accepted(provider: Provider) -> None:
+@pytest.mark.parametrize("expires_in", [3600.0, 0.5, None])
+def test_the_function_is_called_with_a_growing_back_off(provider: Provider, expires_in: float | None) -> None:
+    provider.expires_in = expires_in
     asks = Asks(provider)
     for _ in range(900):  # a connection each second, that is refused
         asks.authenticator.refused(asks.mechanism())
@@ -75,6 +78,13 @@ def test_the_function_is_called_with_a_growing_back_off_until_a_token_is_accepte
     assert provider.requested[:7] == [1000.0, 1001.0, 1003.0, 1007.0, 1015.0, 1031.0, 1063.0]
     apart = [later - earlier for earlier, later in zip(provider.requested[6:], provider.requested[7:], strict=False)]
     assert set(apart) == {60.0}, "a minute at most"
+
+
+def test_the_back_off_ends_when_a_token_is_accepted(provider: Provider) -> None:
+    asks = Asks(provider)
+    for _ in range(100):
+        asks.authenticator.refused(asks.mechanism())
+        provider.at += 1.0
     provider.at += 60.0
     good = asks.mechanism()
     asks.authenticator.accepted(good)

@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 
-from instride._net.resolver import Resolver, SocketAddress, rotated
+from instride._net.resolver import AddressOrder, Resolver, SocketAddress, _Waiter
 from instride.errors import TransportError
 
 
@@ -43,12 +43,56 @@ def test_a_name_that_cannot_be_one_is_an_error_and_kills_no_thread(host: str) ->
     assert host in str(error)
 
 
+def hosts(found: list[SocketAddress]) -> str:
+    return "".join(address[0] for _, address in found)
+
+
+def addresses(names: str) -> list[SocketAddress]:
+    return [(socket.AF_INET, (host, 1)) for host in names]
+
+
 @pytest.mark.requirement("surface/dns")
-def test_another_address_comes_first_with_each_turn() -> None:
-    addresses: list[SocketAddress] = [(socket.AF_INET, (host, 1)) for host in "abc"]
-    firsts = [[address[1][0] for address in rotated(addresses, turn)] for turn in range(4)]
-    assert firsts == [["a", "b", "c"], ["b", "c", "a"], ["c", "a", "b"], ["a", "b", "c"]]
-    assert rotated([], 5) == []
+def test_an_address_that_failed_comes_after_all_others() -> None:
+    order, found = AddressOrder(), addresses("abc")
+    assert hosts(order.ordered("b:1", found)) == "abc"
+    seen = []
+    for _ in range(4):  # each attempt fails at its first address
+        order.failed("b:1", order.ordered("b:1", found)[0])
+        seen.append(hosts(order.ordered("b:1", found)))
+    assert seen == ["bca", "cab", "abc", "bca"]
+    order.worked("b:1", found[0])
+    order.worked("b:1", found[0])
+    assert hosts(order.ordered("b:1", found)) == "abc"
+    assert hosts(order.ordered("c:1", found)) == "abc", "of another place"
+    assert order.ordered("b:1", []) == []
+
+
+def test_where_all_addresses_fail_each_has_its_turn_to_be_the_first() -> None:
+    """The first of an attempt has most of the time then: one that takes long is reached only as the first."""
+    order, found, firsts = AddressOrder(), addresses("abc"), list[str]()
+    for _ in range(6):
+        ordered = order.ordered("b:1", found)
+        assert order.all_failed("b:1", ordered) is bool(firsts)
+        firsts.append(hosts(ordered[:1]))
+        order.failed("b:1", *ordered)
+    assert "".join(firsts) == "aabcab"
+    assert not order.all_failed("b:1", order.ordered("b:1", addresses("abcd")))
+
+
+def test_an_address_that_is_none_of_the_name_any_more_is_forgotten() -> None:
+    order = AddressOrder()
+    order.failed("b:1", addresses("a")[0])
+    assert hosts(order.ordered("b:1", addresses("abc"))) == "bca"
+    assert hosts(order.ordered("b:1", addresses("bc"))) == "bc"
+    assert hosts(order.ordered("b:1", addresses("abc"))) == "abc", "it is as good as a new one"
+
+
+def test_of_places_whose_addresses_failed_a_bounded_number_is_known() -> None:
+    """A broker may make up others for ever."""
+    order = AddressOrder()
+    for number in range(2500):
+        order.failed(f"b{number}:1", addresses("a")[0])
+    assert 0 < len(order._failed) <= 1000
 
 
 Names = dict[str, list[str]]
@@ -103,10 +147,13 @@ def test_a_server_without_an_address_is_an_error(dns: Names) -> None:
 
 
 class Slow:
-    """A DNS server that responds when it is told to. It counts the threads that ask at one time."""
+    """A DNS server that responds when it is told to; of some names it never does. It counts the threads that ask at one
+    time."""
 
     def __init__(self) -> None:
         self.go = threading.Event()
+        self.silent = threading.Event()
+        self.asked: list[str] = []
         self.asking = 0
         self.most = 0
         self._lock = threading.Lock()
@@ -119,18 +166,25 @@ class Slow:
         with self._lock:
             self.asking += 1
             self.most = max(self.most, self.asking)
-        self.go.wait(60)
+            self.asked.append(host)
+        (self.silent if host == "broker-silent" else self.go).wait(60)
         with self._lock:
             self.asking -= 1
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("10.0.0.1", port))]
+
+
+def nameless(*_: object) -> tuple[str, str]:
+    raise OSError("no name")
 
 
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[Slow]:
     server = Slow()
     monkeypatch.setattr(socket, "getaddrinfo", server.getaddrinfo)
+    monkeypatch.setattr(socket, "getnameinfo", nameless)
     yield server
     server.go.set()
+    server.silent.set()
 
 
 def test_three_hundred_names_take_four_threads(slow: Slow) -> None:
@@ -162,6 +216,152 @@ def test_what_nobody_wants_any_more_is_not_looked_up(slow: Slow) -> None:
     slow.go.set()
     found = {results.get(timeout=60)[0] for _ in range(19)}
     assert found == {f"broker-{number}" for number in range(20)} - given_up
+
+
+def test_a_name_that_hangs_holds_up_no_other_however_often_it_is_asked_for(slow: Slow) -> None:
+    """Law 4."""
+    results: queue.Queue[tuple[str, object]] = queue.Queue()
+    resolver, newest = Resolver(), [0]
+    for number in range(20):
+        newest[0] = number
+        resolver.resolve(
+            "broker-silent",
+            9000 + number,
+            partial(_put, results, f"silent-{number}"),
+            wanted=lambda number=number: newest[0] == number,  # type: ignore[misc]
+        )
+    resolver.resolve_canonical("broker-silent", 9092, 0, lambda name, found: results.put((name, found)))
+    resolver.resolve("broker-good", 9092, partial(_put, results, "good"))
+    slow.go.set()
+    assert results.get(timeout=60) == ("good", [(socket.AF_INET, ("10.0.0.1", 9092))])
+    assert slow.asked.count("broker-silent") == 1
+    assert len(resolver._waiting["broker-silent"]) <= 2, "who gave up is not kept"
+    slow.silent.set()
+    found = dict[str, object]()
+    while not {"silent-19", "broker-silent"} <= set(found):
+        host, result = results.get(timeout=60)
+        found[host] = result
+    assert found["silent-19"] == [(socket.AF_INET, ("10.0.0.1", 9019))], "the port is its own"
+    assert found["broker-silent"] == [(socket.AF_INET, ("10.0.0.1", 9092))]
+    assert set(found) <= {"silent-0", "silent-19", "broker-silent"}, "the first may have been wanted when it began"
+
+
+def test_a_name_is_looked_up_anew_when_its_look_up_has_ended(slow: Slow) -> None:
+    slow.go.set()
+    results: queue.Queue[object] = queue.Queue()
+    resolver = Resolver()
+    for times in (1, 2):
+        resolver.resolve("broker-1", 9092, results.put)
+        results.get(timeout=60)
+        while resolver._begun:
+            threading.Event().wait(0.001)
+        assert slow.asked == ["broker-1"] * times
+
+
+class Hangs:
+    """A system whose look-ups of a name return when they are told to; others return at once."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.begun = threading.Semaphore(0)
+        self.go: list[threading.Event] = []
+        self.over = False
+
+    def getaddrinfo(self, host: str, port: int, **more: object) -> list[tuple[int, int, int, str, tuple[str, int]]]:
+        if more.get("flags"):
+            raise OSError("not a literal")
+        self.asked.append(host)
+        if host.startswith("hangs") and not self.over:
+            go = threading.Event()
+            self.go.append(go)
+            self.begun.release()
+            assert go.wait(60)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("10.0.0.1", port))]
+
+
+@pytest.fixture
+def hangs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hangs]:
+    made = Hangs()
+    monkeypatch.setattr(socket, "getaddrinfo", made.getaddrinfo)
+    yield made
+    for each in made.go:
+        each.set()
+
+
+def test_a_look_up_that_does_not_return_is_followed_by_one_more(hangs: Hangs) -> None:
+    """Law 4."""
+    at, results = [1000.0], queue.Queue[tuple[str, object]]()
+    resolver = Resolver(lambda: at[0])
+    resolver.resolve("hangs", 9000, partial(_put, results, "first"))
+    assert hangs.begun.acquire(timeout=60)
+    at[0] += 9.9
+    resolver.resolve("hangs", 9001, partial(_put, results, "second"))
+    resolver.resolve("good", 9092, partial(_put, results, "good"))
+    assert results.get(timeout=60)[0] == "good"
+    assert hangs.asked == ["hangs", "good"], "it may still return"
+    at[0] += 0.1
+    resolver.resolve("hangs", 9002, partial(_put, results, "third"))
+    assert hangs.begun.acquire(timeout=60)
+    at[0] += 100.0
+    resolver.resolve("hangs", 9003, partial(_put, results, "fourth"))
+    resolver.resolve("good", 9092, partial(_put, results, "good"))
+    assert results.get(timeout=60)[0] == "good"
+    assert hangs.asked == ["hangs", "good", "hangs", "good"], "two, and no more"
+    hangs.go[1].set()
+    found = dict(results.get(timeout=60) for _ in range(3))
+    assert found == {
+        name: [(socket.AF_INET, ("10.0.0.1", port))]
+        for name, port in [("second", 9001), ("third", 9002), ("fourth", 9003)]
+    }
+    while len(resolver._begun["hangs"]) > 1:
+        threading.Event().wait(0.001)
+    resolver.resolve("hangs", 9004, partial(_put, results, "fifth"))
+    assert hangs.begun.acquire(timeout=60), "the first still hangs, and holds up nobody"
+    hangs.go[2].set()
+    assert results.get(timeout=60) == ("fifth", [(socket.AF_INET, ("10.0.0.1", 9004))])
+    hangs.go[0].set()
+    assert results.get(timeout=60)[0] == "first"
+    while resolver._begun:
+        threading.Event().wait(0.001)
+
+
+def test_however_many_names_hang_others_are_looked_up_and_threads_are_bounded(hangs: Hangs) -> None:
+    at, results = [1000.0], queue.Queue[tuple[str, object]]()
+    resolver, threads = Resolver(lambda: at[0]), 0
+    for number in range(8):
+        for _ in range(4):
+            resolver.resolve(f"hangs-{number}", 9092, partial(_put, results, "hangs"))
+            while threads < resolver._threads:
+                assert hangs.begun.acquire(timeout=60)
+                threads += 1
+            at[0] += 10.0
+        if number == 3:
+            resolver.resolve("good", 9092, partial(_put, results, "good"))
+            assert results.get(timeout=60)[0] == "good"
+    assert threads == 12
+    assert all(hangs.asked.count(host) <= 2 for host in hangs.asked)
+    hangs.over = True
+    resolver.resolve("good", 9092, partial(_put, results, "good"))
+    for each in hangs.go:
+        each.set()
+    while results.get(timeout=60)[0] != "good":
+        pass
+
+
+def test_a_look_up_that_dies_keeps_nobody_from_the_next(slow: Slow) -> None:
+    resolver, results = Resolver(), queue.Queue[object]()
+
+    def no_memory() -> bool:
+        raise MemoryError
+
+    resolver._waiting["broker-1"] = [_Waiter(port=1, take=results.put, wanted=no_memory)]
+    resolver._due.append("broker-1")
+    resolver._threads = 1
+    with pytest.raises(MemoryError):
+        resolver._work()
+    slow.go.set()
+    resolver.resolve("broker-1", 9092, results.put)
+    assert results.get(timeout=60) == [(socket.AF_INET, ("10.0.0.1", 9092))]
 
 
 def test_a_closed_one_begins_nothing(slow: Slow) -> None:

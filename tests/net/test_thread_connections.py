@@ -10,13 +10,24 @@ from contextlib import ExitStack, closing
 from typing import Any, cast
 
 import pytest
+from test_reads import Frames
 from test_transport import Ends
 
 from attack.broker import Broker
 from instride import Consumer
 from instride._core.events import BackgroundEvent, CallCompleted
-from instride._core.network.actions import Action, ConnectionKey, Deliver, OpenConnection, Role, Transmit
+from instride._core.network.actions import (
+    Action,
+    CloseConnection,
+    ConnectionKey,
+    Deliver,
+    OpenConnection,
+    Role,
+    Transmit,
+)
+from instride._net import oauth
 from instride._net import thread as thread_module
+from instride._net import transport as transport_module
 from instride._net.mailbox import Mailbox
 from instride._net.resolver import SocketAddress
 from instride._net.thread import NetworkThread
@@ -26,8 +37,13 @@ from instride.config import ConsumerConfig
 from instride.errors import (
     AuthenticationError,
     ConsumerClosedError,
+    IllegalSaslStateError,
+    KafkaError,
     NetworkThreadDiedError,
+    SaslAuthenticationFailedError,
+    TlsError,
     TransportError,
+    UnsupportedSaslMechanismError,
     UnsupportedVersionError,
 )
 
@@ -121,7 +137,6 @@ def listens() -> Iterator[SocketAddress]:
 def has(thread: Thread, ends: Ends) -> None:
     """The connection is one of the thread's, and ready."""
     thread._transports[KEY] = ends.transport
-    thread._where[KEY] = "b:1"
     thread._announced.add(KEY)
 
 
@@ -150,7 +165,110 @@ def test_only_bootstrap_servers_go_by_their_canonical_names(
         resolved(thread)
     assert {key: each.host for key, each in thread._transports.items()} == {BOOTSTRAP: "b-1.test", KEY: "b"}
     thread._open(OpenConnection(key=BOOTSTRAP, host="b", port=9092))
-    assert turns == [0, 2], "its next name, after two attempts at the place"
+    assert turns == [0, 1], "its next name, after an attempt that came to nothing"
+    resolved(thread)
+    ready(thread, BOOTSTRAP)
+    thread._open(OpenConnection(key=BOOTSTRAP, host="b", port=9092))
+    assert turns == [0, 1, 1], "the name that was good"
+
+
+def ready(thread: Thread, key: ConnectionKey) -> None:
+    """As if its handshake had ended."""
+    transport = thread._transports[key]
+    transport._connection = Frames()
+    thread._after(key)
+    assert key in thread._announced
+
+
+def names(dead: SocketAddress, good: SocketAddress) -> Callable[..., None]:
+    """In the resolver's place: every name has these addresses."""
+    return lambda host, port, on_done, **_: on_done([dead, good])
+
+
+def first_tried(thread: Thread, *keys: ConnectionKey) -> list[SocketAddress]:
+    found = []
+    for key in keys:
+        thread._open(OpenConnection(key=key, host="b", port=9092))
+        resolved(thread)
+        found.append(thread._transports[key].tried[0])
+    return found
+
+
+TAIL, JOIN = ConnectionKey(Role.TAIL, 1), ConnectionKey(Role.JOIN, 1)
+
+
+def test_an_address_that_drops_packets_is_waited_for_once(
+    make: Callable[..., Thread], silent: SocketAddress, listens: SocketAddress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the connections are for, and however many got ready since."""
+    thread = make()
+    monkeypatch.setattr(thread._resolver, "resolve", names(silent, listens))
+    assert first_tried(thread, BOOTSTRAP) == [silent]
+    thread._transports[BOOTSTRAP].stalled()
+    ready(thread, BOOTSTRAP)
+    assert first_tried(thread, KEY, TAIL, JOIN) == [listens] * 3
+    for key in (KEY, TAIL, JOIN):
+        ready(thread, key)
+    thread._close(BOOTSTRAP)
+    assert first_tried(thread, BOOTSTRAP, KEY) == [listens] * 2
+
+
+def test_an_attempt_that_took_too_long_is_the_fault_of_its_address(
+    make: Callable[..., Thread], silent: SocketAddress, listens: SocketAddress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has taken the connection, say, and then said nothing."""
+    thread = make()
+    monkeypatch.setattr(thread._resolver, "resolve", names(silent, listens))
+    first_tried(thread, KEY)
+    thread._act([CloseConnection(key=KEY)])
+    assert first_tried(thread, KEY) == [silent], "it was not wanted any more: that says nothing of the address"
+    thread._act([CloseConnection(key=KEY, late=True)])
+    assert first_tried(thread, KEY, TAIL) == [listens] * 2
+
+
+def test_when_the_address_that_worked_dies_the_others_are_tried_again(
+    make: Callable[..., Thread], silent: SocketAddress, listens: SocketAddress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    thread = make()
+    monkeypatch.setattr(thread._resolver, "resolve", names(silent, listens))
+    first_tried(thread, KEY)
+    thread._transports[KEY].stalled()
+    ready(thread, KEY)
+    thread._close(KEY)
+    assert first_tried(thread, KEY) == [listens]
+    thread._transports[KEY]._fail(TransportError("gone"))
+    thread._after(KEY)
+    assert first_tried(thread, KEY) == [silent]
+
+
+def test_one_that_takes_long_is_reached_though_all_have_failed_before(
+    make: Callable[..., Thread], silent: SocketAddress, listens: SocketAddress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = [1000.0]
+    for module in (thread_module, transport_module):
+        monkeypatch.setattr(module, "now", lambda: at[0])
+    thread = make()
+    monkeypatch.setattr(thread._resolver, "resolve", names(silent, listens))
+    shares, tried = [], []
+    for _ in range(4):
+        tried += first_tried(thread, KEY)
+        shares.append(thread._transports[KEY].stalls_at - at[0])
+        thread._transports[KEY]._connect_next()
+        thread._act([CloseConnection(key=KEY, late=True)])
+    assert tried == [silent, silent, listens, silent], "each in its turn"
+    assert shares == [5.0, 8.0, 8.0, 8.0]
+
+
+def test_a_turn_gives_an_address_up_that_has_had_its_time(
+    make: Callable[..., Thread], silent: SocketAddress, listens: SocketAddress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    thread = make(connection_setup_timeout=0.1)
+    monkeypatch.setattr(thread._resolver, "resolve", names(silent, listens))
+    monkeypatch.setattr(thread.machine, "deadline", lambda: float("inf"))
+    thread._open(OpenConnection(key=KEY, host="b", port=9092))
+    thread._turn()
+    while thread._transports[KEY].tried != [silent, listens]:
+        thread._turn()  # which waits for that
 
 
 def test_an_opening_that_is_given_up_while_its_name_is_looked_up_comes_to_nothing(
@@ -232,20 +350,102 @@ def test_a_connection_whose_session_ends_soon_authenticates_anew(make: Callable[
     assert thread._mechanisms[KEY].token.value == "token"  # type: ignore[attr-defined]
 
 
-def test_a_connection_for_which_no_new_token_comes_is_closed(make: Callable[..., Thread], ends: Ends) -> None:
+@pytest.mark.parametrize("error", [AuthenticationError("locked us out"), ConnectionError("no provider")])
+def test_a_connection_for_which_no_new_token_comes_is_good_until_its_session_ends(
+    make: Callable[..., Thread], ends: Ends, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
     def no_token() -> str:
-        raise AuthenticationError("the provider has locked us out")
+        raise error
 
+    at = [1000.0]
+    for module in (thread_module, transport_module, oauth):
+        monkeypatch.setattr(module, "now", lambda: at[0])
     thread = make(sasl_oauth_token=no_token, **TOKENS)
     has(thread, ends)
-    ends.transport.authenticate_at = 0.0
+    ends.transport._session_ends_at = 1010.0
+    times = []
+    ends.transport.authenticate_at = 1000.0
+    while thread._transports:
+        at[0] = ends.transport.authenticate_at
+        times.append(at[0])
+        thread._authenticate_due()
+        if thread._transports:
+            thread.woken()
+            thread._authenticate_due()
+            thread._act([Transmit(key=KEY, request_id=len(times), request=ApiVersions())])
+    assert times == [1000.0, 1001.0, 1003.0, 1007.0, 1010.0]
+    assert ends.session.sent == [1, 2, 3, 4], "it was of use meanwhile"
+    assert [each[:2] for each in thread.machine.told] == [("closed", KEY)]
+    assert isinstance(thread.machine.told[0][2], AuthenticationError | TransportError)
+    assert ends.heard(13) == b"[1][2][3][4]", "its peer hears of nothing else"
+
+
+def test_a_connection_whose_session_ends_while_a_token_is_awaited_is_closed(
+    make: Callable[..., Thread], ends: Ends, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at, go = [1000.0], threading.Event()
+    for module in (thread_module, transport_module, oauth):
+        monkeypatch.setattr(module, "now", lambda: at[0])
+    thread = make(sasl_oauth_token=lambda: "token" if go.wait(PATIENCE) else "", **TOKENS)
+    monkeypatch.setattr(thread.machine, "deadline", lambda: float("inf"))
+    has(thread, ends)
+    ends.transport._session_ends_at = 1003.0
+    ends.transport.authenticate_at = 1000.0
     thread._authenticate_due()
+    assert thread._deadline() == 1003.0, "the loop wakes for it"
+    at[0] = 1002.9
+    thread._authenticate_due()
+    assert thread._transports
+    at[0] = 1003.0
+    thread._authenticate_due()
+    assert not thread._transports
+    ((kind, key, error),) = thread.machine.told
+    assert (kind, key, type(error)) == ("closed", KEY, TransportError)
+    assert "ended before there was a new token or ticket" in str(error)
+    go.set()
     thread.woken()
     thread._authenticate_due()
-    assert [each[:2] for each in thread.machine.told] == [("closed", KEY)]
-    assert "locked us out" in str(thread.machine.told[0][2])
-    assert not thread._transports
-    assert ends.heard(1) == b"", "its peer hears of the end, and of nothing else"
+    assert len(thread.machine.told) == 1
+    assert not thread._preparing
+
+
+def test_what_is_prepared_at_once_is_sent_though_the_session_has_ended(
+    make: Callable[..., Thread], ends: Ends, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The machine was suspended, say. A broker still takes an authentication then."""
+    plain = {**TOKENS, "sasl_mechanism": "PLAIN", "sasl_username": "u", "sasl_password": "p"}
+    thread = make(**plain)
+    has(thread, ends)
+    ends.transport._session_ends_at = ends.transport.authenticate_at = 0.0
+    thread._authenticate_due()
+    assert thread._transports
+    assert ends.heard(10) == b"[who I am]"
+
+
+@pytest.mark.parametrize(
+    ("failure", "counts"),
+    [
+        (TlsError("the certificate is refused"), False),
+        (UnsupportedSaslMechanismError("it takes PLAIN"), False),
+        (IllegalSaslStateError("no SASL here"), False),
+        (TransportError("reset"), False),
+        (SaslAuthenticationFailedError("a bad token"), True),
+        (AuthenticationError("the broker refused the OAuth token"), True),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_only_who_had_the_token_can_have_refused_it(
+    make: Callable[..., Thread], ends: Ends, monkeypatch: pytest.MonkeyPatch, failure: KafkaError, counts: bool
+) -> None:
+    thread, refused = make(sasl_oauth_token=lambda: "token", **TOKENS), list[object]()
+    assert thread._authenticator is not None
+    monkeypatch.setattr(thread._authenticator, "refused", refused.append)
+    thread._transports[KEY] = ends.transport
+    mechanism: Any = object()
+    thread._mechanisms[KEY] = mechanism
+    ends.transport._fail(failure)
+    thread._after(KEY)
+    assert refused == ([mechanism] if counts else [])
 
 
 def test_a_token_for_a_connection_that_was_closed_meanwhile_is_dropped(make: Callable[..., Thread], ends: Ends) -> None:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
+from email.message import Message
+from types import SimpleNamespace
 from typing import Any
+from urllib.error import HTTPError, URLError
 
 import pytest
 
@@ -26,6 +32,7 @@ class Asks:
         self.at, self.asked = 1000.0, 0
         self.found: list[Any] = []
         self.woken = threading.Event()
+        self.told: list[str] = []
         self._function = function
         monkeypatch.setattr(oauth, "now", lambda: self.at)
         made = authenticator(
@@ -37,6 +44,7 @@ class Asks:
                 sasl_oauth_token=self._counted,  # type: ignore[arg-type]  # what is wrong is tried too
             ),
             self.woken.set,
+            lambda error: self.told.append(str(error)),
         )
         assert isinstance(made, TokenAuthenticator)
         self.authenticator = made
@@ -96,7 +104,7 @@ def test_all_that_wait_get_the_result_of_one_call(provider: Provider, monkeypatc
 
 
 def test_a_function_that_does_not_return_is_given_up(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before the connection's own end, so that it says why; whoever comes later may still get what it returns."""
+    """Before the connection's own end, so that it says why; for whoever came later it is called once more."""
     asks = Asks(provider, monkeypatch)
     asks.prepare()
     asks.at = asks.authenticator.deadline - 1.0
@@ -106,13 +114,80 @@ def test_a_function_that_does_not_return_is_given_up(provider: Provider, monkeyp
     asks.at += 1.0
     asks.authenticator.poll()
     (error,) = asks.found
-    assert isinstance(error, AuthenticationError)
+    assert isinstance(error, TransportError), "it may return in time when it is called again"
     assert "sasl_oauth_token did not return within 8 s (see connection_setup_timeout)" in str(error)
     provider.go.set()
-    asks.arrived()
-    assert [type(each) for each in asks.found] == [AuthenticationError, OAuthBearer]
+    while len(asks.found) < 2:
+        asks.arrived()
+    assert [type(each) for each in asks.found] == [TransportError, OAuthBearer]
     assert asks.authenticator.deadline == float("inf")
+    assert asks.asked == 2
+
+
+class HangsOnce(Provider):
+    """returned: what each call returns, in turn."""
+
+    def __init__(self, *returned: object) -> None:
+        super().__init__()
+        self._returned = iter(returned)
+        self._calls = 0
+
+    def __call__(self) -> Any:
+        self._calls += 1
+        returned = next(self._returned)
+        if self._calls == 1:
+            assert self.go.wait(PATIENCE)
+        if isinstance(returned, Exception):
+            raise returned
+        return returned
+
+
+@pytest.mark.parametrize("late", [OAuthToken(value="late", expires_in=3600.0), AuthenticationError("late")])
+def test_what_a_call_returns_that_was_given_up_takes_nothing_back(
+    late: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hangs = HangsOnce(late, OAuthToken(value="good", expires_in=3600.0), "another")
+    asks = Asks(hangs, monkeypatch)
+    asks.prepare()
+    asks.at = asks.authenticator.deadline
+    asks.authenticator.poll()
+    assert [type(each) for each in asks.found] == [TransportError]
+    asks.at += 1.0
+    assert asks.outcome().token.value == "good"
+    hangs.go.set()
+    asks.arrived()
+    asks.prepare()
+    assert [each.token.value for each in asks.found[1:]] == ["good"]
+    assert asks.asked == 2
+
+
+def test_a_late_token_is_better_than_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    hangs = HangsOnce(OAuthToken(value="late", expires_in=3600.0))
+    asks = Asks(hangs, monkeypatch)
+    asks.prepare()
+    asks.at = asks.authenticator.deadline
+    asks.authenticator.poll()
+    hangs.go.set()
+    asks.arrived()
+    asks.prepare()
+    assert asks.found[1].token.value == "late"
     assert asks.asked == 1
+
+
+def test_of_calls_that_hang_there_is_a_bounded_number(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
+    asks = Asks(provider, monkeypatch)
+    for _ in range(20):
+        asks.prepare()
+        asks.at = asks.authenticator.deadline
+        asks.authenticator.poll()
+        asks.at += 60.0
+    assert len(asks.found) == 20
+    assert {type(each) for each in asks.found} == {TransportError}
+    assert asks.asked == oauth._MOST_HANGING
+    provider.go.set()
+    while asks.authenticator._hanging:
+        asks.arrived()
+    assert isinstance(asks.outcome(), OAuthBearer)
 
 
 def test_a_token_that_does_not_say_how_long_it_is_good_is_used_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,6 +207,113 @@ def test_a_token_that_says_so_is_used_for_four_fifths_of_that_time(monkeypatch: 
     asks.prepare()
     asks.arrived()
     assert (len(asks.found), asks.asked) == (2, 2)
+
+
+@pytest.mark.parametrize(("life", "good"), [(100.0, 80.0), (20.0, 10.0), (10.0, 4.5), (1.0, 0.45)])
+def test_of_a_short_life_so_much_is_left_that_a_new_token_may_take_its_time(
+    life: float, good: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asks = Asks(lambda: OAuthToken(value="token", expires_in=life), monkeypatch)
+    asks.outcome()
+    began = asks.at
+    asks.at = began + good - 0.01
+    asks.prepare()
+    assert asks.asked == 1
+    asks.at = began + good + 0.01
+    asks.prepare()
+    asks.arrived()
+    assert asks.asked == 2
+
+
+class Fails:
+    """Returns a token that is good for a hundred seconds, or raises `error` where there is one."""
+
+    def __init__(self) -> None:
+        self.error: Exception | None = None
+
+    def __call__(self) -> OAuthToken:
+        if self.error is not None:
+            raise self.error
+        return OAuthToken(value="token", expires_in=100.0)
+
+
+@pytest.mark.parametrize("error", [ConnectionError(), AuthenticationError("locked out"), ZeroDivisionError()])
+def test_where_there_is_no_new_token_the_old_one_serves_until_it_ends(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fails = Fails()
+    asks = Asks(fails, monkeypatch)
+    old = asks.outcome().token
+    began = asks.at
+    fails.error = error
+    asks.at = began + 80.0
+    assert asks.outcome().token is old
+    assert len(asks.told) == 1, "it is told, and not raised"
+    calls = []
+    while asks.at < began + 99.9:
+        asks.at += 0.1
+        asked = asks.asked
+        asks.prepare()
+        if asks.authenticator._waiting:
+            asks.arrived()
+        calls += [round(asks.at - began, 1)] * (asks.asked - asked)
+        assert asks.found.pop().token is old
+    assert calls == [81.1, 83.2, 87.3, 95.4], "with a back-off"
+    asks.at = began + 100.1
+    assert not isinstance(asks.outcome(), OAuthBearer), "asked as it ends, whatever the back-off was"
+    fails.error = None
+    asks.at += 8.0
+    assert asks.outcome().token is not old
+
+
+@pytest.mark.parametrize("error", [ConnectionError(), AuthenticationError("locked out")])
+def test_without_a_token_that_serves_the_function_is_called_with_a_back_off_too(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many connections ask for one. Who asks meanwhile hears why there is none."""
+    fails = Fails()
+    fails.error = error
+    asks = Asks(fails, monkeypatch)
+    began, calls = asks.at, list[float]()
+    while asks.at < began + 30.0:
+        asked = asks.asked
+        asks.prepare()
+        if asks.authenticator._waiting:
+            asks.arrived()
+        calls += [round(asks.at - began, 1)] * (asks.asked - asked)
+        assert isinstance(asks.found.pop(), AuthenticationError | TransportError)
+        asks.at += 0.5
+    assert calls == [0.0, 1.0, 3.0, 7.0, 15.0, 23.0]
+    assert asks.told == []
+    fails.error = None
+    asks.at += 8.0
+    assert asks.outcome().token.value == "token"
+
+
+def test_an_old_token_serves_where_the_function_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Hangs(Provider):
+        def __call__(self) -> Any:
+            assert not asks.asked or asks.asked == 1 or self.go.wait(PATIENCE)
+            return OAuthToken(value="token", expires_in=100.0)
+
+    hangs = Hangs()
+    asks = Asks(hangs, monkeypatch)
+    old = asks.outcome().token
+    asks.at += 80.0
+    asks.prepare()
+    asks.at = asks.authenticator.deadline
+    asks.authenticator.poll()
+    assert asks.found[0].token is old
+    hangs.go.set()
+
+
+def test_a_token_that_was_refused_serves_nobody_where_there_is_no_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    fails = Fails()
+    asks = Asks(fails, monkeypatch)
+    asks.authenticator.refused(asks.outcome())
+    fails.error = ConnectionError()
+    asks.at += 5.0
+    assert isinstance(asks.outcome(), TransportError)
 
 
 @pytest.mark.parametrize(
@@ -155,7 +337,95 @@ def test_what_is_no_token_is_an_error_of_authentication(
     assert "canary" not in str(error)
 
 
+class StatusError(Exception):
+    """As `httpx` and `requests` have it."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__()
+        self.response = SimpleNamespace(status_code=status)
+
+
+class RefusedError(StatusError, OSError):
+    """As `requests` has it."""
+
+
+def caused(by: BaseException) -> Exception:
+    error = RuntimeError("a package's own")
+    error.__cause__ = by
+    return error
+
+
+def amid(dealt_with: BaseException, error: Exception) -> Exception:
+    """Raised while another was dealt with."""
+    error.__context__ = dealt_with
+    return error
+
+
+def from_none(dealt_with: BaseException) -> Exception:
+    error = amid(dealt_with, ValueError("invalid_client"))
+    error.__suppress_context__ = True
+    return error
+
+
+class MissingSchema(OSError, ValueError):  # noqa: N818 - as `requests` has it
+    pass
+
+
+def in_a_circle() -> Exception:
+    error = RuntimeError("a")
+    error.__context__ = caused(error)
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "passes"),
+    [
+        (ConnectionRefusedError(), True),
+        (TimeoutError(), True),
+        (caused(ConnectionResetError()), True),
+        (caused(caused(TimeoutError())), True),
+        (StatusError(503), True),
+        (StatusError(429), True),
+        (HTTPError("https://idp.test", 502, "Bad Gateway", Message(), None), True),
+        (HTTPError("https://idp.test", 401, "Unauthorized", Message(), None), False),
+        (RefusedError(401), False),
+        (StatusError(403), False),
+        (caused(ssl.SSLCertVerificationError()), False),
+        (SystemExit(503), False),
+        (KeyError("access_token"), False),
+        (in_a_circle(), False),
+        (socket.gaierror(socket.EAI_AGAIN, "again"), True),
+        (OSError(errno.ENETUNREACH, "no network"), True),
+        (OSError("Multiple exceptions: [Errno 111] ..."), True),
+        (amid(TimeoutError(), URLError("timed out")), True),
+        (amid(KeyError("no token in the cache"), ConnectionResetError()), True),
+        (caused(ssl.SSLEOFError()), True),
+        (FileNotFoundError(errno.ENOENT, "the secret's file"), False),
+        (PermissionError(errno.EACCES, "the secret's file"), False),
+        (amid(FileNotFoundError(errno.ENOENT, "the cache"), ValueError("invalid_client")), False),
+        (from_none(ConnectionResetError()), False),
+        (amid(ConnectionResetError(), NameError("a mistake")), False),
+        (caused(amid(TimeoutError(), TypeError("a mistake"))), False),
+        (URLError("unknown url type: htps"), False),
+        (MissingSchema("no scheme supplied"), False),
+        (ssl.SSLError(errno.ENETUNREACH, "a number of OpenSSL's"), False),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_trouble_with_the_network_or_a_provider_is_no_refusal(
+    error: BaseException, passes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = Asks(raising(error), monkeypatch).outcome()
+    assert type(found) is (TransportError if passes else AuthenticationError)
+    assert str(found) == f"sasl_oauth_token raised {type(error).__name__}"
+    assert found.__cause__ is error
+    assert (found.retriable, found.fatal) == (passes, not passes)
+
+
 @pytest.mark.parametrize("error", [AuthenticationError("locked out"), TransportError("no route")])
 def test_an_error_of_our_own_is_told_as_it_is(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     asks = Asks(raising(error), monkeypatch)
-    assert [asks.outcome() for _ in range(2)] == [error, error], "and the function is called again"
+    for _ in range(2):
+        assert asks.outcome() is error
+        asks.at += 8.0
+    assert asks.asked == 2

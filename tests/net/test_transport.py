@@ -20,6 +20,8 @@ from test_reads import Frames, Line
 
 from instride._net import transport as transport_module
 from instride._net.clock import now
+from instride._net.pump import Pump
+from instride._net.resolver import SocketAddress
 from instride._net.tls import Tls
 from instride._net.transport import Transport
 from instride._wire.api import ApiVersions
@@ -148,16 +150,50 @@ def test_a_connection_that_has_failed_authenticates_no_more(ends: Ends) -> None:
     assert ends.heard(1) == b""
 
 
-@pytest.mark.parametrize(("lifetime", "least", "most"), [(1000.0, 850.0, 950.0), (0.5, 1.1, 1.1)])
+@pytest.mark.parametrize(
+    ("lifetime", "ahead", "least", "most"),
+    [
+        (1000.0, 0.0, 850.0, 950.0),
+        (1000.0, 8.0, 850.0, 950.0),
+        (40.0, 8.0, 40.0 - 1.2 * 8.0, 40.0 - 1.05 * 8.0),
+        (10.0, 8.0, 5.0, 5.0),
+        (0.5, 0.0, 1.1, 1.1),
+        (0.5, 8.0, 1.1, 1.1),
+    ],
+)
 def test_it_is_due_to_authenticate_before_its_session_ends(
-    ends: Ends, lifetime: float, least: float, most: float
+    ends: Ends, monkeypatch: pytest.MonkeyPatch, lifetime: float, ahead: float, least: float, most: float
 ) -> None:
+    """Of a short one, so early that a token may take its time."""
     assert ends.transport.authenticate_at == float("inf")
+    monkeypatch.setattr(ends.transport, "_ahead", ahead)
     ends.session.lifetime = lifetime
     ends.transport.authenticate_again(Plain("u", "p"))
     before = now()
     ends.welcome()
     assert before + least <= ends.transport.authenticate_at <= now() + most
+
+
+def test_an_authentication_is_put_off_with_a_back_off_until_the_session_ends(
+    ends: Ends, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = [1000.0]
+    monkeypatch.setattr(transport_module, "now", lambda: at[0])
+    ends.session.lifetime = 100.0
+    ends.transport.authenticate_again(Plain("u", "p"))
+    ends.welcome()
+    began = at[0] = ends.transport.authenticate_at
+    times = []
+    while ends.transport.put_off_authentication():
+        times.append(round(ends.transport.authenticate_at - began, 6))
+        at[0] = ends.transport.authenticate_at
+    assert times[:2] == [1.0, 3.0]
+    assert at[0] == 1100.0, "the last is when it has ended"
+    ends.transport.authenticate_again(Plain("u", "p"))
+    ends.welcome()
+    at[0] = ends.transport.authenticate_at
+    assert ends.transport.put_off_authentication(), "of the next session"
+    assert ends.transport.authenticate_at == at[0] + 1.0
 
 
 # --- sending -----------------------------------------------------------------------------------------------
@@ -276,6 +312,109 @@ def test_an_address_that_the_system_refuses_at_once_is_told_and_the_next_is_trie
         transport = Transport([nowhere, (socket.AF_INET, server.getsockname())], "b:1", Frames())
         assert transport.failure is None
         transport.close()
+
+
+@pytest.fixture
+def refusing() -> SocketAddress:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return (socket.AF_INET, server.getsockname())
+
+
+@pytest.fixture
+def good() -> Iterator[SocketAddress]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield (socket.AF_INET, server.getsockname())
+
+
+def woken(transport: Transport) -> None:
+    """As the thread does, once the system says something of the socket."""
+    assert transport.socket is not None
+    pump: Pump[str] = Pump(eager=False)
+    pump.register("one", transport.socket.fileno(), transport.interest, transport.line)
+    ((_, mask),) = pump.select(PATIENCE)
+    if mask & selectors.EVENT_WRITE:
+        transport.writable()
+    if mask & selectors.EVENT_READ and transport.socket is not None:
+        transport.readable()
+
+
+def test_each_address_has_its_share_of_the_time(
+    silent: SocketAddress, good: SocketAddress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = [1000.0]
+    monkeypatch.setattr(transport_module, "now", lambda: at[0])
+    transport = Transport([silent, silent, good, silent], "b:1", Frames(), until=1020.0)
+    assert transport.stalls_at == 1005.0
+    at[0] = 1008.0  # later than it was due
+    transport.stalled()
+    assert transport.stalls_at == 1012.0, "a third of what is left"
+    at[0] = 1012.0
+    transport.stalled()
+    assert transport.tried == [silent, silent, good]
+    woken(transport)
+    assert transport.ready
+    assert transport.stalls_at == float("inf"), "what follows has all that is left"
+    transport.close()
+
+
+@pytest.mark.parametrize(("whole", "seconds"), [(10.0, 3.5), (5.0, 2.0)])
+def test_of_many_addresses_each_has_time_to_respond(
+    silent: SocketAddress, monkeypatch: pytest.MonkeyPatch, whole: float, seconds: float
+) -> None:
+    """Its third SYN counts, which follows after three seconds, where the whole time is not too short for that."""
+    monkeypatch.setattr(transport_module, "now", lambda: 1000.0)
+    transport = Transport([silent] * 1000, "b:1", Frames(), until=1000.0 + whole)
+    assert transport.stalls_at == 1000.0 + seconds
+    transport.close()
+
+
+def test_where_all_have_failed_before_the_first_has_most_of_the_time(
+    silent: SocketAddress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = [1000.0]
+    monkeypatch.setattr(transport_module, "now", lambda: at[0])
+    transport = Transport([silent] * 3, "b:1", Frames(), until=1010.0, all_failed=True)
+    assert transport.stalls_at == 1008.0
+    at[0] = 1008.0
+    transport.stalled()
+    assert transport.stalls_at == float("inf"), "the second has what is left: for a third there is no time"
+    transport.close()
+
+
+def test_the_last_address_has_all_that_is_left(silent: SocketAddress) -> None:
+    transport = Transport([silent], "b:1", Frames(), until=now() + 10.0)
+    assert transport.stalls_at == float("inf")
+    transport.close()
+
+
+def test_where_no_address_responds_the_error_says_so_of_each(silent: SocketAddress, refusing: SocketAddress) -> None:
+    transport = Transport([silent, refusing], "b:1", Frames(), until=now() + 10.0)
+    transport.stalled()
+    woken(transport)
+    assert str(transport.failure) == "cannot connect to b:1: no response; Connection refused"
+    assert transport.tried == [silent, refusing]
+
+
+def test_one_that_was_connected_while_nobody_looked_is_not_given_up(good: SocketAddress) -> None:
+    """The thread was held up, and finds that both has come: the connection, and the end of its time."""
+    transport = Transport([good, good], "b:1", Frames(), until=now() + 10.0)
+    assert transport.socket is not None
+    select.select([], [transport.socket], [], PATIENCE)
+    transport.stalled()
+    assert transport.ready
+    assert transport.tried == [good]
+    transport.close()
+
+
+def test_what_the_system_says_of_a_refused_address_is_not_taken_for_the_next(
+    silent: SocketAddress, refusing: SocketAddress
+) -> None:
+    transport = Transport([refusing, silent], "b:1", Session(), until=now() + 10.0)
+    woken(transport)
+    assert transport.tried == [refusing, silent]
+    assert transport.standing == "the address does not respond"
+    assert transport.interest == selectors.EVENT_WRITE
+    transport.close()
 
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="of Linux")

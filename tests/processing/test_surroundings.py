@@ -415,6 +415,13 @@ def test_the_first_signal_stops_and_the_second_cancels(first: signal.Signals, se
 
 
 @pytest.mark.skipif(threading.current_thread() is not threading.main_thread(), reason="signals are the main thread's")
+def test_where_only_a_supervisor_may_cancel_each_signal_stops() -> None:
+    running: Any = Signalled(signal.SIGTERM, signal.SIGTERM, signal.SIGINT)
+    run_with_signals(running, second_cancels=False)
+    assert running.heard == ["stop"] * 3
+
+
+@pytest.mark.skipif(threading.current_thread() is not threading.main_thread(), reason="signals are the main thread's")
 def test_a_context_handles_no_signal() -> None:
     async def main() -> None:
         before = [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)]

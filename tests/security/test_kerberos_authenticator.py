@@ -85,7 +85,7 @@ def config(**more: Any) -> ConsumerConfig:
 def prepared(config: ConsumerConfig, *hosts: str) -> list[Gssapi | AuthenticationError]:
     """What each host's preparation ends in."""
     woken = threading.Event()
-    made = authenticator(config, woken.set)
+    made = authenticator(config, woken.set, print)
     assert made is not None
     results: list[Any] = []
     for host in hosts:
@@ -153,10 +153,25 @@ def test_what_the_library_raises_is_told(library: Library) -> None:
         assert told in str(found)
 
 
+@pytest.mark.parametrize("code", [2529639068, -1765328228, 2529639132])
+def test_a_kdc_that_cannot_be_reached_may_be_there_later(library: Library, code: int) -> None:
+    class NoKDCError(GSSError):
+        min_code = code
+
+    def first() -> bytes:
+        raise NoKDCError("Cannot contact any KDC for realm 'EXAMPLE'")
+
+    library.first = first
+    found: list[Any] = [*prepared(config(), "b")]
+    assert [type(each) for each in found] == [TransportError]
+    assert "Cannot contact any KDC" in str(found[0])
+
+
 def test_a_kdc_that_is_silent_is_given_up_and_asked_by_one_thread_only(library: Library) -> None:
     release = threading.Event()
     library.first = lambda: b"late" if release.wait(PATIENCE) else b""
-    found = prepared(config(connection_setup_timeout=0.25), "b-1", "b-2")
+    found: list[Any] = [*prepared(config(connection_setup_timeout=0.25), "b-1", "b-2")]
+    assert {type(each) for each in found} == {TransportError}, "it may respond later"
     said = "no Kerberos ticket came within 0.2 s (see connection_setup_timeout): is the KDC there?"
     assert [str(each) for each in found] == [said] * 2
     assert len(library.requested) == 1
@@ -210,7 +225,7 @@ def test_without_a_thread_it_is_an_error_that_may_pass(library: Library, monkeyp
         raise RuntimeError("can't start new thread")
 
     woken, results = threading.Event(), list[Any]()
-    made = authenticator(config(), woken.set)
+    made = authenticator(config(), woken.set, print)
     assert made is not None
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", refuse)
@@ -237,12 +252,12 @@ def test_a_ticket_that_comes_after_it_was_given_up_goes_to_nobody(
     at, release, woken, results = [1000.0], threading.Event(), threading.Event(), list[Any]()
     monkeypatch.setattr(kerberos, "now", lambda: at[0])
     library.first = lambda: b"late" if release.wait(PATIENCE) else b""
-    made = authenticator(config(), woken.set)
+    made = authenticator(config(), woken.set, print)
     assert made is not None
     made.prepare("b", results.append)
     at[0] = made.deadline
     made.poll()
-    assert [type(each) for each in results] == [AuthenticationError]
+    assert [type(each) for each in results] == [TransportError]
     release.set()
     while not made._arrived:  # type: ignore[union-attr]
         assert woken.wait(PATIENCE)

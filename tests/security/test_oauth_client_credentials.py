@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import errno
 import json
 import logging
 import pickle
+import socket
 import ssl
 import threading
 import traceback
@@ -56,7 +58,7 @@ class Provider:
                     self.drip(provider.drips)
                     return
                 status, headers, response = provider.response()
-                self.send_response(status)
+                self.send_response_only(status)  # without a Date of its own
                 for name, value in headers.items():
                     self.send_header(name, value)
                 self.end_headers()
@@ -241,7 +243,7 @@ def test_a_response_that_is_too_long(provider: Provider, certificates: Certifica
             {"error": "invalid_client", "error_description": f"no {SECRET}\n here"},
             r"401: invalid_client no \*\*\*\?",
         ),
-        (503, b"<html>", "503: -"),
+        (403, b"<html>", "403: -"),
         (200, b"not json", "access_token"),
         (200, b"[" * 100_000, "access_token"),
         (200, [], "access_token"),
@@ -263,6 +265,217 @@ def test_responses_without_a_good_token(
     with pytest.raises(AuthenticationError, match=told) as raised:
         grant(provider, certificates)()
     assert "canary" not in "".join(traceback.format_exception(raised.value))
+
+
+@pytest.mark.parametrize("status", [408, 425, 429, 500, 502, 503, 504])
+def test_a_provider_that_is_busy_or_broken_is_asked_again(
+    provider: Provider, certificates: Certificates, status: int
+) -> None:
+    made = grant(provider, certificates)
+    provider.response = lambda: (status, {}, json.dumps({"error": f"busy {SECRET}"}).encode())
+    for _ in range(2):
+        with pytest.raises(TransportError, match=rf"HTTP status {status}: busy \*\*\*") as raised:
+            made()
+        assert raised.value.retriable
+    provider.response = provider.token
+    assert made().expires_in == 3600
+
+
+@pytest.mark.parametrize(
+    ("headers", "pause"),
+    [
+        ({"Retry-After": "7"}, 7),
+        ({"Retry-After": "86400"}, 60),
+        ({"Retry-After": "9" * 5000}, 60),
+        ({"Retry-After": "Wed, 21 Oct 2065 07:28:07 GMT", "Date": "Wed, 21 Oct 2065 07:28:00 GMT"}, 7),
+        ({"Retry-After": "Wed, 21 Oct 2015 07:28:07 GMT", "Date": "Wed, 21 Oct 2065 07:28:00 GMT"}, 0),
+        ({"Retry-After": "Wed, 21 Oct 2065 07:28:07 GMT", "Date": "now"}, 0),
+        ({"Retry-After": "Wed, 21 Oct 2065 07:28:07 -0000", "Date": "Wed, 21 Oct 2065 07:28:00 GMT"}, 0),
+        ({"Retry-After": f"Wed, 21 Oct {10**20} 07:28:07 GMT", "Date": "Wed, 21 Oct 2065 07:28:00 GMT"}, 0),
+        ({"Retry-After": "-5"}, 0),
+        ({"Retry-After": "soon"}, 0),
+    ],
+)
+def test_a_provider_that_wants_to_be_left_alone_is_for_a_while(
+    provider: Provider, certificates: Certificates, monkeypatch: pytest.MonkeyPatch, headers: dict[str, str], pause: int
+) -> None:
+    at = [1000.0]
+    monkeypatch.setattr(oauth, "time", SimpleNamespace(monotonic=lambda: at[0]))
+    made = grant(provider, certificates)
+    provider.response = lambda: (503, headers, b"")
+    with pytest.raises(TransportError, match="503"):
+        made()
+    provider.response = provider.token
+    for second in range(pause):
+        at[0] = 1000.0 + second
+        with pytest.raises(TransportError, match=rf"no request for {pause - second} s more \(Retry-After\)"):
+            made()
+    assert len(provider.requested) == 1
+    assert pickle.loads(pickle.dumps(made))._not_before == 0.0, "another machine has another clock"
+    at[0] = 1000.0 + pause
+    assert made().expires_in == 3600
+
+
+def addressed(monkeypatch: pytest.MonkeyPatch, *hosts: str) -> None:
+    """The provider's name has these addresses."""
+    found = socket.getaddrinfo
+
+    def getaddrinfo(host: str, port: int, *_: object, **more: Any) -> list[Any]:
+        assert host == "localhost"
+        return [each for name in hosts for each in found(name, port, type=socket.SOCK_STREAM)]
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+
+
+def test_a_silent_address_has_its_share_of_the_time_and_comes_last_then(
+    provider: Provider, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock stands still, so each share is exact. Nothing is sent to the silent one: its `connect` times out."""
+    tried: list[tuple[str, float | None]] = []
+
+    class Socket(socket.socket):
+        def connect(self, address: Any) -> None:
+            tried.append((address[0], self.gettimeout()))
+            if address[0] != "127.0.0.1":
+                raise TimeoutError
+            super().connect(address)
+
+    monkeypatch.setattr(oauth, "time", SimpleNamespace(monotonic=lambda: 1000.0))
+    made = grant(provider, certificates)
+    addressed(monkeypatch, "127.0.0.2", "127.0.0.3", "127.0.0.1")
+    monkeypatch.setattr(socket, "socket", Socket)
+    for _ in range(2):
+        assert made().expires_in == 3600
+    assert tried == [
+        ("127.0.0.2", PATIENCE / 3),
+        ("127.0.0.3", PATIENCE / 2),
+        ("127.0.0.1", PATIENCE),
+        ("127.0.0.1", PATIENCE / 3),
+    ]
+
+
+class Clock:
+    """connects: seconds that an address takes to take a connection."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, connects: Callable[[str], float]) -> None:
+        self.at = 1000.0
+        self.tried: list[tuple[str, float]] = []
+        clock = self
+
+        class Socket(socket.socket):
+            def connect(self, address: Any) -> None:
+                patience = self.gettimeout()
+                assert patience is not None
+                clock.tried.append((address[0], round(patience, 3)))
+                clock.at += min(patience, connects(address[0]))
+                if patience < connects(address[0]):
+                    raise TimeoutError
+                super().connect(("127.0.0.1", address[1]))
+                self.settimeout(PATIENCE)
+
+        monkeypatch.setattr(oauth, "time", SimpleNamespace(monotonic=lambda: self.at))
+        monkeypatch.setattr(socket, "socket", Socket)
+
+
+def test_of_a_provider_with_many_addresses_each_has_time_to_respond(
+    provider: Provider, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = grant(provider, certificates, timeout=5.0)
+    hosts = [f"127.0.1.{number}" for number in range(1, 17)]
+    addressed(monkeypatch, *hosts)
+    clock = Clock(monkeypatch, lambda host: 1.2)
+    assert made().expires_in == 3600
+    assert clock.tried == [(hosts[0], 1.5)]
+
+
+def test_where_all_addresses_of_a_provider_are_slow_one_is_reached_at_last(
+    provider: Provider, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first of all is dead, the second takes long."""
+    made = grant(provider, certificates, timeout=5.0)
+    addressed(monkeypatch, "127.0.1.1", "127.0.1.2")
+    clock = Clock(monkeypatch, lambda host: 3.0 if host == "127.0.1.2" else 1e9)
+    for _ in range(2):
+        with pytest.raises(TransportError, match="TimeoutError"):
+            made()
+    assert made().expires_in == 3600
+    assert clock.tried == [
+        ("127.0.1.1", 2.5),
+        ("127.0.1.2", 2.5),
+        ("127.0.1.1", 4.0),
+        ("127.0.1.2", 1.0),
+        ("127.0.1.2", 4.0),
+    ]
+
+
+def test_addresses_for_which_no_time_was_left_have_not_failed(
+    provider: Provider, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = grant(provider, certificates, timeout=5.0)
+    hosts = [f"127.0.1.{number}" for number in range(1, 17)]
+    addressed(monkeypatch, *hosts)
+    clock = Clock(monkeypatch, lambda host: 1.0 if host == hosts[4] else 1e9)
+    with pytest.raises(TransportError, match="TimeoutError"):
+        made()
+    assert made().expires_in == 3600
+    assert [host for host, _ in clock.tried] == hosts[:5]
+
+
+def test_to_look_the_name_up_takes_nothing_of_the_timeout(
+    provider: Provider, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = grant(provider, certificates, timeout=5.0)
+    clock = Clock(monkeypatch, lambda host: 3.0)
+    found = socket.getaddrinfo
+
+    def slow(*given: Any, **more: Any) -> Any:
+        clock.at += 4.0
+        return [each for each in found(*given, **more) if each[0] == socket.AF_INET]
+
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+    assert made().expires_in == 3600
+
+
+def test_a_system_without_ipv6_goes_on_with_ipv4(
+    provider: Provider, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where IPv4 has failed before, and so comes last."""
+
+    class Socket(socket.socket):
+        def __init__(self, family: int = -1, *given: Any, **more: Any) -> None:
+            if family == socket.AF_INET6:
+                raise OSError(errno.EAFNOSUPPORT, "Address family not supported by protocol")
+            super().__init__(family, *given, **more)
+
+    made = grant(provider, certificates)
+    four: Any = (socket.AF_INET, ("127.0.0.1", provider.port))
+    found = [(family, 1, 6, "", to) for family, to in (four, (socket.AF_INET6, ("::1", provider.port, 0, 0)))]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+    monkeypatch.setattr(socket, "socket", Socket)
+    made._order.failed("localhost", four)
+    for _ in range(2):
+        assert made().expires_in == 3600
+
+
+def test_an_address_whose_server_says_nothing_comes_last_the_next_time(
+    provider: Provider, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.2", provider.port)):
+        addressed(monkeypatch, "127.0.0.2", "127.0.0.1")
+        made = grant(provider, certificates, timeout=0.5)
+        with pytest.raises(TransportError, match="TimeoutError"):
+            made()
+        monkeypatch.setattr(made, "_timeout", PATIENCE)
+        assert made().expires_in == 3600
+
+
+def test_of_a_name_without_an_address_that_responds_the_last_error_is_told(
+    provider: Provider, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = grant(provider, certificates, token_url="https://localhost:1/token")
+    addressed(monkeypatch, "127.0.0.2", "127.0.0.1")
+    with pytest.raises(TransportError, match="ConnectionRefusedError"):
+        made()
 
 
 @pytest.mark.parametrize(("given", "seconds"), [(60, 60.0), ("60", 60.0), (None, None)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import ssl
 from pathlib import Path
 from typing import Any
@@ -149,6 +150,26 @@ def test_files_that_do_not_do_are_told_at_once(certificates: Certificates, files
     with pytest.raises(ConfigError, match=next(iter(files))) as refused:
         build(security_protocol="SSL", **named)
     assert "canary" not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["ssl_ca_file", "ssl_cert_file", "ssl_key_file"])
+def test_pem_text_in_place_of_a_files_name_is_refused_and_not_shown(certificates: Certificates, name: str) -> None:
+    """As Java's ssl.keystore.key and librdkafka's ssl.key.pem have it: the text is the key itself."""
+    files = {"ssl_cert_file": certificates.file("cert.pem"), "ssl_key_file": certificates.file("key.pem")}
+    text = Path(certificates.file("key.pem")).read_text(encoding="ascii")
+    with pytest.raises(ConfigError, match=f"{name} names a PEM file") as refused:
+        build(security_protocol="SSL", **{**files, name: text})
+    assert not [line for line in text.splitlines() if line in str(refused.value)]
+
+
+async def _fetch_token() -> str:
+    return "token"
+
+
+@pytest.mark.parametrize("function", [_fetch_token, functools.partial(_fetch_token)])
+def test_an_asynchronous_token_function_is_refused(function: Any) -> None:
+    with pytest.raises(ConfigError, match="sasl_oauth_token is asynchronous"):
+        build(security_protocol="SASL_SSL", sasl_mechanism="OAUTHBEARER", sasl_oauth_token=function)
 
 
 def test_a_certificate_and_its_key_may_be_in_one_file(certificates: Certificates, tmp_path: Path) -> None:

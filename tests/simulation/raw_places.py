@@ -15,6 +15,8 @@ from collections.abc import Callable
 from typing import Final, Protocol, TypeVar
 
 from confluent_kafka import Producer
+from confluent_kafka import TopicPartition as At
+from confluent_kafka.admin import AdminClient
 
 from instride._core.network.actions import ConnectionKey, Role
 from instride._wire import api
@@ -58,6 +60,7 @@ class Place(Protocol):
 
     def wait(self, seconds: float) -> None: ...
     def produce(self, partition: int, count: int) -> None: ...
+    def retain(self, partition: int, count: int) -> None: ...
     def drop(self, who: str, channel: str) -> None:
         """Close the connection; the next `send` opens another."""
         ...
@@ -122,6 +125,9 @@ class ModelPlace:
 
     def produce(self, partition: int, count: int) -> None:
         self.brokers.produce(TopicPartition(self.topic, partition), count)
+
+    def retain(self, partition: int, count: int) -> None:
+        self.brokers.retain(TopicPartition(self.topic, partition), count)
 
     def drop(self, who: str, channel: str) -> None:
         self._links.pop((who, channel)).close()
@@ -203,6 +209,15 @@ class KafkaPlace:
         for _ in range(count):
             producer.produce(self.topic, b"value", partition=partition)
         assert producer.flush(20.0) == 0
+
+    def retain(self, partition: int, count: int) -> None:
+        """By DeleteRecords, which moves the beginning of the log as retention does."""
+        admin = AdminClient({"bootstrap.servers": f"{self._address[0]}:{self._address[1]}"})
+        tp = TopicPartition(self.topic, partition)
+        listed = self.take("", "rest", self.send("", "rest", api.ListOffsets(timestamps={tp: -1})), patience=20.0)
+        assert isinstance(listed, api.ListOffsetsResponse)
+        (deleted,) = admin.delete_records([At(*tp, listed.offsets[tp].offset - count)]).values()
+        deleted.result(20)
 
     def drop(self, who: str, channel: str) -> None:
         self._wires.pop((who, channel)).close()

@@ -18,7 +18,8 @@ Laws
 
 Steps: A is session=S rebalance=S protocols=P,Q instance=ID | A join [owned=0,1] | A sync [A=0,1 B=2] | A leave
 | A heartbeat [until ERROR] | A commit 0=5 | A offsets 0 1 | A list 0@earliest [epoch=E] | A metadata [missing]
-| A fetch 0@3 [wait=S] [min=BYTES] [epoch=E] | A coordinator | A forgets | A reconnects | produce 0 5 | wait S.
+| A fetch 0@3 [wait=S] [min=BYTES] [epoch=E] | A coordinator | A forgets | A reconnects | produce 0 5
+| retain 0 2 (so many records of partition 0) | wait S.
 """
 
 from __future__ import annotations
@@ -121,6 +122,9 @@ class Stage:
             return ""
         if who == "produce":
             self._place.produce(int(rest[0]), int(rest[1]))
+            return ""
+        if who == "retain":
+            self._place.retain(int(rest[0]), int(rest[1]))
             return ""
         settings = dict(word.split("=", 1) for word in rest[1:] if "=" in word)
         step = _Step(who, rest[0], [word for word in rest[1:] if "=" not in word], settings)

@@ -1,5 +1,5 @@
-"""Groups of another kind: users with a queue for each partition, and a beginning at the end of the logs. `--groups`
-plays more of them."""
+"""Groups of another kind: users with a queue for each partition, a beginning at the end of the logs, and logs that lose
+what is old. `--groups` plays more of them."""
 
 from __future__ import annotations
 
@@ -26,14 +26,31 @@ def test_a_start_at_the_latest_moves_with_its_partition(seed: int) -> None:
     assert not found, f"--groups latest --seed {seed}: {found[0]}"
 
 
+@pytest.mark.rule("18")
+@pytest.mark.parametrize("means", [frozenset({"retention"}), frozenset({"latest", "retention"})], ids=sorted)
+@pytest.mark.parametrize("seed", range(0, 120, 6))
+def test_logs_that_lose_what_is_old_lose_nothing_else(seed: int, means: frozenset[str]) -> None:
+    found = check(run(with_groups(seed, plan_for(seed), means)))
+    assert not found, f"--groups {','.join(sorted(means))} --seed {seed}: {found[0]}"
+
+
 def test_what_is_planned_befalls_the_group() -> None:
     """The histories above would be good if nothing were queued, delayed or reset."""
     seen: Counter[str] = Counter()
-    for seed in range(12):
-        history = run(with_groups(seed, plan_for(seed)))
+    for seed in range(30):
+        history = run(with_groups(seed, plan_for(seed), frozenset({"executors", "latest"})))
         seen.update(event.what for event in history)
         seen["reset"] += sum(event.what == "looked up" and event.detail[1] is None for event in history)
     assert all(seen[each] > 10 for each in ("begins", "not begun", "delay", "revoked", "reset")), seen
+
+
+def test_retention_befalls_positions_too() -> None:
+    seen: Counter[str] = Counter()
+    for seed in range(0, 120, 6):
+        plan = with_groups(seed, plan_for(seed), frozenset({"retention"}))
+        seen.update(event.what for event in run(plan))
+    assert seen["log starts"] > 20, seen
+    assert seen["out of range"] > 5, seen
 
 
 def test_a_plan_of_another_group_is_a_value_that_can_be_kept() -> None:

@@ -56,6 +56,21 @@ def test_a_compaction_leaves_the_last_record_and_no_bytes_of_what_it_takes() -> 
     assert log.read(0, 3, committed=True).size == 3
 
 
+def test_retention_moves_the_beginning_up_to_an_open_transaction() -> None:
+    log = LogModel()
+    log.append(5)
+    assert log.retain(2) == range(3)
+    assert (log.start, log.end, log.next_record(0)) == (3, 5, 3)
+    assert not log.retain(4)
+    first = log.begin(2)
+    assert log.retain(0) == range(3, 5)
+    assert not log.retain(0)
+    log.finish(first, commit=True)
+    assert log.retain(0) == range(5, 8)
+    assert (log.start, log.end, log.next_record(0)) == (8, 8, 8)
+    assert log.compact(random.Random(1)) == []
+
+
 def test_a_chunk_with_holes_is_split_between_its_records() -> None:
     chunk = SimulatedChunk(topic="t", partition=0, first_offset=3, next_offset=12, offsets=(3, 4, 7, 9))
     assert list(chunk.stretches()) == [(3, 4, 0), (7, 7, 0), (9, 9, 0)]

@@ -54,7 +54,7 @@ class Crash(BaseException):
 class SystemCalls:
     """Stands in for ``os`` in `files`: counts the calls, and does something just before a chosen one."""
 
-    WATCHED = ("open", "write", "fsync", "close", "link", "replace", "mkdir", "unlink")
+    WATCHED = ("open", "write", "fsync", "close", "utime", "link", "replace", "mkdir", "unlink")
 
     def __init__(self, at: int = -1, act: Callable[[], None] | None = None) -> None:
         self.made: list[str] = []

@@ -398,10 +398,12 @@ class FakeRunner:
         job = self.started[number][0]
         self._tell(Reported(report=RangeReport(job=job, range=part.range, problem=problem, part=part.number)))
 
-    def fail(self, number: int, partition: int, *, fatal: bool = False, kind: str = "ValueError") -> None:
+    def fail(
+        self, number: int, partition: int, *, fatal: bool = False, kind: str = "ValueError", private: bool = False
+    ) -> None:
         job, ranges = self.started[number]
         (wanted,) = [each for each in ranges if each.partition == partition]
-        problem = RangeProblem(kind=kind, message="no flight", traceback="line 7", fatal=fatal)
+        problem = RangeProblem(kind=kind, message="no flight", traceback="line 7", fatal=fatal, private=private)
         self._tell(Reported(report=RangeReport(job=job, range=wanted, problem=problem)))
 
     def end(self, number: int, reason: str | None = None) -> None:

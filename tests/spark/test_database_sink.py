@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import itertools
 import pickle
+import re
 import sqlite3
 import threading
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +20,7 @@ import pyarrow as pa
 import pytest
 from table_help import database_of, place, ready, sqlite, table_in
 
+from instride import DatabaseStore
 from instride.errors import ConfigError, MissingDataError, NotASinkError, SinkError, SinkWriteError
 from instride.records import TopicPartition
 from instride.spark import DatabaseSink
@@ -56,6 +60,8 @@ class Faults:
         self.steps = 0
         self.gate: threading.Event | None = None
         self.waits = threading.Event()
+        self.interposed: Callable[[], None] | None = None
+        self.statements: list[str] = []
 
     def step(self, work: Callable[[], Any]) -> Any:
         self.steps += 1
@@ -70,10 +76,16 @@ class Faults:
     def hold(self, statement: str) -> None:
         """Whoever has just set an offset says nothing until the gate opens."""
         gate = self.gate
-        if gate is not None and statement.startswith('UPDATE "instride_offsets"'):
+        if gate is not None and statement.startswith('UPDATE "instride_sink_offsets"'):
             self.gate = None
             self.waits.set()
             assert gate.wait(120)
+
+    def interpose(self) -> None:
+        """What another does between two statements, once."""
+        act, self.interposed = self.interposed, None
+        if act is not None:
+            act()
 
 
 faults = Faults()
@@ -87,6 +99,7 @@ def no_faults() -> None:
 class BreakingCursor(sqlite3.Cursor):
     def execute(self, statement: str, values: Any = ()) -> BreakingCursor:
         execute = super().execute
+        faults.statements.append(statement)
         faults.step(lambda: execute(statement, values))
         return self
 
@@ -119,6 +132,49 @@ def test_a_crash_at_each_step_leaves_all_or_nothing_and_commits_may_be_repeated(
         if faults.steps < due:
             break  # there is no such step
     assert due > 25, "few steps: is it still each?"
+
+
+def test_an_error_of_one_connection_has_no_table_looked_at_again(tmp_path: Path) -> None:
+    """All partitions' calls would, and each may meet a connection that hangs."""
+    case = place("sqlite", tmp_path / "out")
+    case.make()
+    path, table = str(tmp_path / "out" / "flights.db"), table_in(tmp_path / "out")
+    sink = DatabaseSink(partial(sqlite, path, BreakingConnection), table, columns=SCHEMA.names)
+    written = write(sink, span(0, 3), "a")
+    faults.steps, faults.due, faults.statements = 0, 3, []
+    with pytest.raises(SinkWriteError, match="the connection broke"):
+        commit(sink, "a", written)
+    assert commit(sink, "a", written).status is CommitStatus.COMMITTED
+    assert not [each for each in faults.statements if "WHERE 1 = 0" in each or "CREATE" in each]
+
+
+def waiting(path: str) -> Any:
+    """The first to connect waits until the gate opens."""
+    gate, faults.gate = faults.gate, None
+    if gate is not None:
+        faults.waits.set()
+        assert gate.wait(120)
+    return sqlite(path)
+
+
+def test_a_connection_that_hangs_holds_up_its_own_call_only(tmp_path: Path) -> None:
+    case = place("sqlite", tmp_path / "out")
+    case.make()
+    path, table = str(tmp_path / "out" / "flights.db"), table_in(tmp_path / "out")
+    sink = DatabaseSink(partial(waiting, path), table, columns=SCHEMA.names)
+    faults.gate = gate = threading.Event()
+    found: list[Any] = []
+    hanging = threading.Thread(target=lambda: found.append(sink.positions([AT])), daemon=True)
+    hanging.start()
+    assert faults.waits.wait(120)
+    free = threading.Thread(target=lambda: found.append(commit(sink, "a", write(sink, span(0, 3), "a"))), daemon=True)
+    free.start()
+    free.join(20)
+    outcomes = list(found)
+    gate.set()
+    hanging.join(120)
+    assert outcomes == [CommitOutcome(status=CommitStatus.COMMITTED, position=3)]
+    assert found[1:] == [{AT: 3}]
 
 
 def drive(sink: DatabaseSink, jobs: Sequence[tuple[str, OutputRange]]) -> None:
@@ -215,6 +271,370 @@ def test_staged_rows_go_with_the_next_commit_and_a_range_without_rows_does_not(
     case.holds((span(0, 5), "a"), (span(5, 7), "b"))
 
 
+def lossy(uri: str) -> Any:
+    """A connection of psycopg's that does what `faults` has right before rows go into the table."""
+    import psycopg
+
+    class Cursor(psycopg.Cursor[Any]):
+        def execute(self, query: Any, *args: Any, **more: Any) -> Cursor:
+            if str(query).startswith(('INSERT INTO "flights_', 'INSERT INTO "bills"')):
+                faults.interpose()
+            super().execute(query, *args, **more)
+            return self
+
+    return psycopg.connect(uri, cursor_factory=Cursor)
+
+
+def test_rows_that_vanish_while_they_are_committed_are_missed(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    """Law 4: what counts is what the transaction itself has taken."""
+    ready("postgresql", request, tmp_path)
+    folder = tmp_path / "out"
+    case = place("postgresql", folder)
+    case.make()
+    sink = DatabaseSink(
+        partial(lossy, request.getfixturevalue("postgres_database")), table_in(folder), columns=SCHEMA.names
+    )
+    written = write(sink, span(0, 5), "a")
+
+    def delete() -> None:
+        run(database_of("postgresql", folder), f"DELETE FROM {sink.staging_table} WHERE \"offset\" IN ('3')")
+
+    faults.interposed = delete
+    with pytest.raises(MissingDataError, match=r"staged 5 rows .* has 4"):
+        commit(sink, "a", written)
+    assert sink.positions([AT]) == {AT: None}
+    assert commit(sink, "a", write(sink, span(0, 5), "a")).status is CommitStatus.COMMITTED
+    case.holds((span(0, 5), "a"))
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_sinks_of_one_table_with_offsets_of_their_own_share_no_staged_row(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """Two pipelines of the same topic; and one that names the table in another way."""
+    ready(kind, request, tmp_path)
+    case = place(kind, tmp_path / "out")
+    case.make()
+    connect, table = database_of(kind, tmp_path / "out"), table_in(tmp_path / "out")
+    schema = "main" if kind == "sqlite" else run(connect, "SELECT current_schema()")[0][0]
+    sinks = {
+        "a": DatabaseSink(connect, table, columns=SCHEMA.names, offsets_table="offsets_a"),
+        "b": DatabaseSink(connect, table, columns=SCHEMA.names, offsets_table="offsets_b"),
+        "c": DatabaseSink(connect, f"{schema}.{table}", columns=SCHEMA.names, offsets_table="offsets_b"),
+    }
+    written = {job: write(sink, span(0, 3), job) for job, sink in sinks.items()}
+    for job, sink in sinks.items():
+        assert commit(sink, job, written[job]).status is CommitStatus.COMMITTED
+    case.holds(*((span(0, 3), job) for job in sinks))
+
+
+# -- a table that changes
+
+WIDENED = [
+    ("numeric(10,0)", "numeric(12,2)", Decimal("12.34")),
+    ("integer", "numeric(12,2)", Decimal("12.34")),
+    ("integer", "bigint", 2**40),
+    ("real", "double precision", 1234567.891),
+    ("timestamp(0)", "timestamp(6)", datetime(2026, 1, 1, 0, 0, 0, 123456)),  # noqa: DTZ001 - as the column
+    ("varchar(3)", "text", "longer"),
+]
+
+
+def run(connect: Callable[[], Any], *statements: str) -> Any:
+    """What the last one found, if anything."""
+    with closing(connect()) as connection:
+        for statement in statements:
+            found = connection.execute(statement)
+        rows = found.fetchall() if found.description else None
+        connection.commit()
+    return rows
+
+
+def put(sink: DatabaseSink, at: int, **values: Any) -> WrittenRange:
+    batch = pa.RecordBatch.from_pydict({name: [value] for name, value in values.items()})
+    return sink.writer().write(span(at, at + 1), job="j", attempt=0, batches=iter([batch]))
+
+
+@pytest.mark.parametrize(("old", "new", "value"), WIDENED, ids=[f"{old}-{new}" for old, new, _ in WIDENED])
+def test_a_column_that_was_widened_takes_values_whole(
+    old: str, new: str, value: Any, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """Those staged before it too, by drivers that began before it and after it, and in a table made anew."""
+    ready("postgresql", request, tmp_path)
+    connect = database_of("postgresql", tmp_path / "out")
+    run(connect, f"CREATE TABLE bills (n integer, amount {old})")
+    make = partial(DatabaseSink, connect, "bills", columns=["n", "amount"])
+    early = make()
+    assert commit(early, "j", put(early, 0, n=0)).is_in
+    staged = put(early, 1, n=1, amount=value)
+    run(connect, f"ALTER TABLE bills ALTER amount TYPE {new}")
+    assert commit(early, "j", staged).is_in
+    for at, sink in ((2, early), (3, make())):
+        assert commit(sink, "j", put(sink, at, n=at, amount=value)).is_in
+    assert run(connect, "SELECT amount FROM bills WHERE n > 0 ORDER BY n") == [(value,)] * 3
+    run(connect, "DROP TABLE bills", f"CREATE TABLE bills (n integer, amount {new})")
+    for at, sink in ((4, early), (5, make())):
+        assert commit(sink, "j", put(sink, at, n=at, amount=value)).is_in
+    assert run(connect, "SELECT amount FROM bills") == [(value,)] * 2
+
+
+@pytest.mark.parametrize(
+    "change", ["ALTER TABLE bills ALTER amount TYPE double precision", "CREATE INDEX ON bills (n)"]
+)
+def test_a_table_stays_as_it_is_until_a_commit_ends(
+    change: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """Else values would be read by one type and put into a column of another; and a migration that gets one lock and
+    waits for the next would be waited for.
+    """
+    ready("postgresql", request, tmp_path)
+    connect = database_of("postgresql", tmp_path / "out")
+    run(connect, "CREATE TABLE bills (amount real, n integer)")
+    sink = DatabaseSink(partial(lossy, request.getfixturevalue("postgres_database")), "bills", columns=["amount"])
+    written, problems = put(sink, 0, amount=1234567.891), list[str]()
+
+    def migrate() -> None:
+        try:
+            run(connect, "SET LOCAL lock_timeout = 100", change)
+        except Exception as error:
+            problems.append(type(error).__name__)
+
+    faults.interposed = migrate
+    assert commit(sink, "j", written).is_in
+    assert problems == ["LockNotAvailable"]
+
+
+@pytest.mark.parametrize(
+    "column", ["varchar(3)", "char(3)", "bit(3)", "short", "short_short", "varchar(3)[]", "integer", "mood"]
+)
+def test_a_value_that_does_not_fit_is_refused_and_never_cut(
+    column: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """As SQL's CAST would: its length is none of a type's, but of a column's."""
+    ready("postgresql", request, tmp_path)
+    connect = database_of("postgresql", tmp_path / "out")
+    run(
+        connect,
+        "CREATE DOMAIN short AS varchar(3)",
+        "CREATE DOMAIN short_short AS short",
+        "CREATE TYPE mood AS ENUM ('101')",
+        f"CREATE TABLE texts (value {column})",
+    )
+    sink = DatabaseSink(connect, "texts", columns=["value"])
+    named = run(connect, "SELECT current_setting('server_version_num')::integer >= 160000")[0][0]
+    long, fits = ("{10101}", "{101}") if column.endswith("[]") else ("10101.", "101")
+    with pytest.raises(SinkError, match=r"the database refuses it: .* \(column value\)" if named else "refuses it"):
+        commit(sink, "j", put(sink, 0, value=long))
+    assert commit(sink, "j", put(sink, 0, value=fits)).is_in
+    assert run(connect, "SELECT CAST(value AS text) FROM texts") == [(fits,)]
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_a_new_column_may_be_written_by_a_new_driver(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    """While one that does not know of it goes on."""
+    ready(kind, request, tmp_path)
+    connect = database_of(kind, tmp_path / "out")
+    run(connect, "CREATE TABLE sizes (n integer)")
+    early = DatabaseSink(connect, "sizes", columns=["n"])
+    staged = put(early, 0, n=0)
+    run(connect, "ALTER TABLE sizes ADD COLUMN note text")
+    late = DatabaseSink(connect, "sizes", columns=["n", "note"])
+    assert commit(late, "j", staged).is_in
+    assert commit(late, "j", put(late, 1, n=1, note="new")).is_in
+    assert commit(early, "j", put(early, 2, n=2)).is_in
+    assert run(connect, "SELECT n, note FROM sizes ORDER BY n") == [(0, None), (1, "new"), (2, None)]
+
+
+def test_a_new_column_waits_for_a_stopped_writer_no_longer_than_the_timeout(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """Everybody else would wait behind it."""
+    ready("postgresql", request, tmp_path)
+    connect = database_of("postgresql", tmp_path / "out")
+    run(connect, "CREATE TABLE sizes (n integer, note text)")
+    early = DatabaseSink(connect, "sizes", columns=["n"])
+    early.writer()
+    late = DatabaseSink(connect, "sizes", columns=["n", "note"], transaction_timeout=0.1)
+    with closing(connect()) as stopped:
+        stopped.execute(f"INSERT INTO {early.staging_table} (n) VALUES ('1')")
+        with pytest.raises(SinkWriteError, match="lock timeout"):
+            late.writer()
+        assert commit(early, "j", put(early, 0, n=0)).is_in
+    assert commit(late, "j", put(late, 1, n=1, note="new")).is_in
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_tables_that_are_gone_are_made_anew_after_an_error(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    ready(kind, request, tmp_path)
+    case = place(kind, tmp_path / "out")
+    sink = case.make()
+    assert isinstance(sink, DatabaseSink)
+    assert commit(sink, "a", write(sink, span(0, 2), "a")).is_in
+    written = write(sink, span(2, 3), "b")
+    run(database_of(kind, tmp_path / "out"), f"DROP TABLE {sink.staging_table}")
+    with pytest.raises(SinkError, match=sink.staging_table):
+        commit(sink, "b", written)
+    with pytest.raises(MissingDataError):
+        commit(sink, "b", written)
+    assert commit(sink, "c", write(sink, span(2, 3), "c")).is_in
+    case.holds((span(0, 2), "a"), (span(2, 3), "c"))
+
+
+def test_a_staging_table_of_other_types_is_refused(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    ready("postgresql", request, tmp_path)
+    connect = database_of("postgresql", tmp_path / "out")
+    run(connect, "CREATE TABLE bills (n integer, amount numeric(12,2))")
+    sink = DatabaseSink(connect, "bills", columns=["n", "amount"])
+    assert commit(sink, "j", put(sink, 0, n=0)).is_in
+    run(connect, f"ALTER TABLE {sink.staging_table} ALTER amount TYPE numeric(10,0) USING 0")
+    with pytest.raises(NotASinkError, match=r'"instride_rows_bills" .*columns amount are not of type text: drop it'):
+        DatabaseSink(connect, "bills", columns=["n", "amount"]).writer()
+
+
+@pytest.fixture
+def role(postgres_database: str) -> Iterator[Callable[[], Any]]:
+    """Connects as a user who may write to all tables that are there, and make none."""
+    import psycopg
+
+    connect = partial(psycopg.connect, postgres_database)
+    name = f"role_{uuid.uuid4().hex[:12]}"
+    schema = run(connect, "SELECT current_schema()")[0][0]
+    run(connect, f"CREATE ROLE {name}", f"GRANT USAGE ON SCHEMA {schema} TO {name}")
+
+    def connected() -> Any:
+        run(connect, f"GRANT ALL ON ALL TABLES IN SCHEMA {schema} TO {name}")
+        connection = connect()
+        connection.execute(f"SET ROLE {name}")
+        connection.commit()
+        return connection
+
+    yield connected
+    run(connect, f"DROP OWNED BY {name}", f"DROP ROLE {name}")
+
+
+def test_who_may_make_no_tables_is_told_the_statements(
+    role: Callable[[], Any], request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """Those that were tried can be run by somebody else."""
+    ready("postgresql", request, tmp_path)
+    connect = database_of("postgresql", tmp_path / "out")
+    run(connect, "CREATE TABLE sizes (n integer)")
+    missing = [("CREATE TABLE", ["n"]), ("CREATE UNLOGGED TABLE", ["n"]), ("ALTER TABLE", ["n", "note"])]
+    for verb, columns in missing:
+        if "note" in columns:
+            run(connect, "ALTER TABLE sizes ADD COLUMN note text")
+        refused = DatabaseSink(role, "sizes", columns=columns)
+        with pytest.raises(NotASinkError, match=f"InsufficientPrivilege: .* Tried: {verb}") as caught:
+            refused.writer()
+        run(connect, *str(caught.value).partition("Tried: ")[2].split(";"))
+    assert commit(refused, "j", put(refused, 0, n=1, note="x")).is_in
+    assert run(connect, "SELECT n, note FROM sizes") == [(1, "x")]
+
+
+@pytest.mark.parametrize("kind", ["TABLE", "VIEW"])
+def test_the_privilege_to_insert_into_the_columns_is_enough(
+    kind: str, role: Callable[[], Any], request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    ready("postgresql", request, tmp_path)
+    connect = database_of("postgresql", tmp_path / "out")
+    definition = "(n integer, note text)" if kind == "TABLE" else "AS SELECT n, note FROM below"
+    run(connect, "CREATE TABLE below (n integer, note text)", f"CREATE {kind} sizes {definition}")
+    DatabaseSink(connect, "sizes", columns=["n"]).writer()
+    with closing(role()) as granted:
+        name = granted.execute("SELECT current_user").fetchone()[0]
+    sink = DatabaseSink(partial(as_role, connect, name), "sizes", columns=["n"])
+    run(connect, f"REVOKE ALL ON sizes, below FROM {name}", f"GRANT INSERT (n) ON sizes TO {name}")
+    assert commit(sink, "j", put(sink, 0, n=1)).is_in
+    assert run(connect, "SELECT n FROM sizes") == [(1,)]
+
+
+def as_role(connect: Callable[[], Any], name: str) -> Any:
+    connection = connect()
+    connection.execute(f"SET ROLE {name}")
+    connection.commit()
+    return connection
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_offsets_where_versions_before_kept_them_are_not_overlooked(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """All rows would be written again. Also where somebody has made the new table already."""
+    ready(kind, request, tmp_path)
+    connect = database_of(kind, tmp_path / "out")
+    run(connect, "CREATE TABLE sizes (n integer)", "CREATE TABLE others (n integer)")
+    before = DatabaseSink(connect, "sizes", columns=["n"], offsets_table="instride_offsets")
+    assert commit(before, "j", put(before, 0, n=1)).is_in
+    DatabaseSink(connect, "others", columns=["n"]).begin(AT, 3)
+    after = DatabaseSink(connect, "sizes", columns=["n"])
+    told = r'RENAME TO instride_sink_offsets\), or give offsets_table="instride_offsets"'
+    for call in (after.writer, partial(after.positions, [AT]), partial(after.begin, AT, 0)):
+        with pytest.raises(NotASinkError, match=told):
+            call()
+    run(connect, "DROP TABLE instride_sink_offsets")
+    with pytest.raises(NotASinkError, match=told) as caught:
+        after.writer()
+    run(connect, str(caught.value).partition("(")[2].partition("(")[2].partition(")")[0])
+    assert after.positions([AT]) == {AT: 1}
+
+
+def test_a_staging_table_beside_that_of_a_version_before_has_its_index(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    ready("postgresql", request, tmp_path)
+    connect = database_of("postgresql", tmp_path / "out")
+    run(
+        connect,
+        "CREATE TABLE sizes (n integer)",
+        "CREATE UNLOGGED TABLE instride_staged_sizes (instride_topic text, instride_partition integer, n integer)",
+        "CREATE INDEX instride_ranges_sizes ON instride_staged_sizes (instride_topic, instride_partition)",
+    )
+    sink = DatabaseSink(connect, "sizes", columns=["n"])
+    sink.writer()
+    indexes = "SELECT count(*) FROM pg_indexes WHERE schemaname = current_schema() AND tablename = "
+    assert run(connect, f"{indexes}'{sink.staging_table}'") == [(1,)]
+
+
+def test_the_statements_of_the_page_make_what_the_sink_makes(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    ready("postgresql", request, tmp_path)
+    connect = database_of("postgresql", tmp_path / "out")
+    page = (Path(__file__).parents[2] / "docs" / "table-sinks.md").read_text(encoding="utf-8")
+    found = re.search(r"```sql\n(.*?)```", page, re.DOTALL)
+    assert found is not None
+    run(connect, 'CREATE TABLE sizes ("offset" bigint, size integer)')
+
+    def made() -> list[Any]:
+        columns = (
+            "SELECT table_name, column_name, data_type, is_nullable FROM information_schema.columns "
+            "WHERE table_schema = current_schema() AND table_name LIKE 'instride%' ORDER BY 1, ordinal_position"
+        )
+        indexes = "SELECT indexdef FROM pg_indexes WHERE schemaname = current_schema() ORDER BY tablename"
+        return [run(connect, columns), [each.partition(" ON ")[2] for (each,) in run(connect, indexes)]]
+
+    schema = run(connect, "SELECT current_schema()")[0][0]
+    run(connect, *found[1].replace("made.", f"{schema}.").strip().rstrip(";").split(";"))
+    by_page = made()
+    run(connect, "DROP TABLE instride_sink_offsets", "DROP TABLE instride_rows_sizes")
+    DatabaseSink(connect, "sizes", columns=["offset", "size"]).writer()
+    assert by_page == made()
+    assert [len(part) for part in by_page] == [13, 2]
+
+
+def test_offsets_of_a_store_are_not_taken_for_those_of_a_sink(tmp_path: Path) -> None:
+    """Both keep offsets in one database, each in its table; where they are given one table, each says so."""
+    connect = database_of("sqlite", tmp_path / "out")
+    run(connect, "CREATE TABLE sizes (n integer)")
+    DatabaseStore(connect).database.prepare()
+    sink = DatabaseSink(connect, "sizes", columns=["n"])
+    assert sink.begin(AT, 3) == 3
+    with pytest.raises(NotASinkError, match=r"a DatabaseStore's\? offsets_table= gives it another name"):
+        DatabaseSink(connect, "sizes", columns=["n"], offsets_table="instride_offsets").positions([AT])
+    with pytest.raises(ConfigError, match=r"a DatabaseSink's\? table= gives it another name"):
+        DatabaseStore(connect, table="instride_sink_offsets").database.prepare()
+
+
 def test_values_of_many_types_upserts_and_a_schema(request: pytest.FixtureRequest, tmp_path: Path) -> None:
     ready("postgresql", request, tmp_path)
     connect = database_of("postgresql", tmp_path / "out")
@@ -284,6 +704,7 @@ def test_places_and_settings_that_cannot_be_a_sink_are_named(tmp_path: Path) -> 
     ]:
         with pytest.raises(ConfigError, match=text):
             DatabaseSink(**{**good, name: value})
+    assert DatabaseSink(**good, transaction_timeout=0.0001)._database.timeout == 1  # 0 would mean: for ever
     sink = DatabaseSink(partial(sqlite3.connect, "file:secret"), "t" * 60, columns=["n"])
     assert len(sink.staging_table) <= 63
     writer = pickle.dumps(sink._database)

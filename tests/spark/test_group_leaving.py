@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from pyspark import SparkContext
 
 import instride
 from instride.errors import ConfigError, IllegalStateError, KafkaTimeoutError
@@ -26,6 +30,7 @@ class Query:
         self._progress: list[dict[str, Any]] = [{"sources": [{"endOffset": end}]} for end in ends]
         self.status = {"isTriggerActive": not message.startswith("Waiting"), "message": message}
         self.isActive = True
+        self.id = "q"
 
     @property
     def lastProgress(self) -> dict[str, Any] | None:
@@ -79,6 +84,82 @@ def test_a_query_that_waits_for_data_without_a_batch_is_just_stopped() -> None:
     query = Query(message="Waiting for data to arrive")
     leave(query)
     assert not query.isActive
+
+
+def test_a_query_without_progress_is_just_stopped_where_no_source_is(folder: Path) -> None:
+    """One of no group, whose first batch is long: it was waited for, and then told to be stopped again."""
+    query = Query()
+    leave(query, timeout=60.0)
+    assert not query.isActive
+    door = Door(new_token(), threading.Event)
+    query = Query()
+    with pytest.raises(KafkaTimeoutError, match="stop it again"):
+        leave(query, timeout=0.0)
+    door.close()
+    leave(query, timeout=60.0)
+    assert not query.isActive
+
+
+def test_within_its_own_batch_a_query_cannot_be_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("Thread-5", "stream execution thread for other [id = r, runId = q]"):
+        monkeypatch.setattr(SparkContext, "_active_spark_context", context_in(name))
+        query = Query(None)
+        leave(query)
+        assert not query.isActive
+    monkeypatch.setattr(SparkContext, "_active_spark_context", context_in("stream execution thread for [id = q, x]"))
+    query = Query(None)
+    with pytest.raises(IllegalStateError, match="in another thread"):
+        leave(query)
+    assert query.isActive
+
+
+def context_in(thread: str) -> Any:
+    """A context in whose JVM this thread is of that name."""
+    current = SimpleNamespace(currentThread=lambda: SimpleNamespace(getName=lambda: thread))
+    return SimpleNamespace(_jvm=SimpleNamespace(java=SimpleNamespace(lang=SimpleNamespace(Thread=current))))
+
+
+def test_a_folder_that_is_not_ours_keeps_no_query_from_its_stop(folder: Path) -> None:
+    (folder / f"instride-{os.getuid()}").mkdir(mode=0o777)
+    (folder / f"instride-{os.getuid()}").chmod(0o777)
+    query = Query()
+    leave(query, timeout=60.0)
+    assert not query.isActive
+
+
+def test_a_source_that_takes_no_caller_holds_up_no_stop(folder: Path) -> None:
+    """Suspended, say: the callers that it has not taken fill its queue, and a connect would wait for ever."""
+    Door("first", threading.Event).close()
+    (place,) = folder.iterdir()
+    suspended = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    suspended.bind(str(place / "suspended.sock"))
+    suspended.listen(0)
+    waiting = [socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) for _ in range(4)]
+    for each in waiting:
+        each.setblocking(False)
+        each.connect_ex(str(place / "suspended.sock"))
+    with pytest.raises(KafkaTimeoutError):
+        leave(Query(), timeout=0.0)
+    Door("other", threading.Event).close()
+    for each in (suspended, *waiting):
+        each.close()
+
+
+def test_the_socket_of_a_source_that_was_killed_is_removed_by_the_next(folder: Path) -> None:
+    Door(new_token(), threading.Event).close()
+    (place,) = folder.iterdir()
+    for name, age in (("old", 100.0), ("fresh", 0.0)):
+        left = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        left.bind(str(place / f"{name}.sock"))
+        left.close()
+        os.utime(place / f"{name}.sock", (time.time() - age,) * 2)
+    other, door = Door("other", threading.Event), Door("this", threading.Event)
+    os.utime(place / "other.sock", (0, 0))
+    assert {each.stem for each in place.iterdir()} == {"fresh", "other", "this"}
+    Door("next", threading.Event).close()
+    assert {each.stem for each in place.iterdir()} == {"fresh", "other", "this"}
+    for each in (other, door):
+        each.close()
 
 
 def test_a_query_that_has_ended_is_left_alone() -> None:

@@ -18,6 +18,15 @@ from instride.testing import LocalKafka
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092", "topic": "t"}
 VALUES = StructType().add("value", BinaryType())
+KINDS = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+    ]
+)
 ALL = spark_schema(["key", "value", "topic", "partition", "headers"])
 
 
@@ -30,6 +39,10 @@ ALL = spark_schema(["key", "value", "topic", "partition", "headers"])
         ({**SERVERS, "kafka.transactional.id": "1"}, VALUES, "kafka.transactional.id"),
         ({**SERVERS, "kafka.value.serializer": "x"}, VALUES, "kafka.value.serializer"),
         ({**SERVERS, "kafka.buffer.memory": "1"}, VALUES, "kafka.buffer.memory"),
+        ({**SERVERS, "kafka.request.timeout.ms": "1200000"}, VALUES, "kafka.request.timeout.ms .* to 900000"),
+        ({**SERVERS, "kafka.isolation.level": "read_committed"}, VALUES, "kafka.isolation.level.*setting of consumers"),
+        ({**SERVERS, "kafka.max.poll.records": "1"}, VALUES, "kafka.max.poll.records.*setting of consumers"),
+        ({**SERVERS, "kafka.session.timeout.ms": "1"}, VALUES, "kafka.session.timeout.ms.*setting of consumers"),
         (SERVERS, StructType().add("key", BinaryType()), '"value"'),
         (SERVERS, StructType().add("value", LongType()), "binary or string"),
         (SERVERS, StructType().add("value", StringType()).add("partition", LongType()), "'partition'"),
@@ -38,6 +51,42 @@ ALL = spark_schema(["key", "value", "topic", "partition", "headers"])
 def test_what_cannot_be_written_is_refused_by_its_name(options: dict[str, str], schema: StructType, names: str) -> None:
     with pytest.raises(ConfigError, match=names):
         write_task(options, schema, overwrite=False)
+
+
+def test_the_settings_of_a_producer_are_translated() -> None:
+    times = {"kafka.request.timeout.ms": "7000", "kafka.retry.backoff.ms": "50"}
+    task = write_task({**SERVERS, **times, "kafka.max.request.size": "5"}, VALUES, overwrite=False)
+    settings = dict(task.settings)
+    assert (settings["request.timeout.ms"], settings["retry.backoff.ms"]) == ("7000", "50")
+    assert settings["message.max.bytes"] == "5"
+    slow = write_task({**SERVERS, "kafka.reconnect.backoff.ms": "20000"}, VALUES, overwrite=False)
+    assert dict(slow.settings)["reconnect.backoff.max.ms"] == "20000"
+    assert dict(write_task(SERVERS, VALUES, overwrite=False).settings)["message.max.bytes"] == 1_048_576
+
+
+NOBODY = {"kafka.bootstrap.servers": "localhost:1", "topic": "t", "kafka.delivery.timeout.ms": "1000"}
+"""Where nothing listens: what is tried here is refused before a record is sent."""
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"partition": -1}, "'t' names the partition -1"),
+        ({"headers": [{"key": None, "value": b"x"}]}, "header without a key"),
+        ({"headers": [None]}, "header without a key"),
+    ],
+)
+def test_a_row_that_no_record_can_be_is_refused(row: dict[str, Any], message: str) -> None:
+    columns = {"key": b"", "value": b"", "topic": "t", "partition": None, "headers": None, **row}
+    batch = pa.RecordBatch.from_pylist([columns], schema=KINDS)
+    with pytest.raises(ConfigError, match=message):
+        write_task(NOBODY, ALL, overwrite=False).write([batch])
+
+
+def test_a_record_that_the_producer_refuses_says_how_large_it_is() -> None:
+    task = write_task({**NOBODY, "kafka.max.request.size": "2000"}, VALUES, overwrite=False)
+    with pytest.raises(SinkError, match=r"record of 5000 bytes .*'t'.* kafka.max.request.size bounds it"):
+        task.write([pa.record_batch({"value": [b"x" * 5000]})])
 
 
 def test_a_topic_is_not_overwritten() -> None:
@@ -61,17 +110,7 @@ def test_each_row_is_a_record(kafka: LocalKafka, kafka_topic: Callable[..., str]
         {"key": None, "value": None, "topic": topic, "partition": 1, "headers": None},
         {"key": b"k", "value": b"3", "topic": topic, "partition": None, "headers": [{"key": "n", "value": None}]},
     ]
-    kinds = pa.schema(
-        [
-            ("key", pa.binary()),
-            ("value", pa.binary()),
-            ("topic", pa.string()),
-            ("partition", pa.int32()),
-            ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
-            ("more", pa.int64()),
-        ]
-    )
-    batches = pa.Table.from_pylist(rows, schema=kinds).to_batches()
+    batches = pa.Table.from_pylist(rows, schema=KINDS.append(pa.field("more", pa.int64()))).to_batches()
     task = write_task({"kafka.bootstrap.servers": kafka.bootstrap_servers}, ALL, overwrite=False)
     task.write(batches)
     task.write(batches[:0])
@@ -82,6 +121,23 @@ def test_each_row_is_a_record(kafka: LocalKafka, kafka_topic: Callable[..., str]
         (1, None, None, ()),
         (2, b"k", b"3", (("n", None),)),
     }
+
+
+@pytest.mark.kafka
+def test_texts_that_are_not_utf_8_are_written_as_they_are(kafka: LocalKafka, kafka_topic: Callable[..., str]) -> None:
+    """Spark's strings may hold any bytes: `CAST(value AS STRING)` from topic to topic changes none."""
+    topic = kafka_topic(1)
+    texts = pa.array([b"\xff\xfe", "ü".encode(), None], pa.binary())
+    batch = pa.record_batch({"value": pa.StringArray.from_buffers(3, *_text_buffers(texts))})
+    options = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": topic}
+    write_task(options, StructType().add("value", StringType()), overwrite=False).write([batch])
+    assert {each.value for each in read(kafka, topic, 1)} == {b"\xff\xfe", "ü".encode(), None}
+
+
+def _text_buffers(array: pa.Array[Any]) -> tuple[Any, Any, Any]:
+    """As Arrow's strings, which do not look at their bytes."""
+    validity, offsets, data = array.buffers()
+    return offsets, data, validity
 
 
 @pytest.mark.kafka

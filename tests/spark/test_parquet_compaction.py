@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -275,3 +277,36 @@ def test_a_listing_of_what_expires_meanwhile_is_made_anew(sink: ParquetSink) -> 
     again = Chain(Slow(sink.folder / "_instride"), "flights", 3).last()
     assert again is not None
     assert again.end == 30
+
+
+def test_a_checkpoint_that_appears_long_after_it_was_made_is_new(
+    sink: ParquetSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its compaction was stopped for two hours just before it created it: readers began meanwhile. The temporary file
+    had been written.
+    """
+    snapshot = read_files(sink.folder)
+    long_ago = time.time() - 7_200
+    with monkeypatch.context() as patch:
+        patch.setattr("instride.spark.parquet._compaction.time", SimpleNamespace(time=lambda: long_ago))
+        patch.setattr(os, "fsync", lambda handle: os.utime(handle, (long_ago, long_ago)))
+        assert len(compact(sink.folder)) == 1
+    assert vacuum(sink.folder, keep_for=3_600) == []
+    assert all(Path(path).exists() for path in snapshot)
+    assert set(vacuum(sink.folder, keep_for=0)) == set(snapshot)
+
+
+def test_a_change_of_owners_or_rights_makes_no_checkpoint_younger(
+    sink: ParquetSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kubernetes changes the group of all files at each mount (fsGroup): no vacuum would delete anything."""
+    snapshot = read_files(sink.folder)
+    long_ago = time.time() - 7_200
+    with monkeypatch.context() as patch:
+        patch.setattr("instride.spark.parquet._compaction.time", SimpleNamespace(time=lambda: long_ago))
+        compact(sink.folder)
+    for path in _places(sink.folder):
+        os.utime(path, (long_ago, long_ago))
+        os.chown(path, -1, os.getgid())
+        path.chmod(0o664)
+    assert set(vacuum(sink.folder, keep_for=3_600)) == set(snapshot)

@@ -199,7 +199,7 @@ def test_a_manifest_is_on_disk_before_it_is_seen_and_its_name_before_it_is_repor
     with monkeypatch.context() as patch:
         calls = SystemCalls().install(patch)
         commit(sink, "b", written)
-    made = ["open", "write", "fsync", "close", "link", "unlink", "open", "fsync", "close"]
+    made = ["open", "write", "fsync", "close", "utime", "link", "unlink", "open", "fsync", "close"]
     assert calls.made == made
 
 

@@ -12,6 +12,7 @@ from parquet_help import PARTITION, commit, span, write
 
 from instride.errors import CorruptManifestError, SinkError
 from instride.spark.parquet import Manifest, ParquetSink, read_table
+from instride.spark.parquet._checkpoint import Checkpoint, number_of
 from instride.spark.parquet._local_storage import LocalStorage
 from instride.spark.parquet._manifest import decode, encode, key_of
 from instride.spark.parquet._manifest_chain import Chain
@@ -44,6 +45,9 @@ class MemoryStore:
         self.requested.append(folder)
         prefix = f"{folder}/" if folder else ""
         return list({key[len(prefix) :].split("/")[0] for key in self.kept if key.startswith(prefix)})
+
+    def appeared(self, key: str) -> float | None:
+        return 0.0 if key in self.kept else None
 
     def remove(self, key: str) -> None:
         self.kept.pop(key, None)
@@ -160,3 +164,25 @@ def test_a_storage_that_contradicts_itself_is_named(tmp_path: Path, monkeypatch:
 def test_a_manifest_can_be_read_by_people(tmp_path: Path) -> None:
     body = json.loads(encode(manifest(2, 10, 30)))
     assert (body["version"], body["topic"], body["start"], body["end"], body["job"]) == (1, "flights", 10, 30, "a")
+
+
+def test_a_checkpoint_that_goes_while_its_age_is_asked_is_listed_anew() -> None:
+    store = MemoryStore(4)
+    chain = Chain(store, "flights", 3)
+    for number, sequence in ((1, 2), (2, 4)):
+        last = chain.read(sequence)
+        assert last is not None
+        assert chain.add_checkpoint(Checkpoint(number=number, created=7.0, last=last, pieces=()))
+
+    class Vanishing(MemoryStore):
+        def appeared(self, key: str) -> float | None:
+            if number_of(key.rpartition("/")[2]) == 2 and key in self.kept:
+                self.kept.pop(key)
+                return None
+            return super().appeared(key)
+
+    gone = Vanishing()
+    gone.kept = store.kept
+    kept = Chain(gone, "flights", 3).kept(8.0)
+    assert kept.oldest is not None
+    assert kept.oldest.number == 1

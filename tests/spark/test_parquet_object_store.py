@@ -5,16 +5,21 @@ Each test has an S3 server of its own (`s3_server`). The contract of all sinks r
 
 from __future__ import annotations
 
+import ast
 import builtins
+import json
 import logging
 import pickle
 import random
+import re
 import ssl
+import subprocess
 import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -39,6 +44,7 @@ from instride.errors import (
 from instride.records import TopicPartition
 from instride.spark.parquet import ParquetSink, ParquetWriter, compact, read_files, read_table, vacuum
 from instride.spark.parquet import _object_storage as module
+from instride.spark.parquet._storage import NoRemovalError
 from instride.spark.sink import CommitStatus, FileInfo, JobResult
 from pyspark_instride_parquet import DefaultSource
 
@@ -870,3 +876,202 @@ def test_the_extra_is_named_where_it_is_not_installed(monkeypatch: pytest.Monkey
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(ConfigError, match=r'pip install "instride\[s3\]"'):
         ParquetSink(URI)
+
+
+ENDPOINTS = [
+    "minio:9000",
+    "localhost",
+    "http:/minio:9000",
+    "http://",
+    "",
+    " http://minio",
+    "http://mi nio",
+    "http://m:x",
+]
+ENDPOINTS += [
+    "http://minio?hush",
+    "http://minio#hush",
+    "127.0.0.1:9/hush@",
+    "http://user:hu/hush@minio:9",
+    "http://mïnio",
+]
+
+
+@pytest.mark.parametrize(
+    "name", ["aws_endpoint", "AWS_ENDPOINT_URL_S3", "endpoint", "azure_storage_endpoint", "base_url"]
+)
+def test_an_endpoint_is_a_url_or_refused_by_its_name(name: str) -> None:
+    """The client would panic, which is no Exception, with the first request."""
+    for endpoint in ENDPOINTS:
+        with pytest.raises(
+            ConfigError, match=rf"^storage_options: {name.lower()} must begin with http:// or"
+        ) as caught:
+            ParquetSink(URI, storage_options={name: endpoint})
+        assert "hush" not in str(caught.value)
+
+
+@pytest.mark.parametrize("endpoint", ["http://user:p@hush@127.0.0.1:9000/", "HTTPS://minio", "http://[::1]:9000"])
+def test_an_endpoint_that_is_a_url_is_taken(endpoint: str) -> None:
+    assert ParquetSink(URI, storage_options={"aws_endpoint": endpoint}).uri == URI
+
+
+@pytest.mark.parametrize("value", ["hush\n", "hu\nsh", "hush\r", "\0", "\x7f"])
+@pytest.mark.parametrize(
+    "name", ["aws_access_key_id", "aws_session_token", "user_agent", "aws_endpoint", "timeout", "allow_http"]
+)
+def test_no_option_holds_control_characters(name: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^storage_options: {name} holds a control character, such as") as caught:
+        ParquetSink(URI, storage_options={name: value})
+    assert "hush" not in str(caught.value)
+
+
+def _all_requests(place: Place, tmp_path: Path, options: dict[str, str] | None = None) -> list[Callable[[], object]]:
+    storage = module.object_storage(place.uri, place.options | {"retry_timeout": "1 ms"} | (options or {}))
+    file = FileInfo(path="k", rows=3, bytes=1_000, attempt=0)
+    others = [lambda: storage.appeared("k"), lambda: storage.opened(file).read()]
+    return [*_requests(place, tmp_path, options).values(), *others]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("AWS_ACCESS_KEY_ID", "key\n"), ("AWS_SESSION_TOKEN", "hush\n"), ("AWS_ENDPOINT", "minio:9000")],
+)
+def test_what_the_environment_gives_and_no_request_can_hold_is_a_typed_error(
+    place: Place,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    name: str,
+    value: str,
+) -> None:
+    """As where a file with a newline at its end was the source. The client panics."""
+    monkeypatch.setenv(name, value)
+    place.options.pop(name.lower(), None)
+    for call in _all_requests(place, tmp_path):
+        with pytest.raises(
+            SinkError, match=r"no request can be made: check the endpoint .* the credentials "
+        ) as caught:
+            call()
+        assert not caught.value.retriable
+        assert "hush" not in str(caught.value)
+    storage = module.object_storage(place.uri, place.options)
+    with pytest.raises(NoRemovalError):
+        storage.remove("k")
+    assert "no request can be made" in caplog.text
+
+
+def test_every_request_is_made_where_panics_and_forks_are_seen() -> None:
+    """Each call of obstore is inside a `with _asking():`."""
+    tree = ast.parse(Path(module.__file__).read_text(encoding="utf-8"))
+    guarded = [
+        node for node in ast.walk(tree) if isinstance(node, ast.With) and ast.unparse(node.items[0]) == "_asking()"
+    ]
+    inside = {ast.unparse(node.func) for each in guarded for node in ast.walk(each) if isinstance(node, ast.Call)}
+    found = [ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    requests = {name for name in found if re.fullmatch(r"obstore\.\w+", name)}
+    assert requests == {f"obstore.{name}" for name in StoreCalls.WATCHED}
+    assert requests <= inside
+    assert len([name for name in found if name in requests]) == len(guarded)
+
+
+FORKED = """
+import json, os, signal, sys
+from instride.errors import SinkError
+from instride.records import TopicPartition
+from instride.spark.parquet import ParquetSink
+
+options = json.loads(sys.argv[1])
+used = ParquetSink("s3://bucket/x", storage_options=options)
+
+def ask(sink):
+    try:
+        print(sink.positions([TopicPartition("t", 0)]), flush=True)
+    except SinkError as error:
+        print(type(error).__name__, error.retriable, error, flush=True)
+
+def in_a_child(what):
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)
+        what()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+
+in_a_child(lambda: ask(used))
+ask(used)
+in_a_child(lambda: ask(used))
+in_a_child(lambda: ask(ParquetSink("s3://bucket/x", storage_options=options)))
+in_a_child(lambda: in_a_child(lambda: ask(used)))
+ask(used)
+"""
+
+
+def test_a_process_that_is_forked_after_a_request_is_told_so(s3: S3Server) -> None:
+    """Its requests would wait for threads that it does not have. One that is forked before the first may make some."""
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKED, json.dumps(options_for(s3.endpoint))]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
+    lines = done.stdout.splitlines()
+    fine = "{TopicPartition(topic='t', partition=0): None}"
+    assert [line for line in lines if line == fine] == [fine] * 3
+    assert [lines[place] for place in (0, 1, -1)] == [fine] * 3
+    for line in lines[2:-1]:
+        assert re.match(
+            'SinkError False cannot (read|list) s3://bucket/x.*: this process was forked .* "spawn" or', line
+        )
+    assert len(lines) == 6
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "s3a://KEY:hush@bucket/x",
+        "s3://KEY:hu/hush@bucket/x",
+        "s3://hush@bucket/x",
+        "S3:///KEY:hush@bucket",
+        "gs://bucket:hush/x",
+        "az://hush@account/x",
+        "abfss://container:hush@account.dfs.core.windows.net/x",
+        "abfs://a@hush@account/x",
+        "s3://buc%20hush/x",
+        "s3://bucket/x?secret=hush",
+        "az://container/x?sv=1&sig=hush",
+        "s3://bucket/x#hush",
+        "s3://bucket?hush",
+    ],
+)
+def test_credentials_in_a_uri_are_refused_and_not_shown(uri: str) -> None:
+    """The client would pass them over."""
+    calls: list[Callable[[str], object]] = [
+        ParquetSink,
+        read_table,
+        vacuum,
+        lambda each: DefaultSource({"path": each}).schema(),
+    ]
+    for call in calls:
+        with pytest.raises(NotASinkError, match="storage_options or in the environment") as caught:
+            call(uri)
+        assert "hush" not in f"{caught.value}{caught.value.__cause__}{caught.value.__context__}"
+
+
+def test_a_container_of_an_account_is_no_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    uri = "abfss://container@account.dfs.core.windows.net/x"
+    assert ParquetSink(uri).uri == uri
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("GET http://user:p@hu@hush@host:9/x in", "GET http://***@host:9/x in"),
+        ("(https://host/x?sv=1&sig=hush) - HTTP error", "(https://host/x?*** - HTTP error"),
+        ("is this a question? http://host/a@b?", "is this a question? http://host/a@b?***"),
+    ],
+)
+def test_what_the_client_says_is_shown_without_users_and_queries(said: str, shown: str) -> None:
+    assert module._reason(GenericError(said)) == shown
+
+
+def test_when_an_object_appeared_the_store_says(place: Place) -> None:
+    place.go_on()
+    storage = module.object_storage(URI, place.options)
+    assert storage.appeared("_instride/sink.json") == datetime(2013, 1, 1, 12, tzinfo=UTC).timestamp()
+    assert storage.appeared("_instride/absent") is None

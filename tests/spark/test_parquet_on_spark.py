@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -161,3 +162,63 @@ def test_the_example_of_an_object_store_runs(spark: SparkSession, s3: S3Server) 
     exec(code, names)
     assert names["sink"].positions([PARTITION]) == {PARTITION: 5}
     assert (names["table"].num_rows, names["frame"].count()) == (5, 5)
+
+
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [
+        (
+            [pa.array([1_356_998_400_000_000_999], pa.timestamp("ns", "UTC"))],
+            [datetime(2013, 1, 1, tzinfo=UTC)],
+        ),
+        ([pa.nulls(1), pa.array(["x"])], [None, "x"]),
+        ([pa.array([1], pa.int32()), pa.array([2**40], pa.int64())], [1, 2**40]),
+        ([pa.array([1], pa.int64()), pa.array([0.5], pa.float64())], [1.0, 0.5]),
+        ([pa.array([2**32 - 1], pa.uint32())], [2**32 - 1]),
+        ([pa.array([0.5], pa.float16())], [0.5]),
+        ([pa.array(["x"], pa.string_view())], ["x"]),
+    ],
+    ids=["nanoseconds", "nulls", "wider", "double", "unsigned", "half", "view"],
+)
+def test_every_reader_reads_what_the_others_do(
+    spark: SparkSession, tmp_path: Path, columns: list[pa.Array], expected: list[Any]
+) -> None:
+    sink = ParquetSink(tmp_path / "out")
+    for start, values in enumerate(columns):
+        rows = iter([pa.record_batch({"a": values})])
+        commit(sink, "j", sink.writer().write(span(start, start + 1), job="j", attempt=0, batches=rows))
+    assert read_table(sink.folder).num_rows == len(expected)
+    for frame in (
+        spark.read.format("instride-parquet").load(str(sink.folder)),
+        read_dataframe(spark, sink.folder),
+    ):
+        found = [row.a.astimezone(UTC) if isinstance(row.a, datetime) else row.a for row in frame.collect()]
+        assert sorted(found, key=str) == sorted(expected, key=str)
+
+
+def test_a_file_that_is_gone_is_no_empty_file_whatever_the_session_says(spark: SparkSession, tmp_path: Path) -> None:
+    sink = ParquetSink(tmp_path / "out")
+    for start in (0, 5):
+        commit(sink, "a", write(sink, span(start, start + 5), "a"))
+    lost, damaged = read_files(sink.folder)
+    spark.conf.set("spark.sql.files.ignoreMissingFiles", "true")
+    spark.conf.set("spark.sql.files.ignoreCorruptFiles", "true")
+    try:
+        frame = read_dataframe(spark, sink.folder)
+        Path(damaged).write_bytes(b"PAR1")
+        with pytest.raises(Exception, match="FAILED_READ_FILE"):
+            frame.collect()
+        Path(lost).unlink()
+        with pytest.raises(Exception, match="FAILED_READ_FILE"):
+            frame.collect()
+    finally:
+        spark.conf.unset("spark.sql.files.ignoreMissingFiles")
+        spark.conf.unset("spark.sql.files.ignoreCorruptFiles")
+
+
+def test_names_that_differ_in_case_are_one_column_to_sparks_reader(spark: SparkSession, tmp_path: Path) -> None:
+    sink = ParquetSink(tmp_path / "out")
+    for start, name in enumerate(("Size", "size")):
+        rows = iter([pa.record_batch({name: [start]})])
+        commit(sink, "j", sink.writer().write(span(start, start + 1), job="j", attempt=0, batches=rows))
+    assert sorted(row[0] for row in read_dataframe(spark, sink.folder).collect()) == [0, 1]

@@ -2,17 +2,37 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import pytest
 from parquet_help import PARTITION, batches, commit, rows, span, write
 
-from instride.errors import MissingDataError, NotASinkError, SinkError, WrongTopicError
+from instride.errors import (
+    ConfigError,
+    CorruptManifestError,
+    MissingDataError,
+    NotASinkError,
+    SinkError,
+    WrongTopicError,
+)
 from instride.records import TopicPartition
-from instride.spark.parquet import ParquetSink, read_files, read_manifests, read_table, vacuum, write_data_file
+from instride.spark.parquet import (
+    ParquetSink,
+    compact,
+    read_files,
+    read_manifests,
+    read_table,
+    vacuum,
+    write_data_file,
+)
 from instride.spark.sink import (
     CommitStatus,
     FileInfo,
@@ -331,3 +351,147 @@ def test_what_follows_a_start_is_committed_once_and_meets_it(sink: ParquetSink) 
     assert commit(sink, "c", write(sink, here, "c")).status is CommitStatus.CONFLICT
     assert rows(sink.folder) == [(3, offset, "b") for offset in (7, 8, 9)]
     assert sink.begin(PARTITION, 0) == 10
+
+
+@pytest.mark.parametrize("name", ["my lake", "a%20b", "50%", "ü #?&+", "a[1]*"])
+def test_a_file_uri_and_the_path_are_one_folder(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / name
+    uri = folder.as_uri()
+    sink = ParquetSink(uri)
+    assert sink.folder == folder
+    commit(sink, "a", write(sink, span(0, 2), "a"))
+    assert read_table(folder).num_rows == read_table(uri).num_rows == 2
+    path = uri.removeprefix("file://")
+    for other in (f"file:{path}", f"file://localhost{path}", f"FILE://LocalHost{path}"):
+        assert ParquetSink(other).folder == folder
+
+
+@pytest.mark.parametrize(
+    ("uri", "match"),
+    [
+        ("file://namenode/data", r"^file://namenode/data is on a machine of its own, .* give file:///FOLDER"),
+        ("file:///data?token=hush", r"^file:///data\?\*\*\*: a sink's URI holds no \? and no #"),
+        ("file:///data#hush", r"^file:///data\?\*\*\*: a sink's URI holds no \? and no #"),
+        ("file:///data%00", "no character 0"),
+        ("/data\0", "no character 0"),
+        ("file:///latin-%E9", "a folder's name is UTF-8"),
+        (os.fsdecode(b"/latin-\xe9"), "a folder's name is UTF-8"),
+        ("hdfs://user:hush@namenode/x", r"^hdfs://\*\*\*@namenode/x is not served"),
+        ("https://account.blob.core.windows.net/c/p?sv=1&sig=hush", r"^https://account.*/c/p\?\*\*\* is not served"),
+        ("postgresql://user:hu/sh@host/db", r"^postgresql://\*\*\*@host/db is not served"),
+    ],
+)
+def test_what_no_uri_of_a_folder_is(uri: str, match: str) -> None:
+    calls: list[Callable[[str], object]] = [ParquetSink, read_table, vacuum, compact]
+    for call in calls:
+        with pytest.raises(NotASinkError, match=match) as caught:
+            call(uri)
+        assert "hu" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["bogus", "bz2", "lzo", "", 3, {"offset": "bogus"}, {3: "zstd"}, ["zstd"]])
+def test_a_compression_that_parquet_lacks_is_refused_at_once(sink: ParquetSink, name: Any) -> None:
+    calls: list[Callable[[], object]] = [
+        lambda: ParquetSink(sink.folder, compression=name),
+        lambda: compact(sink.folder, compression=name),
+        lambda: write_data_file(
+            sink.folder, span(0, 3), job="a", attempt=0, batches=batches(span(0, 3), "a"), compression=name
+        ),
+    ]
+    for call in calls:
+        with pytest.raises(ConfigError, match=r"^compression (must be one of none, .* zstd, not |names columns by st)"):
+            call()
+
+
+@pytest.mark.parametrize(
+    ("given", "written"),
+    [
+        *((name, name.upper()) for name in ("snappy", "gzip", "brotli", "lz4", "ZSTD")),
+        *((name, "UNCOMPRESSED") for name in ("none", None)),
+        ("lz4_raw", "LZ4"),
+        ({"partition": "zstd", "offset": "GZIP", "absent": "lz4"}, "GZIP"),
+        ({"partition": "zstd", "offset": None}, "UNCOMPRESSED"),
+        (MappingProxyType({"offset": "lz4_raw"}), "LZ4"),
+    ],
+    ids=str,
+)
+def test_every_compression_that_is_taken_can_be_written_and_read(tmp_path: Path, given: Any, written: str) -> None:
+    sink = ParquetSink(tmp_path / "out", compression=given)
+    pickle.loads(pickle.dumps(sink.writer()))
+    commit(sink, "a", write(sink, span(0, 3), "a"))
+    commit(sink, "a", write(sink, span(3, 6), "a"))
+    for file in (*read_files(sink.folder), *compact(sink.folder, compression=given)):
+        assert pq.read_metadata(file).row_group(0).column(1).compression == written
+    assert len(rows(sink.folder)) == 6
+
+
+def test_what_the_system_refuses_of_a_folder_is_a_typed_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    calls: list[Callable[[Path], object]] = [read_table, read_files, read_manifests, vacuum, compact]
+    calls += [lambda folder: ParquetSink(folder).positions([PARTITION]), lambda folder: ParquetSink(folder).writer()]
+    for folder in (tmp_path / ("x" * 300), tmp_path / "file" / "below"):
+        for call in calls:
+            with pytest.raises(SinkError, match=str(folder)):
+                call(folder)
+
+
+Damage = Callable[[Path], object]
+
+
+def _cut(file: Path) -> None:
+    os.truncate(file, 100)
+
+
+def _overwrite(file: Path) -> None:
+    """The rows, and not the columns' names and types at the end."""
+    content = file.read_bytes()
+    file.write_bytes(content[:4] + b"\xff" * 60 + content[64:])
+
+
+@pytest.mark.parametrize("damage", [_cut, _overwrite])
+def test_a_damaged_data_file_is_named_by_every_reader(sink: ParquetSink, damage: Damage) -> None:
+    for start in (0, 3, 6):
+        commit(sink, "a", write(sink, span(start, start + 3), "a"))
+    file = read_files(sink.folder)[1]
+    damage(Path(file))
+    reads: list[Callable[[Path], object]] = [read_table, compact]
+    for read in reads:
+        with pytest.raises(SinkError, match=f"^cannot read {file}: ") as caught:
+            read(sink.folder)
+        assert not isinstance(caught.value, CorruptManifestError | MissingDataError)
+
+
+def test_columns_that_do_not_go_together_are_a_typed_error(sink: ParquetSink) -> None:
+    for start, values in enumerate([pa.array(["x"]), pa.array([[1]])]):
+        output = span(start, start + 1)
+        rows_of_one = iter([pa.record_batch({"a": values})])
+        commit(sink, "j", sink.writer().write(output, job="j", attempt=0, batches=rows_of_one))
+    with pytest.raises(SinkError, match=f"^the columns of the files of {sink.folder} do not go together: .*a"):
+        read_table(sink.folder)
+
+
+def test_a_value_that_the_common_type_cannot_hold_names_its_file(sink: ParquetSink) -> None:
+    for start, values in enumerate([pa.array([2**60 + 1]), pa.array([0.5])]):
+        output = span(start, start + 1)
+        rows_of_one = iter([pa.record_batch({"a": values})])
+        commit(sink, "j", sink.writer().write(output, job="j", attempt=0, batches=rows_of_one))
+    with pytest.raises(SinkError, match=f"^cannot read {read_files(sink.folder)[0]}: "):
+        read_table(sink.folder)
+
+
+def test_files_that_a_vacuum_deletes_while_they_are_read_are_missing_data(
+    sink: ParquetSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for start in (0, 3):
+        commit(sink, "a", write(sink, span(start, start + 3), "a"))
+    real = ds.dataset
+
+    def late(*args: Any, **kwargs: Any) -> Any:
+        found = real(*args, **kwargs)
+        compact(sink.folder)
+        vacuum(sink.folder, keep_for=0)
+        return found
+
+    monkeypatch.setattr(ds, "dataset", late)
+    with pytest.raises(MissingDataError, match=r"a manifest lists .*\.parquet, but it is not there"):
+        read_table(sink.folder)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, time
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ import pytest
 from parquet_help import commit, span, write
 from pyspark.sql.types import StructType
 
-from instride.errors import ConfigError, MissingDataError, NotASinkError
+from instride.errors import ConfigError, MissingDataError, NotASinkError, SinkError
 from instride.spark.parquet import ParquetSink, compact, read_files, vacuum
 from instride.spark.parquet import _data_source as module
 from instride.spark.parquet._spark_options import parse_parquet_options, spark_option
@@ -155,3 +157,45 @@ def test_what_is_refused(sink: ParquetSink, options: dict[str, str], error: type
 def test_a_sink_without_rows_has_no_tasks(sink: ParquetSink) -> None:
     sink.writer()
     assert _rows(sink.folder) == []
+
+
+def test_types_that_spark_lacks_are_read_as_the_next(sink: ParquetSink) -> None:
+    ids = pa.ExtensionArray.from_storage(pa.uuid(), pa.array([b"0123456789abcdef"], pa.binary(16)))
+    columns = {
+        "u": pa.array([2**64 - 1], pa.uint64()),
+        "i": pa.array([2**32 - 1], pa.uint32()),
+        "f": pa.array([1.5], pa.float16()),
+        "s": pa.array(["x"], pa.string_view()),
+        "id": ids,
+        "ids": pa.ListArray.from_arrays([0, 1], ids),
+        "both": pa.StructArray.from_arrays([ids, pa.array([0.5], pa.float16())], ["id", "f"]),
+        "t": pa.array([5], pa.time32("ms")),
+        "m": pa.array([[("a", 5)]], pa.map_(pa.string(), pa.uint8())),
+    }
+    _add(sink, 0, pa.record_batch(columns))
+    assert _rows(sink.folder) == [
+        {
+            "u": Decimal(2**64 - 1),
+            "i": 2**32 - 1,
+            "f": 1.5,
+            "s": "x",
+            "id": b"0123456789abcdef",
+            "ids": [b"0123456789abcdef"],
+            "both": {"id": b"0123456789abcdef", "f": 0.5},
+            "t": time(0, 0, 0, 5_000),
+            "m": [("a", 5)],
+        }
+    ]
+
+
+def test_what_a_task_cannot_read_is_a_typed_error_that_names_the_file(sink: ParquetSink) -> None:
+    commit(sink, "a", write(sink, span(0, 3), "a"))
+    file = read_files(sink.folder)[0]
+    with pytest.raises(SinkError, match=f"^cannot read {file}: Failed to parse"):
+        list(_read(sink.folder, StructType().add("job", "long")))
+    options = {"path": str(sink.folder)}
+    reader = DefaultSource(options).reader(DefaultSource(options).schema())
+    os.truncate(file, 100)
+    for read in (lambda: list(reader.read(reader.partitions()[0])), lambda: DefaultSource(options).schema()):
+        with pytest.raises(SinkError, match=f"^cannot read {file}: "):
+            read()

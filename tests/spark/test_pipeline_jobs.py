@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import queue
+from collections.abc import Callable
 from typing import Any, cast
 
+import pytest
 from run_help import PATIENCE, PanicError
 
+from instride.errors import PipelineError
+from instride.spark import _jobs
 from instride.spark._jobs import JobRunner
-from instride.spark._report import JobEnded, JobMessage
+from instride.spark._report import JobEnded, JobMessage, reason_of
 
 
 class PanickingContext:
@@ -30,3 +34,49 @@ def test_a_job_that_panics_has_ended() -> None:
     told: queue.SimpleQueue[JobMessage] = queue.SimpleQueue()
     JobRunner(cast(Any, PanickingContext()), told.put)._run(cast(Any, NamedTask()), [])
     assert told.get(timeout=PATIENCE) == JobEnded(job="j", reason="index out of bounds")
+
+
+class StoppedContext:
+    """Of Spark, whose session was stopped: whatever is asked of it raises."""
+
+    stopped = False
+    defaultParallelism = 4  # noqa: N815 - Spark's name
+
+    def accumulator(self, value: object, param: object) -> object:
+        return object()
+
+    def __getattribute__(self, name: str) -> Any:
+        if name not in ("stopped", "accumulator") and object.__getattribute__(self, "stopped"):
+            raise AttributeError("'NoneType' object has no attribute 'sc'")
+        return object.__getattribute__(self, name)
+
+
+class PropertylessThread:
+    """Of PySpark, which asks the session for the local properties that a thread is to inherit."""
+
+    def __init__(self, **_: object) -> None: ...
+
+    def start(self) -> None:
+        raise AssertionError
+
+
+@pytest.mark.parametrize(
+    "call",
+    [lambda runner: runner.cores, lambda runner: runner.cancel("j"), lambda runner: runner.start(NamedTask(), [])],
+    ids=["cores", "cancel", "start"],
+)
+def test_a_session_that_is_stopped_during_a_run_is_said_to_be_so(
+    monkeypatch: pytest.MonkeyPatch, call: Callable[[JobRunner], object]
+) -> None:
+    """The run ended with a Py4JJavaError, or with an AttributeError of None."""
+    monkeypatch.setattr(_jobs, "InheritableThread", PropertylessThread)
+    context = StoppedContext()
+    runner = JobRunner(cast(Any, context), lambda message: None)
+    context.stopped = True
+    with pytest.raises(PipelineError, match="was its session stopped") as caught:
+        call(runner)
+    assert isinstance(caught.value.__cause__, AttributeError | AssertionError)
+
+
+def test_a_reason_of_sparks_is_bounded() -> None:
+    assert len(reason_of(ValueError("bad row, " * 1_000_000))) < 2_100

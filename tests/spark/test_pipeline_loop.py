@@ -417,6 +417,19 @@ def test_after_a_conflict_work_goes_on_from_the_sinks_position() -> None:
     assert stage.consumer.committed == {tp(0): 10}
 
 
+def test_a_job_that_spark_gave_up_for_good_is_told_without_a_traceback() -> None:
+    stage = Stage(retries=0)
+
+    def script() -> Script:
+        yield from stage.working(0)
+        stage.runner.end(0, reason="an executor was lost too often")
+        yield from until(lambda: False)
+
+    with pytest.raises(RangeFailedError, match=r"for good.*SparkJobFailed: an executor was lost too often") as raised:
+        stage.play(script())
+    assert not getattr(raised.value, "__notes__", [])
+
+
 def test_a_failure_is_none_where_the_sink_has_gone_on() -> None:
     stage = Stage(retries=0)
 
@@ -675,6 +688,30 @@ def test_a_failing_functions_traceback_is_raised_once_and_logged_by_nobody(caplo
     assert "line 7" not in caplog.text
     assert [note.count("line 7") for note in caught.value.__notes__] == [1]
     assert caplog.text.count("ValueError: no flight") == 4  # three tries, and the end
+
+
+def test_the_text_of_a_functions_error_is_logged_at_debug_alone(caplog: pytest.LogCaptureFixture) -> None:
+    """It may have a record's content. The error that `run` raises has it, and so has the event."""
+    stage = Stage(retries=1)
+
+    def script() -> Script:
+        yield from stage.assigned(0)
+        stage.consumer.offer(0, 5)
+        for number in range(2):
+            yield from stage.until_started(number + 1)
+            stage.runner.fail(number, 0, private=True)
+            stage.runner.end(number)
+        yield from until(lambda: False)
+
+    with caplog.at_level("DEBUG"), pytest.raises(RangeFailedError, match="ValueError: no flight"):
+        stage.play(script())
+    texts = [(each.levelname, "no flight" in each.getMessage()) for each in caplog.records if "failed" in each.msg]
+    assert ("WARNING", True) not in texts
+    assert ("ERROR", True) not in texts
+    said = [each.getMessage() for each in caplog.records if each.levelname in ("WARNING", "ERROR")]
+    assert [text.count("ValueError") for text in said] == [1, 1, 1], said
+    assert sum("no flight" in each.getMessage() for each in caplog.records if each.levelname == "DEBUG") == 2
+    assert [each.reason for each in stage.of(RangeFailed)] == ["ValueError: no flight"] * 2
 
 
 def test_a_task_knows_its_ranges_last_try_and_dead_letters_come_with_the_commit() -> None:

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 import run_help
-from run_help import FakeConsumer, PanicError, Script, Stage, tp, turns, until
+from run_help import PATIENCE, FakeConsumer, PanicError, Script, Stage, tp, turns, until
 
 import instride.spark._pipeline_loop
 from instride.errors import (
@@ -23,6 +23,7 @@ from instride.errors import (
     WakeupError,
 )
 from instride.records import TopicPartition
+from instride.spark._daemon_pool import DaemonPool
 from instride.spark._events import JobFinished, PipelineEvent, RangeCommitted, RangeDropped, RangeFailed
 from instride.spark._membership import OwnershipObserver
 from instride.spark._pipeline_loop import Message, inbox_dispatcher
@@ -235,6 +236,13 @@ def test_the_end_of_a_run_outlives_an_error(verb: str, error: KafkaError) -> Non
     assert stage.runner.closed
 
 
+def ended(pool: DaemonPool) -> None:
+    """One that the loop has closed: its threads end."""
+    for thread in pool._threads:
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+
+
 def test_nothing_is_committed_to_the_sink_after_the_end() -> None:
     stage = Stage(stop_timeout=0.0)
     stage.sink.gate.clear()
@@ -247,7 +255,7 @@ def test_nothing_is_committed_to_the_sink_after_the_end() -> None:
 
     stage.play(script())
     stage.sink.gate.set()
-    stage.loop._committer._pool.shutdown(wait=True)
+    ended(stage.loop._committer._pool)
     assert stage.sink.reached == {tp(0): 0}
 
 
@@ -610,7 +618,7 @@ def test_what_is_asked_for_starts_ends_with_the_run() -> None:
 
     stage.play(script())
     assert [each.forgotten for each in starts] == [True]
-    stage.loop._starts._pool.shutdown(wait=True)
+    ended(stage.loop._starts._pool)
 
 
 # --- what is available now -------------------------------------------------------------------------------------

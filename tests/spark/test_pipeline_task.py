@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
+import math
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import replace
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -16,7 +20,15 @@ from pipeline_help import range_task
 
 from instride._processing.dead_letters import DeadLetter
 from instride._processing.origin import DeadLetterOrigin
-from instride.errors import CorruptRecordError, OffsetsGoneError, RecordTooLargeError
+from instride.errors import (
+    ConfigError,
+    CorruptRecordError,
+    OffsetOutOfRangeError,
+    OffsetsGoneError,
+    PipelineError,
+    RecordTooLargeError,
+    SinkError,
+)
 from instride.spark import ParquetSink, Pipeline
 from instride.spark import _dead_letters as dead_letters
 from instride.spark import _task as task
@@ -24,10 +36,10 @@ from instride.spark._data_source.splitting import cut
 from instride.spark._dead_letters import DeadLetters
 from instride.spark._jobs import _Reports
 from instride.spark._range_reader import ReaderSettings
-from instride.spark._report import JobMessage, RangePart, RangeReport, Reported, whole
+from instride.spark._report import JobMessage, RangePart, RangeReport, Reported, problem_of, whole
 from instride.spark._task import BatchFormat, CalledPer, RangeTask
 from instride.spark.parquet import read_table
-from instride.spark.sink import JobResult, OutputRange
+from instride.spark.sink import JobResult, OutputRange, WrittenRange
 
 WANTED = OutputRange(topic="t", partition=0, start=10, end=14)
 SETTINGS = ReaderSettings(bootstrap_servers="nowhere:1")
@@ -36,7 +48,7 @@ SETTINGS = ReaderSettings(bootstrap_servers="nowhere:1")
 class Reader:
     """Gives two batches of two records, then what it is told to raise."""
 
-    def __init__(self, error: Exception | None = None) -> None:
+    def __init__(self, error: BaseException | None = None) -> None:
         self.error = error
         self.forgotten = 0
         self.whole = False
@@ -162,6 +174,131 @@ def test_what_fails_behind_the_batches_that_a_function_took_fails_the_range(read
     assert (report.written, report.problem.kind) == (None, "OffsetsGoneError")
 
 
+def logging_on(batches: Iterator[Any]) -> Iterator[Any]:
+    """As people write it: what fails is logged, and the function ends well."""
+    try:
+        for batch in batches:
+            yield batch[["value"]] if isinstance(batch, pd.DataFrame) else as_batch(batch)
+    except Exception:
+        return
+
+
+def going_on(batches: Iterator[Any]) -> Iterator[Any]:
+    yield from logging_on(batches)
+    yield from logging_on(batches)
+
+
+def failing_otherwise(batches: Iterator[Any]) -> Iterator[Any]:
+    yield from logging_on(batches)
+    raise LookupError("there are too few")
+
+
+@pytest.mark.parametrize("batch_format", ["arrow", "pandas"])
+@pytest.mark.parametrize("function", [logging_on, going_on, failing_otherwise])
+def test_a_function_that_swallows_an_error_of_reading_fails_the_range_by_it(
+    reader: Reader, tmp_path: Path, function: Callable[[Any], Any], batch_format: BatchFormat
+) -> None:
+    """A half-read range was committed. The reader's error decides, also over one that the function raises for it."""
+    reader.error = OffsetsGoneError("gone")
+    sink = ParquetSink(tmp_path / "out")
+    report = work(sink, function, batch_format=batch_format, called_per="range")
+    assert report.problem is not None
+    assert (report.written, report.problem.kind, report.problem.fatal) == (None, "OffsetsGoneError", True)
+    assert reader.forgotten == 1
+    assert list((tmp_path / "out" / "_data").rglob("*.parquet")) == []
+
+
+def test_a_swallowed_interrupt_ends_the_task(reader: Reader, tmp_path: Path) -> None:
+    def deaf(batches: Iterator[Any]) -> None:
+        with suppress(BaseException):
+            list(batches)
+
+    reader.error = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        work(ParquetSink(tmp_path / "out"), deaf, called_per="range")
+
+
+def test_a_batch_that_is_no_frame_fails_the_range_whatever_the_function_does(
+    reader: Reader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error of a conversion is as one of reading."""
+    batches = [pa.record_batch({"value": [b"1"]}), _Unconvertible(), pa.record_batch({"value": [b"3"]})]
+    monkeypatch.setattr(reader, "read", lambda wanted, following: iter(batches))
+    report = work(ParquetSink(tmp_path / "out"), going_on, batch_format="pandas", called_per="range")
+    assert report.written is None
+    assert str(report.problem) == "ArrowInvalid: no frame"
+
+
+class _Unconvertible:
+    num_rows, nbytes = 1, 1
+
+    def to_pandas(self) -> None:
+        raise pa.ArrowInvalid("no frame")
+
+
+class _Lenient:
+    """A sink's writer that takes what comes until something is raised."""
+
+    def write(self, output: OutputRange, *, job: str, attempt: int, batches: Iterator[Any]) -> WrittenRange:
+        with suppress(Exception):
+            list(batches)
+        return WrittenRange(range=output)
+
+
+def test_a_writer_that_swallows_an_error_of_reading_fails_the_range_by_it(reader: Reader, tmp_path: Path) -> None:
+    reader.error = CorruptRecordError("bad")
+    sink = ParquetSink(tmp_path / "out")
+    run = replace(range_task(sink, as_batch, SETTINGS, Reports()), writer=_Lenient())
+    (text,) = run([[RangePart(range=WANTED, offsets=WANTED)]])
+    report = RangeReport.from_json(text)
+    assert report.problem is not None
+    assert (report.written, report.problem.kind) == (None, "CorruptRecordError")
+
+
+def second_fails(batch: Any) -> Any:
+    raise ValueError("a row")
+
+
+class _Hasty:
+    """One that returns after the first batch."""
+
+    def write(self, output: OutputRange, *, job: str, attempt: int, batches: Iterator[Any]) -> WrittenRange:
+        next(batches)
+        return WrittenRange(range=output)
+
+
+@pytest.mark.parametrize(
+    ("function", "writer", "problem"),
+    [(as_batch, _Hasty(), "SinkError: the sink's writer returned"), (second_fails, _Lenient(), "ValueError: a row")],
+)
+def test_a_range_of_which_a_writer_did_not_take_all_is_not_written(
+    reader: Reader, tmp_path: Path, function: Any, writer: Any, problem: str
+) -> None:
+    run = replace(range_task(ParquetSink(tmp_path / "out"), function, SETTINGS, Reports()), writer=writer)
+    (text,) = run([[RangePart(range=WANTED, offsets=WANTED)]])
+    report = RangeReport.from_json(text)
+    assert report.written is None
+    assert str(report.problem).startswith(problem)
+
+
+def first_comma(what: Any) -> Any:
+    """A `next` without a default: as an end of the batches it cost the rest of the range, in silence."""
+    return next(value for value in [1, 2] if value == 3)
+
+
+@pytest.mark.parametrize("called_per", ["batch", "range"])
+def test_a_function_that_raises_stop_iteration_fails_the_range(
+    reader: Reader, tmp_path: Path, called_per: CalledPer
+) -> None:
+    report = work(ParquetSink(tmp_path / "out"), first_comma, called_per=called_per)
+    assert report.written is None
+    assert str(report.problem) == (
+        "RuntimeError: the function raised StopIteration, as next() does where nothing is left: give it a default"
+    )
+    assert report.problem is not None
+    assert "in first_comma" in report.problem.traceback
+
+
 def test_a_function_may_write_nothing(reader: Reader, tmp_path: Path) -> None:
     report = work(ParquetSink(tmp_path / "out"), lambda batch: None)
     assert report.written is not None
@@ -197,6 +334,56 @@ def test_an_error_of_reading_is_told_and_the_reader_is_not_used_again(
     assert "in read" in report.problem.traceback
     assert reader.forgotten == 1
     assert read_table(tmp_path / "out").num_rows == 0
+
+
+class UnspeakableError(Exception):
+    def __str__(self) -> str:
+        raise LookupError("no text")
+
+
+def test_an_error_without_a_text_fails_its_range_alone(reader: Reader, tmp_path: Path) -> None:
+    def function(batch: pa.RecordBatch) -> pa.RecordBatch:
+        raise UnspeakableError
+
+    report = work(ParquetSink(tmp_path / "out"), function)
+    assert str(report.problem) == "UnspeakableError: its text cannot be had: LookupError"
+
+
+@pytest.mark.parametrize("part", ["x" * 3_000_000, "bad row\n" * 300_000], ids=["one line", "many lines"])
+def test_what_an_error_says_is_cut_on_the_executor(reader: Reader, tmp_path: Path, part: str) -> None:
+    def function(batch: pa.RecordBatch) -> pa.RecordBatch:
+        raise ValueError(f"it begins {part}")
+
+    report = work(ParquetSink(tmp_path / "out"), function)
+    assert report.problem is not None
+    message, lines = report.problem.message, report.problem.traceback
+    assert message.startswith("it begins ")
+    assert (len(message) < 2_100, " characters more)" in message) == (True, True)
+    assert (len(lines) < 11_000, " more" in lines) == (True, True)
+    assert len(report.to_json()) < 20_000
+
+
+def test_only_texts_that_quote_nobody_elses_error_are_for_the_log() -> None:
+    """What a function, a database or Arrow says may have parts of a record."""
+
+    def raised(cause: type[Exception] | None, error: Exception) -> Exception:
+        try:
+            try:
+                if cause is not None:
+                    raise cause("4711")
+            finally:
+                raise error
+        except Exception as caught:
+            return caught
+
+    told = [
+        problem_of(raised(None, ValueError("4711"))).told,
+        problem_of(raised(ValueError, PipelineError("more than 5 records ... 4711"))).told,
+        problem_of(raised(pa.ArrowInvalid, SinkError("what the function returned: 4711"))).told,
+        problem_of(raised(None, OffsetsGoneError("at offset 5"))).told,
+        problem_of(raised(OffsetOutOfRangeError, OffsetsGoneError("at offset 5"))).told,
+    ]
+    assert told == ["ValueError", "PipelineError", "SinkError", *["OffsetsGoneError: at offset 5"] * 2]
 
 
 def test_a_failed_range_does_not_keep_the_tasks_others_from_succeeding(reader: Reader, tmp_path: Path) -> None:
@@ -354,6 +541,44 @@ def test_a_range_whose_letters_are_too_many_or_not_acknowledged_fails(reader: Re
     assert reader.forgotten == 3
 
 
+def test_a_record_for_which_the_function_raises_stop_iteration_is_a_dead_letter(reader: Reader, tmp_path: Path) -> None:
+    """It was read and dropped, without a letter."""
+
+    def function(batch: pa.RecordBatch) -> pa.RecordBatch:
+        if b"12" in batch["value"].to_pylist():
+            first_comma(batch)
+        return batch
+
+    reader.whole = True
+    sink, letters = ParquetSink(tmp_path / "out"), Letters()
+    report = sifted(sink, letters, function)
+    assert [row["value"] for row in rows(sink, report)] == [b"10", b"11", b"13"]
+    assert [letter.value for letter in letters.written] == [b"12"]
+
+
+class OtherClientsFuture:
+    """As kafka-python's `send` returns: not a future of Python's."""
+
+
+async def asynchronous() -> None:
+    raise AssertionError("nobody awaits it")
+
+
+@pytest.mark.parametrize("response", [OtherClientsFuture, asynchronous])
+def test_a_letter_of_which_produce_says_something_unknown_is_not_acknowledged(
+    reader: Reader, tmp_path: Path, response: Callable[[], Any]
+) -> None:
+    """It counted as acknowledged, whatever became of it."""
+    reader.whole = True
+    letters = Letters()
+    letters.produce = lambda letter: response()  # type: ignore[method-assign]
+    report = sifted(ParquetSink(tmp_path / "out"), letters, bad(b"10"))
+    assert report.written is None
+    assert report.problem is not None
+    assert report.problem.kind == "ConfigError"
+    assert "produce must return None or a concurrent.futures.Future, not a" in report.problem.message
+
+
 @pytest.mark.parametrize("told", ["at once", "later"])
 @pytest.mark.parametrize(
     ("most", "key", "left_out"), [(3, b"k", ""), (2, b"k", "value (2 bytes)"), (0, None, "key, value and headers")]
@@ -410,21 +635,82 @@ def test_security_goes_to_the_member_and_to_the_readers_and_into_no_text(tmp_pat
     ("security", "text"), [({"group_id": "x"}, "begin with security_"), ({"ssl_context": object()}, "cannot travel")]
 )
 def test_security_that_is_none_is_refused(tmp_path: Path, security: dict[str, Any], text: str) -> None:
-    from instride.errors import ConfigError
-
     with pytest.raises(ConfigError, match=text):
         _pipeline(tmp_path, security=security)
 
 
+async def _awaited(letter: object) -> None: ...
+
+
+COUNTS = ("max_range_records", "max_range_bytes", "max_concurrent_jobs", "ranges_per_task", "retries")
+DURATIONS = ("linger", "retry_backoff", "retry_backoff_max", "stop_timeout", "read_timeout")
+OTHERS = {
+    "split_ranges": True,
+    "available_now": False,
+    "progress_line": True,
+    "fail_on_data_loss": False,
+    "on_event": None,
+    "telemetry": None,
+    "produce": None,
+    "dead_letters": "dlq",
+    "schema": None,
+    "columns": None,
+    "batch_format": "arrow",
+    "called_per": "batch",
+    "client_id": "me",
+    "auto_offset_reset": "latest",
+    "isolation_level": "read_committed",
+    "assignors": ["range"],
+    "session_timeout": 10.0,
+    "heartbeat_interval": 1.0,
+    "max_revoke_delay": 60.0,
+    "range_poll_interval": 1.0,
+    "security": None,
+}
+WRONG = (1e5, math.nan, math.inf, -math.inf, -1, True, "5", b"5", object(), Fraction(1, 2))
+
+
+def wrong_settings() -> Iterator[tuple[str, Any]]:
+    for name in (*COUNTS, "max_dead_letters"):
+        yield from ((name, value) for value in WRONG)
+    for name in DURATIONS:
+        yield from ((name, value) for value in WRONG if value != 1e5)
+        yield name, 1e10
+    for name, right in OTHERS.items():
+        # What is no switch may be a text or None; the consumer looks at its assignors.
+        refused = ["yes", 1, None] if isinstance(right, bool) else []
+        yield from ((name, value) for value in [*refused, *([] if name == "assignors" else [object(), math.nan, b"x"])])
+    yield "assignors", "range"
+    yield "produce", _awaited
+    yield "on_event", _awaited
+    yield "function", _awaited
+    yield "security", {3: "x"}
+
+
+@pytest.mark.parametrize(("name", "value"), list(wrong_settings()))
+def test_a_setting_of_the_wrong_kind_is_refused_by_its_name(tmp_path: Path, name: str, value: Any) -> None:
+    """A number of records that is no int passed, and ended in a TypeError while the pipeline ran."""
+    settings = {"dead_letters": "dlq", name: value}
+    with pytest.raises(ConfigError, match=rf"(^|\W){name}\W"):
+        _pipeline(tmp_path, **settings)
+
+
+def test_each_setting_is_checked(tmp_path: Path) -> None:
+    given = {"spark", "topics", "group_id", "bootstrap_servers", "function", "sink"}
+    settings = inspect.signature(Pipeline).parameters.keys() - given
+    assert settings == {*COUNTS, "max_dead_letters", *DURATIONS, *OTHERS}
+    _pipeline(tmp_path, **OTHERS, **dict.fromkeys(COUNTS, 1), max_dead_letters=1, **dict.fromkeys(DURATIONS, 0))
+
+
 def _pipeline(folder: Path, **settings: Any) -> Pipeline:
+    given: dict[str, Any] = {"function": partial(_nothing), **settings}
     return Pipeline(
         cast(Any, None),
         topics=["t"],
         group_id="g",
         bootstrap_servers="localhost:9092",
-        function=partial(_nothing),
         sink=ParquetSink(folder / "out"),
-        **settings,
+        **given,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import pickle
 from collections.abc import Container
 from dataclasses import dataclass, field, replace
 
@@ -503,6 +504,57 @@ def test_the_delay_is_that_of_the_ranges_first_offset() -> None:
     assert plans.delay(span(0, 9), 3.0) == 3.0
     assert plans.delay(span(5, 9), 3.0) == 1.0, "what ends where the range begins is not of it"
     assert plans.delay(span(9, 12), 3.0) == 0.0
+
+
+@pytest.mark.parametrize("leader_epochs", [1, 3])
+def test_what_is_known_of_a_partition_that_is_behind_takes_no_more_with_each_poll(leader_epochs: int) -> None:
+    """Each poll's offsets stayed as they came, and when: 9 MB an hour and partition."""
+    plans = planner()
+    sizes: list[int] = []
+    for number in range(36_000):
+        plans.offer([span(number, number + 1, leader_epoch=number * leader_epochs // 36_000)], number / 10)
+        if number == 0:
+            plan(plans, 0.0, jobs=0, cores=1)
+        if number in (1_000, 35_999):
+            sizes.append(len(pickle.dumps(plans)))
+            (lane,) = plans._lanes.values()
+            assert len(lane.pending) <= leader_epochs
+            assert len(lane.known) <= 500
+    assert sizes[1] < 3 * sizes[0]
+    assert plans.behind(tp(0)) == 35_999
+
+
+def test_the_delay_of_what_has_waited_long_is_nearly_that_of_its_first_offset() -> None:
+    """Never too short, and at most by a thirtieth of the wait too long."""
+    plans = planner()
+    for number in range(36_000):
+        plans.offer([span(number, number + 1)], number / 10)
+    for start in (0, 1, 17, 5_000, 20_000, 35_990):
+        waited = 3_600.0 - start / 10
+        assert waited <= plans.delay(span(start, start + 1), 3_600.0) <= waited + start / 10 / 30
+
+
+def test_a_night_without_records_is_no_delay_of_the_next_ones() -> None:
+    """What was done long ago set how nearly two offers count as one: 302 seconds were told where 4 were true."""
+    plans = planner(range_records=10)
+    plans.offer([span(0, 10)], 0.0)
+    plan(plans, 0.0, jobs=0, cores=1)
+    plans.succeeded(span(0, 10), records=10, nbytes=10)
+    morning = 12 * 3_600.0
+    plans.offer([span(10, 20)], morning)
+    plan(plans, morning, jobs=0, cores=1)
+    for number in range(20, 320):
+        plans.offer([span(number, number + 1)], morning + number - 19)
+    assert plans.delay(span(316, 317), morning + 302.0) < 302.0 - 297.0 + 5.0
+
+
+def test_offers_of_two_leaders_stay_apart_so_that_a_range_has_its_own_ones() -> None:
+    plans = planner(range_records=6)
+    plans.offer([span(0, 4, leader_epoch=3)], 0.0)
+    plans.offer([span(4, 6, leader_epoch=3)], 0.0)
+    plans.offer([span(6, 9, leader_epoch=5)], 0.0)
+    first = plan(plans, 0.0, jobs=0, cores=1)
+    assert first == (span(0, 6, leader_epoch=3),)
 
 
 steps = st.lists(

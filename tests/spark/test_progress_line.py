@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import pytest
 
@@ -108,3 +109,42 @@ def test_a_terminal_that_goes_away_ends_the_drawing_alone(clock: Clock) -> None:
         line.hear(committed(0, 0, 1, 0))
     line.end()
     assert terminal.writes == 1
+
+
+class Writer:
+    """What an application puts in the place of standard error: it can write, and nothing else."""
+
+    def __init__(self) -> None:
+        self.writes = 0
+
+    def write(self, text: str) -> None:
+        self.writes += 1
+
+
+def closed() -> io.StringIO:
+    stream = io.StringIO()
+    stream.close()
+    return stream
+
+
+class Unasked(Writer):
+    def isatty(self) -> bool:
+        raise NotImplementedError
+
+
+class OnlyWrites(Writer):
+    """Says that it is a terminal; it has neither a size nor a buffer."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("stream", [Writer(), closed(), Unasked(), OnlyWrites()], ids=lambda each: type(each).__name__)
+def test_a_stream_that_is_no_terminal_ends_no_pipeline(clock: Clock, stream: Any) -> None:
+    """`run` ended with an AttributeError before it had begun."""
+    line = ProgressLine("t", stream, clock)
+    for _ in range(3):
+        clock.now += 1.0
+        line.hear(committed(0, 0, 1, 0))
+    line.end()
+    assert getattr(stream, "writes", 0) == isinstance(stream, OnlyWrites)

@@ -23,6 +23,7 @@ from instride.spark._data_source.options import (
     Topics,
     parse_options,
 )
+from instride.spark._data_source.security import consumer_settings
 
 DOCS = Path(__file__).parents[2] / "docs" / "spark-source.md"
 BASE = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "t"}
@@ -73,6 +74,7 @@ TAKEN: list[tuple[Mode, dict[str, str], str, object]] = [
     ("stream", {"minOffsetsPerTrigger": "5"}, "min_offsets", 5),
     ("stream", {"maxTriggerDelay": "2m"}, "max_delay", 120.0),
     ("stream", {"maxTriggerDelay": "500ms"}, "max_delay", 0.5),
+    ("stream", {"maxTriggerDelay": "60000"}, "max_delay", 60.0),
     ("batch", {"minPartitions": "6"}, "min_partitions", 6),
     ("stream", {"maxPartitions": "6"}, "max_partitions", 6),
     ("batch", {"maxRecordsPerPartition": "100"}, "max_records", 100),
@@ -155,6 +157,7 @@ REFUSED: list[tuple[Mode, dict[str, str], str]] = [
     ("stream", {"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger must be a whole number"),
     ("stream", {"maxBytesPerTrigger": "1 MB"}, "maxBytesPerTrigger must be a whole number"),
     ("stream", {"maxTriggerDelay": "soon"}, "maxTriggerDelay must be a duration"),
+    ("batch", {"subscribe": ","}, "subscribe names no topic"),
     ("stream", {"failOnDataLoss": "maybe"}, "failOnDataLoss must be true or false"),
     ("stream", {"includeHeaders": "yes"}, "includeHeaders must be true or false"),
     ("stream", {"statelessQuery": "yes"}, "statelessQuery must be true or false"),
@@ -237,6 +240,15 @@ def test_a_jaas_line_becomes_user_and_password(module: str) -> None:
     found = settings(security_protocol="SASL_SSL", sasl_mechanism=mechanism, sasl_jaas_config=line)
     assert (found["sasl_username"], found["sasl_password"]) == ("ann", 'it"s; a=b')
     assert (found["security_protocol"], found["sasl_mechanism"]) == ("SASL_SSL", mechanism)
+
+
+def test_a_jaas_line_of_kerberos_names_the_service_once() -> None:
+    line = 'com.sun.security.auth.module.Krb5LoginModule required serviceName="kfk" principal="me@R";'
+    given = {"bootstrap.servers": "b:1", "sasl.jaas.config": line}
+    assert consumer_settings(given)["sasl_kerberos_service_name"] == "kfk"
+    assert consumer_settings({**given, "sasl.kerberos.service.name": "kfk"})["sasl_kerberos_service_name"] == "kfk"
+    with pytest.raises(ConfigError, match="differ: give one"):
+        consumer_settings({**given, "sasl.kerberos.service.name": "kafka"})
 
 
 def test_pem_files_are_taken_and_java_keystores_refused(tmp_path: Path) -> None:

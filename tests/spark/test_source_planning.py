@@ -5,25 +5,27 @@ from __future__ import annotations
 import json
 import pickle
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pyarrow as pa
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from pyspark.sql.datasource import DataSourceReader, EqualTo, LessThan
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, ReadMinRows
 
-from instride.errors import ConfigError, KafkaTimeoutError, OffsetsGoneError
+from instride.errors import ConfigError, KafkaTimeoutError, OffsetsGoneError, WrongTopicError
 from instride.records import TopicPartition
 from instride.spark import OffsetsBehindListener
-from instride.spark._data_source import batch, batch_reader, source_schema, stream
+from instride.spark._data_source import batch, batch_reader, reading, source_schema, stream
 from instride.spark._data_source.admission import Pace, Sample, Scale, admitted
 from instride.spark._data_source.offsets import BatchPlan, Found, GroupMark, Span
 from instride.spark._data_source.options import Bound, Topics, parse_options
-from instride.spark._data_source.reading import RangesPartition
+from instride.spark._data_source.reading import RangesPartition, TaskReader
 from instride.spark._data_source.splitting import tasks_of
+from instride.spark._range_reader import ReaderSettings
 from instride.spark.sink import OutputRange
 
 
@@ -555,12 +557,65 @@ def test_the_group_hears_of_a_batch_when_it_is_committed_and_stops_no_query(brok
     made = reader(commitOffsetsToGroup="lag")
     first = latest(made, made.initialOffset())
     assert brokers.committed == []
-    brokers.error = KafkaTimeoutError("no coordinator")
-    assert latest(made, first) == first
-    brokers.error = None
     latest(made, first)
     latest(made, first)
     assert brokers.committed == [("lag", {tp(0): 10, tp(1): 0})]
+
+
+def test_a_group_that_cannot_be_told_is_left_alone_for_half_a_minute(
+    brokers: Brokers, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each batch waited a minute for a coordinator that was away; a group with members made two warnings a second."""
+    clock, tries = [100.0], []
+    monkeypatch.setattr("instride.spark._data_source.stream.time.monotonic", lambda: clock[0])
+    made = reader(commitOffsetsToGroup="lag")
+    first = latest(made, made.initialOffset())
+
+    def fail(group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        tries.append(clock[0])
+        raise KafkaTimeoutError("no coordinator")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(brokers, "commit", fail)
+        for _ in range(61):
+            assert latest(made, first) == first
+            clock[0] += 1.0
+    assert tries == [100.0, 101.0, 131.0]
+    assert [each.message.partition(" was not told")[0] for each in caplog.records] == [
+        "the group lag (commitOffsetsToGroup)"
+    ] * 2
+    assert clock[0] == 161.0
+    latest(made, first)
+    assert brokers.committed == [("lag", {tp(0): 10, tp(1): 0})]
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_available_now_goes_on_without_a_topic_that_was_deleted_if_it_may(
+    brokers: Brokers, monkeypatch: pytest.MonkeyPatch, *, fails: bool
+) -> None:
+    """As the same query does without it; a new query is refused by `require`."""
+    brokers.logs = {tp(0): (0, 10), tp(0, "gone"): (0, 5)}
+    options = {"subscribe": "t,gone", "failOnDataLoss": str(fails).lower()}
+    first = latest(made := reader(**options), made.initialOffset())
+    brokers.logs = {tp(0): (0, 12)}
+    monkeypatch.setattr(brokers, "require", None)
+    made = reader(**options)
+    made.prepareForTriggerAvailableNow()
+    if fails:
+        with pytest.raises(OffsetsGoneError, match="gone-0 is not there any more"):
+            latest(made, first)
+    else:
+        assert spans(latest(made, first)) == {0: (10, 12)}
+
+
+def test_a_named_topic_that_was_never_there_is_told_once(brokers: Brokers, caplog: pytest.LogCaptureFixture) -> None:
+    first = latest(made := reader(subscribe="t"), made.initialOffset())
+    made = reader(subscribe="t,tpyo")
+    for _ in range(3):
+        latest(made, first)
+    assert [each.message for each in caplog.records] == [
+        "there is no topic tpyo in the cluster: the query reads it once it is there"
+    ]
 
 
 def test_the_newest_offsets_are_reported(brokers: Brokers) -> None:
@@ -585,6 +640,79 @@ def test_a_listener_hears_how_far_each_partition_is_behind(brokers: Brokers) -> 
         progress = SimpleNamespace(name=name, id=7, sources=sources)
         listener.onQueryProgress(cast(Any, SimpleNamespace(progress=progress)))
     assert told == [("q", {tp(0): 6, tp(1): 0}), ("7", {tp(0): 6, tp(1): 0})]
+
+
+def test_of_two_sources_of_one_topic_the_one_that_is_farther_behind_is_told() -> None:
+    """The last of them was told: "nothing behind", while the other stood still."""
+
+    def source(end: int, latest: int) -> SimpleNamespace:
+        first, last = (
+            json.dumps({"version": 1, "topics": {"t": {"id": "", "partitions": {"0": [0, at]}}}})
+            for at in (end, latest)
+        )
+        return SimpleNamespace(endOffset=first, latestOffset=last)
+
+    told: list[Any] = []
+    listener = OffsetsBehindListener(lambda name, behind: told.append(dict(behind)))
+    for sources in ([source(10, 1_000), source(50, 50)], [source(50, 50), source(10, 1_000)]):
+        progress = SimpleNamespace(name="q", id=1, sources=sources)
+        listener.onQueryProgress(cast(Any, SimpleNamespace(progress=progress)))
+    assert told == [{tp(0): 990}] * 2
+
+
+@pytest.mark.parametrize(
+    ("raised", "ends_by"),
+    [(WrongTopicError("of another cluster"), WrongTopicError), (StopIteration(), RuntimeError)],
+    ids=["as data loss", "as an end"],
+)
+def test_no_error_of_a_fused_function_ends_a_range_in_silence(
+    monkeypatch: pytest.MonkeyPatch, raised: Exception, ends_by: type[Exception]
+) -> None:
+    """With failOnDataLoss=false the rest of the range was passed over."""
+    batches = [pa.record_batch({"offset": [offset]}) for offset in range(3)]
+    forgotten: list[ReaderSettings] = []
+    monkeypatch.setattr(reading, "reader_for", lambda *_: SimpleNamespace(read=lambda *_: iter(batches)))
+    monkeypatch.setattr(reading, "forget", forgotten.append)
+    monkeypatch.setattr(reading, "in_spark_schema", lambda made, _: made)
+
+    def results(made: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        if made["offset"][0].as_py() == 1:
+            raise raised
+        yield made
+
+    settings = ReaderSettings(bootstrap_servers="nowhere:1", fail_on_data_loss=False)
+    transform = cast(Any, SimpleNamespace(results=results))
+    task = TaskReader(settings=settings, columns=("offset",), transform=transform)
+    given = task.read(RangesPartition((OutputRange(topic="t", partition=0, start=0, end=3),)))
+    assert next(given).num_rows == 1
+    with pytest.raises(ends_by):
+        next(given)
+    assert forgotten == [settings]
+
+
+@pytest.mark.parametrize("lenient", [True, False])
+def test_a_topic_that_is_gone_ends_its_range_alone_where_that_is_no_error(
+    monkeypatch: pytest.MonkeyPatch, *, lenient: bool
+) -> None:
+    def read(wanted: OutputRange, _: object) -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch({"partition": [wanted.partition]})
+        if wanted.partition == 0:
+            raise WrongTopicError("it was made again")
+
+    forgotten: list[ReaderSettings] = []
+    monkeypatch.setattr(reading, "reader_for", lambda *_: SimpleNamespace(read=read))
+    monkeypatch.setattr(reading, "forget", forgotten.append)
+    monkeypatch.setattr(reading, "in_spark_schema", lambda made, _: made)
+    settings = ReaderSettings(bootstrap_servers="nowhere:1", fail_on_data_loss=not lenient)
+    ranges = tuple(OutputRange(topic="t", partition=number, start=0, end=1) for number in range(2))
+    given = TaskReader(settings=settings, columns=("partition",)).read(RangesPartition(ranges))
+    assert next(given)["partition"].to_pylist() == [0]
+    if lenient:
+        assert [batch["partition"].to_pylist() for batch in given] == [[1]]
+    else:
+        with pytest.raises(WrongTopicError):
+            next(given)
+    assert set(forgotten) == {settings}
 
 
 def test_filters_are_for_who_asks_for_them_and_leave_less_to_read(

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
-from table_help import READERS, catalog, delta, iceberg
+from deltalake import DeltaTable, Field
+from deltalake.schema import PrimitiveType
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.types import StringType
+from table_help import MAKERS, READERS, catalog, delta, iceberg
 
 from instride.errors import MissingDataError, NotASinkError, SinkError, SinkWriteError
 from instride.records import TopicPartition
 from instride.spark import DeltaSink, IcebergSink
+from instride.spark._tables import delta as delta_module
 from instride.spark._tables.combining import Combiner
 from instride.spark._tables.table_sink import Reached, Snapshot, TableSink
 from instride.spark._tables.writer import TableWriter
@@ -26,6 +32,10 @@ from instride.spark.sink import CommitOutcome, CommitStatus, FileInfo, JobResult
 COMMITTED, CONFLICT = CommitStatus.COMMITTED, CommitStatus.CONFLICT
 Place = Callable[[Path], SinkUnderTest]
 both = pytest.mark.parametrize("place", [delta, iceberg], ids=["delta", "iceberg"])
+each_format = pytest.mark.parametrize("kind", ["delta", "iceberg"])
+AT = TopicPartition("flights", 0)
+SIZES = pa.schema([("offset", pa.int64()), ("size", pa.int64())])
+NOTED = SIZES.append(pa.field("note", pa.string()))
 
 
 def span(start: int, end: int, partition: int = 0) -> OutputRange:
@@ -45,6 +55,23 @@ def write(sink: Sink, output: OutputRange, job: str) -> WrittenRange:
 def commit(sink: Sink, job: str, *written: WrittenRange) -> list[CommitOutcome]:
     found = sink.commit(JobResult(job=job, written=written))
     return [found[each.range.topic_partition] for each in written]
+
+
+def put(sink: Sink, start: int, **columns: Any) -> CommitStatus:
+    """Write and commit one row, at this offset of partition 0."""
+    output = span(start, start + 1)
+    written = sink.writer().write(output, job=f"j{start}", attempt=0, batches=iter([pa.record_batch(columns)]))
+    (outcome,) = commit(sink, f"j{start}", written)
+    return outcome.status
+
+
+def add_note(kind: str, folder: Path) -> None:
+    """As an engine's ALTER TABLE ... ADD COLUMN."""
+    if kind == "delta":
+        DeltaTable(str(folder)).alter.add_columns([Field("note", PrimitiveType("string"), nullable=True)])
+    else:
+        with catalog(folder).load_table("made.flights").update_schema() as change:
+            change.add_column("note", StringType())
 
 
 class Interposed:
@@ -176,6 +203,29 @@ def test_missing_files_keep_only_their_range_back(place: Place, tmp_path: Path) 
 
 
 @both
+def test_a_file_that_the_system_refuses_keeps_only_its_range_back(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = place(tmp_path / "out")
+    sink = case.make()
+    refused, fine = (write(sink, span(0, 3, partition), "a") for partition in (0, 1))
+    real = Path.stat
+
+    def stat(path: Path, **named: Any) -> object:
+        if str(path).endswith(refused.files[0].path):
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "stat", stat)
+        with pytest.raises(SinkError, match=r"Permission denied.*the driver's user") as caught:
+            commit(sink, "a", refused, fine)
+    assert not isinstance(caught.value, MissingDataError)
+    case.holds((span(0, 3, 1), "a"))
+    assert [each.status for each in commit(sink, "a", refused)] == [COMMITTED]
+
+
+@both
 def test_a_commit_whose_outcome_is_unknown_is_repeated(
     place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -210,11 +260,152 @@ def test_results_are_fitted_to_the_tables_columns_or_refused(place: Place, tmp_p
     assert writer.write(span(0, 1), job="a", attempt=0, batches=iter([narrow])).rows == 1
     for wrong, text in (
         (pa.record_batch({"delay": [1]}), "no columns delay"),
-        (pa.record_batch({"job": ["a"]}), "does not fit"),
         (pa.record_batch({"partition": ["x"], "offset": [1], "job": ["a"]}), "does not fit"),
     ):
         with pytest.raises(SinkError, match=text):
             writer.write(span(0, 1), job="a", attempt=0, batches=iter([wrong]))
+
+
+@each_format
+def test_a_required_column_is_written_and_its_lack_is_told(kind: str, tmp_path: Path) -> None:
+    schema = pa.schema([pa.field("offset", pa.int64(), nullable=False), ("note", pa.string())])
+    sink = MAKERS[kind](tmp_path / "out", schema)
+    assert put(sink, 0, offset=[0]) is COMMITTED
+    assert put(MAKERS[kind](tmp_path / "out", schema), 1, offset=[1], note=["late"]) is COMMITTED
+    rows = READERS[kind](tmp_path / "out").sort_by("offset").to_pylist()
+    assert rows == [{"offset": 0, "note": None}, {"offset": 1, "note": "late"}]
+    for wrong in ({"offset": pa.array([None], pa.int64())}, {"note": ["x"]}):
+        with pytest.raises(SinkError, match=r"table.*\boffset\b") as caught:
+            put(sink, 2, **wrong)
+        assert not caught.value.retriable
+
+
+@each_format
+def test_a_pipeline_goes_on_while_a_column_is_added(kind: str, tmp_path: Path) -> None:
+    """The order that the page tells: first the table, then the function and the schema, driver by driver."""
+    folder = tmp_path / "out"
+    old = MAKERS[kind](folder, SIZES)
+    writer = old.writer()
+    assert put(old, 0, offset=[0], size=[0]) is COMMITTED
+    add_note(kind, folder)
+    one = pa.record_batch({"offset": [1], "size": [1]})
+    (outcome,) = commit(old, "j1", writer.write(span(1, 2), job="j1", attempt=0, batches=iter([one])))
+    assert outcome.status is COMMITTED
+    assert put(old, 2, offset=[2], size=[2]) is COMMITTED
+    assert put(MAKERS[kind](folder, SIZES), 3, offset=[3], size=[3]) is COMMITTED
+    assert put(MAKERS[kind](folder, NOTED), 4, offset=[4], size=[4], note=["new"]) is COMMITTED
+    assert put(MAKERS[kind](folder, SIZES), 5, offset=[5], size=[5]) is COMMITTED
+    rows = READERS[kind](folder).sort_by("offset").to_pylist()
+    assert rows == [{"offset": each, "size": each, "note": "new" if each == 4 else None} for each in range(6)]
+
+
+@each_format
+def test_batches_of_a_range_with_and_without_a_column_are_one_file(kind: str, tmp_path: Path) -> None:
+    sink = MAKERS[kind](tmp_path / "out", NOTED)
+    batches = [pa.record_batch({"offset": [0], "note": ["x"]}), pa.record_batch({"size": [7], "offset": [1]})]
+    commit(sink, "a", sink.writer().write(span(0, 2), job="a", attempt=0, batches=iter(batches)))
+    rows = READERS[kind](tmp_path / "out").sort_by("offset").to_pylist()
+    assert rows == [{"offset": 0, "size": None, "note": "x"}, {"offset": 1, "size": 7, "note": None}]
+
+
+@each_format
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        (NOTED, "it has no column note"),
+        (pa.schema([("offset", pa.int64()), ("size", pa.string())]), "its column size is int64 and not"),
+        (pa.schema([("size", pa.int64())]), "its column offset is required"),
+        (pa.schema([("offset", pa.int64()), ("at", pa.struct([("y", pa.int64())]))]), r"it has no column at\.y"),
+    ],
+    ids=["absent", "type", "required", "nested"],
+)
+def test_a_schema_that_the_table_does_not_have_is_refused(
+    kind: str, given: pa.Schema, text: str, tmp_path: Path
+) -> None:
+    at = pa.field("at", pa.struct([("x", pa.int64()), ("z", pa.int64())]))
+    there = pa.schema([pa.field("offset", pa.int64(), nullable=False), ("size", pa.int64()), at])
+    MAKERS[kind](tmp_path / "out", there).begin(AT, 0)
+    with pytest.raises(NotASinkError, match=text):
+        MAKERS[kind](tmp_path / "out", given).positions([AT])
+    fine = pa.schema([("offset", pa.int64()), ("at", pa.struct([("x", pa.int64())]))])
+    assert MAKERS[kind](tmp_path / "out", fine).positions([AT]) == {AT: 0}
+
+
+INTEGERS, FLOATS = [pa.int32(), pa.int64()], [pa.float32(), pa.float64()]
+DECIMALS = [pa.decimal128(10, 2), pa.decimal128(12, 2), pa.decimal128(12, 3)]
+KINDS = (*INTEGERS, *FLOATS, *DECIMALS, pa.string(), pa.bool_(), pa.date32())
+WIDER = {(INTEGERS[1], INTEGERS[0]), (FLOATS[1], FLOATS[0]), (DECIMALS[1], DECIMALS[0])}
+"""What a table has, and what a schema may give then."""
+
+
+@each_format
+@pytest.mark.parametrize("there", KINDS, ids=str)
+def test_a_schema_with_narrower_types_than_the_tables_fits(kind: str, there: pa.DataType, tmp_path: Path) -> None:
+    """As after the table's column was widened, by the order that the page tells: first the table, then the schema."""
+    MAKERS[kind](tmp_path / "out", nested(there)).begin(AT, 0)
+    at = 0
+    for given in KINDS:
+        sink = MAKERS[kind](tmp_path / "out", nested(given))
+        if given != there and (there, given) not in WIDER:
+            assert "its column at.x is" in (refusal(sink.writer) or "")
+            continue
+        value = pa.array([{"x": None}], nested(given).field("at").type)
+        assert put(sink, at, at=value) is COMMITTED
+        at += 1
+    assert at >= 1
+    assert len(READERS[kind](tmp_path / "out")) == at
+
+
+def nested(kind: pa.DataType) -> pa.Schema:
+    return pa.schema([("at", pa.struct([("x", kind)]))])
+
+
+TYPES = (
+    *(pa.null(), pa.bool_(), pa.int8(), pa.int16(), pa.int64(), pa.uint32(), pa.uint64(), pa.float16(), pa.float64()),
+    *(pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.binary(16), pa.decimal128(20, 3)),
+    *(pa.decimal256(50, 3), pa.date32(), pa.date64(), pa.time32("s"), pa.time64("us"), pa.duration("s")),
+    *(pa.timestamp(unit) for unit in ("s", "ms", "us", "ns")),
+    *(pa.timestamp(unit, tz=zone) for unit in ("us", "ns") for zone in ("UTC", "Europe/Berlin", "+01:00")),
+    *(pa.month_day_nano_interval(), pa.dictionary(pa.int32(), pa.string()), pa.map_(pa.string(), pa.int64())),
+    *(pa.list_(pa.int64()), pa.struct([("x", pa.timestamp("ns", tz="Europe/Berlin"))])),
+    *(pa.map_(pa.string(), pa.timestamp("us", tz=zone)) for zone in ("UTC", None)),
+    *(pa.list_(pa.map_(pa.timestamp("us"), pa.int64())), pa.struct([("x", pa.list_(pa.timestamp("us")))])),
+    pa.map_(pa.string(), pa.struct([("x", pa.list_(pa.timestamp("us")))])),
+)
+
+
+@each_format
+@pytest.mark.parametrize("given", TYPES, ids=str)
+def test_a_type_is_written_or_refused_by_its_columns_name(kind: str, given: pa.DataType, tmp_path: Path) -> None:
+    schema, folder = pa.schema([("offset", pa.int64()), ("what", given)]), tmp_path / "out"
+    refused = refusal(lambda: put(MAKERS[kind](folder, schema), 0, offset=[0], what=pa.nulls(1, given)))
+    if refused is None:
+        assert put(MAKERS[kind](folder, schema), 1, offset=[1], what=pa.nulls(1, given)) is COMMITTED
+        assert _offsets(READERS[kind](folder)) == [0, 1]
+    else:
+        assert "cannot have the column what of type" in refused
+        assert "timestamps in microseconds" in refused
+        assert not list(folder.rglob("_delta_log")), "a table is left that cannot be a sink"
+
+
+def refusal(work: Callable[[], object]) -> str | None:
+    try:
+        work()
+    except NotASinkError as error:
+        return str(error)
+    return None
+
+
+def test_an_iceberg_column_renamed_under_a_pipeline_is_told(tmp_path: Path) -> None:
+    sink = MAKERS["iceberg"](tmp_path / "out", SIZES)
+    one = pa.record_batch({"offset": [0], "size": [0]})
+    written = sink.writer().write(span(0, 1), job="a", attempt=0, batches=iter([one]))
+    with catalog(tmp_path / "out").load_table("made.flights").update_schema() as change:
+        change.rename_column("size", "bytes")
+    with pytest.raises(SinkError, match=r"made\.flights does not .* no column size.*Start the pipeline") as caught:
+        commit(sink, "a", written)
+    assert not caught.value.retriable
+    assert put(IcebergSink(catalog(tmp_path / "out"), "made.flights"), 0, offset=[0], bytes=[0]) is COMMITTED
 
 
 def test_deltas_own_upkeep_does_not_move_offsets(tmp_path: Path) -> None:
@@ -233,6 +424,61 @@ def test_deltas_own_upkeep_does_not_move_offsets(tmp_path: Path) -> None:
     assert case.make().positions([at]) == old.positions([at]) == {at: 12}
     assert [each.status for each in commit(old, "z", write(old, span(12, 14), "z"))] == [COMMITTED]
     case.holds(*((span(start, start + 3), f"j{start}") for start in range(0, 12, 3)), (span(12, 14), "z"))
+
+
+def test_a_log_that_cannot_be_synced_is_told_and_synced_whole_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other, sink = (DeltaSink(tmp_path / "out", schema=SCHEMA) for _ in range(2))
+    sink.begin(AT, 0)
+    for number in (1, 2, 3):
+        other.begin(TopicPartition("flights", number), 0)
+    broken, opened = [True], list[str]()
+
+    def fsync(_handle: int) -> None:
+        if broken[0]:
+            raise OSError(5, "Input/output error")
+
+    def open_noted(path: Path, flags: int) -> int:
+        opened.append(path.name)
+        return os.open(path, flags)
+
+    mine = SimpleNamespace(O_RDONLY=os.O_RDONLY, open=open_noted, fsync=fsync, close=os.close)
+    monkeypatch.setattr(delta_module, "os", mine)
+    with pytest.raises(SinkWriteError, match="cannot sync the log of the Delta table"):
+        sink.positions([AT])
+    broken[0] = False
+    opened.clear()
+    assert sink.positions([AT]) == {AT: 0}
+    assert opened == [*(f"{version:020d}.json" for version in (2, 3, 4)), "_delta_log"]
+
+
+def test_deltas_restore_leaves_offsets_and_a_second_restore_mends_it(tmp_path: Path) -> None:
+    """What the page tells of it."""
+    case, folder = delta(tmp_path / "out"), str(tmp_path / "out")
+    for start in (0, 3):
+        commit(case.make(), f"j{start}", write(case.make(), span(start, start + 3), f"j{start}"))
+    newest = DeltaTable(folder).version()
+    DeltaTable(folder).restore(newest - 1)
+    case.holds((span(0, 3), "j0"))
+    assert case.make().positions([AT]) == {AT: 6}
+    DeltaTable(folder).restore(newest)
+    commit(case.make(), "j6", write(case.make(), span(6, 9), "j6"))
+    case.holds(*((span(start, start + 3), f"j{start}") for start in (0, 3, 6)))
+
+
+def test_icebergs_rollback_leaves_offsets_and_going_forward_again_mends_it(tmp_path: Path) -> None:
+    case = iceberg(tmp_path / "out")
+    for start in (0, 3):
+        commit(case.make(), f"j{start}", write(case.make(), span(start, start + 3), f"j{start}"))
+    table = catalog(tmp_path / "out").load_table("made.flights")
+    first, newest = (each.snapshot_id for each in table.snapshots())
+    table.manage_snapshots().rollback_to_snapshot(first).commit()
+    case.holds((span(0, 3), "j0"))
+    assert case.make().positions([AT]) == {AT: 6}
+    table.refresh().manage_snapshots().set_current_snapshot(newest).commit()
+    commit(case.make(), "j6", write(case.make(), span(6, 9), "j6"))
+    case.holds(*((span(start, start + 3), f"j{start}") for start in (0, 3, 6)))
 
 
 def test_icebergs_expiry_of_snapshots_does_not_move_offsets(tmp_path: Path) -> None:
@@ -258,6 +504,9 @@ def test_places_that_are_no_delta_sink_are_refused(tmp_path: Path) -> None:
         DeltaSink(tmp_path / "other", schema=SCHEMA).positions([at])
     with pytest.raises(NotASinkError, match="not on a local file system"):
         DeltaSink("s3://bucket/flights", schema=SCHEMA)
+    for name in ("a%20b", "a%2520b", "a\\b"):
+        with pytest.raises(NotASinkError, match="choose a path without"):
+            DeltaSink(tmp_path / name, schema=SCHEMA)
     DeltaTable.create(str(tmp_path / "parted"), SCHEMA, partition_by=["partition"])
     with pytest.raises(NotASinkError, match="the partition column partition"):
         DeltaSink(tmp_path / "parted").positions([at])
@@ -270,6 +519,27 @@ def test_places_that_are_no_delta_sink_are_refused(tmp_path: Path) -> None:
         DeltaSink(tmp_path / "old", schema=SCHEMA).positions([at])
 
 
+@pytest.mark.parametrize("name", ["my lake", "50%", "a#b", "a?b", "ünï", "a+b", "a[b]*"])
+def test_a_delta_folder_of_any_other_name_by_path_and_uri(name: str, tmp_path: Path) -> None:
+    for place, start in ((tmp_path / name, 0), ((tmp_path / name).as_uri(), 1)):
+        assert put(DeltaSink(place, schema=SIZES), start, offset=[start], size=[0]) is COMMITTED
+    assert [each.name for each in tmp_path.iterdir()] == [name]
+    assert _offsets(DeltaTable(str(tmp_path / name)).to_pyarrow_table()) == [0, 1]
+
+
+@pytest.mark.parametrize("name", ["my lake", "my%20lake"])
+def test_an_iceberg_table_is_where_pyiceberg_takes_its_location_to_be(name: str, tmp_path: Path) -> None:
+    made = SqlCatalog("test", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}/{name}")
+    for start in (0, 1):
+        assert put(IcebergSink(made, "made.flights", schema=SIZES), start, offset=[start], size=[0]) is COMMITTED
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["catalog.db", name]
+    assert _offsets(made.load_table("made.flights").scan().to_arrow()) == [0, 1]
+
+
+def _offsets(table: pa.Table) -> list[int]:
+    return sorted(table["offset"].to_pylist())
+
+
 def test_a_rule_that_comes_while_drivers_run_stops_them(tmp_path: Path) -> None:
     sink = DeltaSink(f"file://{tmp_path}/out", schema=SCHEMA)
     commit(sink, "a", write(sink, span(0, 3), "a"))
@@ -280,8 +550,10 @@ def test_a_rule_that_comes_while_drivers_run_stops_them(tmp_path: Path) -> None:
 
 def test_places_that_are_no_iceberg_sink_are_refused(tmp_path: Path) -> None:
     made, at = catalog(tmp_path / "out"), TopicPartition("flights", 0)
-    with pytest.raises(SinkWriteError, match=r"cannot load the Iceberg table made\.flights"):
+    with pytest.raises(NotASinkError, match=r"no Iceberg table made\.flights .*give IcebergSink a schema"):
         IcebergSink(made, "made.flights").positions([at])
+    with pytest.raises(NotASinkError, match=r"as in 'made\.flights'"):
+        IcebergSink(made, "flights", schema=SCHEMA)
     made.create_namespace("made")
     made.create_table("made.retries", SCHEMA)
     with pytest.raises(NotASinkError, match=r"commit\.retry\.num-retries = 0"):

@@ -266,6 +266,15 @@ def test_of_columns_that_are_not_chosen_nothing_is_made() -> None:
         chunk.to_arrow(["body"])
 
 
+@pytest.mark.parametrize("compiled", [True, False])
+def test_a_batch_without_columns_has_its_rows(monkeypatch: pytest.MonkeyPatch, compiled: bool) -> None:
+    if not compiled:
+        monkeypatch.setattr(arrow, "COMPILED", False)
+    made = _chunk(batch(plain(0, 1, 2))).to_arrow([])
+    assert (made.num_rows, made.schema.names) == (3, [])
+    made.validate(full=True)
+
+
 def test_arrow_outlives_the_chunk() -> None:
     chunk = _chunk(batch(plain(*range(300))))
     table = chunk.to_arrow()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import errno
 import struct
 from collections.abc import Callable
@@ -214,6 +215,25 @@ def test_no_mechanisms_secret_is_in_a_refusal_that_repeats_it(make: Callable[[],
     script.agree()
     script.authenticate(error=ErrorCode.SASL_AUTHENTICATION_FAILED, message=f"who is {SECRET}?")
     assert f"refused {mechanism.name}: who is ***?" in str(script.failure)
+
+
+def test_the_proof_is_not_in_a_refusal_that_repeats_it() -> None:
+    """With salt and nonce, which everybody on the way sees, passwords could be tried on it."""
+    first = b"r=n0nce-and-more,s=c2FsdA==,i=4096"
+    sent = scram().response(first)
+    assert sent is not None
+    proof = sent.decode().partition(",p=")[2]
+    script = Script(scram())
+    script.agree()
+    script.challenge(first)
+    script.authenticate(error=ErrorCode.SASL_AUTHENTICATION_FAILED, message=f"not {proof}")
+    assert "refused SCRAM-SHA-256: not ***" in str(script.failure)
+    encoded = base64.b64encode(sent).decode()
+    other = Script(scram())
+    other.agree()
+    other.challenge(first)
+    other.authenticate(error=ErrorCode.SASL_AUTHENTICATION_FAILED, message=encoded[-60:])
+    assert encoded[-30:] not in str(other.failure)
 
 
 class Ticket:

@@ -1,26 +1,61 @@
-"""`instride dead-letters`: look at the letters of a topic, and send their records again."""
+"""`instride dead-letters`: look at the letters of a topic, and send their records again.
+
+Laws
+1. A letter counts as sent when the broker has acknowledged it. A refused one holds up none: the others are sent too.
+2. The offset of a partition is that of the first letter that was refused; the commit's metadata remember which later
+   ones were sent (`commit_metadata.py`). So the next replay sends none of those again.
+3. Of the settings, which may be those of a member, a reader gets what concerns reading (`NOT_A_READERS`). A letter's
+   key and value are bytes.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Annotated, Any, TypeAlias
+from itertools import pairwise
+from typing import Annotated, Any, Final, TypeAlias
+from uuid import UUID
 
 import typer
 
 from instride._cli.targets import settings_of
+from instride._processing.commit_metadata import Remembered, decode, encode
 from instride._processing.dead_letters import ConfluentProduce
 from instride._processing.origin import DeadLetterOrigin, replay_of
 from instride._wire.decoder import ConsumerRecord
 from instride.consumer import Consumer
-from instride.errors import ConfigError, KafkaError, KafkaTimeoutError
+from instride.errors import ConfigError, KafkaError, KafkaTimeoutError, OffsetMetadataTooLargeError, RecordTooLargeError
 from instride.errors._quoting import counted
 from instride.records import OffsetAndMetadata, TopicPartition
 
-__all__ = ["app"]
+__all__ = ["NOT_A_READERS", "app"]
+
+NOT_A_READERS: Final = frozenset(
+    {
+        "assignors",
+        "auto_commit_interval",
+        "commit_budget",
+        "commit_start_offsets",
+        "exclude_internal_topics",
+        "group_instance_id",
+        "heartbeat_interval",
+        "interceptors",
+        "key_deserializer",
+        "max_poll_interval",
+        "max_poll_records",
+        "range_poll_interval",
+        "revoke_mode",
+        "session_timeout",
+        "stalled_after",
+        "telemetry",
+        "value_deserializer",
+    }
+)
+"""Settings that only a member of a group needs, or what handles its records. All others hold for a reader too."""
 
 app = typer.Typer(no_args_is_help=True, help="Look at dead letters, and send their records again.")
 
@@ -37,6 +72,10 @@ Timeout: TypeAlias = Annotated[
 _PATIENCE = 15.0
 _TURN = 1.0
 """Seconds of one poll."""
+_MOST_REFUSED: Final = 100
+"""Letters, after which a replay ends early: then it is hardly the letters' fault, and a commit remembers no more."""
+_METADATA: Final = 4_000
+"""Characters of a commit's metadata (the broker's offset.metadata.max.bytes is 4,096)."""
 
 
 @app.command("list")
@@ -47,7 +86,7 @@ def list_letters(
     with _reader(topic, settings_of(settings, bootstrap_servers, None), timeout) as reader:
         for letter in reader.letters():
             origin = DeadLetterOrigin.of(letter)
-            where = f"{letter.partition}:{letter.offset}"
+            where = _where(letter)
             if origin is None:
                 typer.echo(f"{where}  no dead letter of a Processor")
                 continue
@@ -86,38 +125,129 @@ def show(
 def replay(
     topic: Topic,
     at: Annotated[list[str] | None, typer.Option(help="only this letter, partition:offset; may come again")] = None,
+    skip: Annotated[list[str] | None, typer.Option(help="leave this letter out for ever; may come again")] = None,
     to: Annotated[str | None, typer.Option(help="the topic, if not the one that each is from")] = None,
     bootstrap_servers: Servers = None,
     settings: Settings = None,
     timeout: Timeout = _PATIENCE,
 ) -> None:
     """Send the records again, as they were. Without --at all that were not replayed before: the group
-    instride-replay-TOPIC has an offset of each partition, which moves when the broker has acknowledged them."""
+    instride-replay-TOPIC has an offset of each partition, which moves when the broker has acknowledged them. It stays
+    before a letter that is refused, while later ones are sent; the exit status is 1 then."""
+    if at and skip:
+        raise typer.BadParameter("--skip is for a replay of all letters, so without --at")
+    left_out = {_place(each) for each in skip or ()}
     found = settings_of(settings, bootstrap_servers, None)
     with (
         _reader(topic, found, timeout, group=None if at else f"instride-replay-{topic}") as reader,
         _producing(found) as produce,
     ):
         if at:
-            for letter in [reader.letter(*_place(each)) for each in at]:
-                _send([letter], to, produce)
-            return
-        for letters in reader.batches():
-            _send(letters, to, produce)
-            reader.commit()
+            outcome = _Outcome(refused=_send([reader.letter(*_place(each)) for each in at], to, produce))
+        else:
+            outcome = _replayed(reader, left_out, to, produce)
+    if outcome.refused:
+        _tell(outcome.text(is_of_all=not at))
+        raise typer.Exit(code=1)
 
 
-def _send(letters: list[Letter], to: str | None, produce: ConfluentProduce) -> None:
-    """Returns when they are acknowledged."""
-    sent: list[tuple[Letter, Future[Any]]] = []
-    for letter in letters:
-        try:
-            sent.append((letter, produce(replay_of(letter, to))))
-        except ValueError as error:
-            typer.echo(f"{letter.partition}:{letter.offset}  left out: {error}", err=True)
-    for letter, acknowledged in sent:
-        acknowledged.result()
-        typer.echo(f"{letter.partition}:{letter.offset}  sent")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Refused:
+    letter: Letter
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Outcome:
+    """refused: in the order in which they were sent. ended_early: letters are left that were not sent.
+    is_remembered: whether the commits remember all letters that were sent."""
+
+    refused: Sequence[_Refused]
+    ended_early: bool = False
+    is_remembered: bool = True
+
+    def text(self, *, is_of_all: bool) -> str:
+        """is_of_all: not of some that were named; then there is a next time."""
+        letter, is_one = self.refused[0].letter, len(self.refused) == 1
+        count = f"{counted(len(self.refused), 'letter')} {'was' if is_one else 'were'} refused"
+        early = ", and the replay ended early" if self.ended_early else ""
+        said = f"{count}{early}. The first is {letter.topic_partition}@{letter.offset}: {self.refused[0].why}"
+        if not is_of_all:
+            return said
+        again = "" if self.is_remembered else ". The broker takes too little metadata, so others are sent again too"
+        return f"{said}. The next replay tries again; with --skip {_where(letter)} it leaves this one out{again}"
+
+
+def _replayed(reader: _Reader, left_out: set[tuple[int, int]], to: str | None, produce: ConfluentProduce) -> _Outcome:
+    refused: list[_Refused] = []
+    for letters in reader.batches():
+        chosen = [each for each in letters if (each.partition, each.offset) not in left_out]
+        for each in letters:
+            if (each.partition, each.offset) in left_out:
+                typer.echo(f"{_where(each)}  left out: --skip", err=True)
+        refused += _send(chosen, to, produce)
+        is_remembered = reader.commit([each.letter for each in refused])
+        if refused and (not is_remembered or len(refused) >= _MOST_REFUSED):
+            return _Outcome(refused=refused, ended_early=True, is_remembered=is_remembered)
+    return _Outcome(refused=refused)
+
+
+def _send(letters: list[Letter], to: str | None, produce: ConfluentProduce) -> list[_Refused]:
+    """Returns when each is acknowledged or refused: those that are refused."""
+    sent = [(letter, acknowledged) for letter in letters if (acknowledged := _handed_over(letter, to, produce))]
+    errors = [acknowledged.exception() for _, acknowledged in sent]
+    refused: list[_Refused] = []
+    for (letter, _), error in zip(sent, errors, strict=True):
+        if isinstance(error, RecordTooLargeError) and (alone := _handed_over(letter, to, produce)):
+            # The broker measures a batch, so that another of its records may be the one that is too large.
+            error = alone.exception()  # noqa: PLW2901
+        if error is None:
+            typer.echo(f"{_where(letter)}  sent")
+        else:
+            # It may name the letter's topic, which anyone may have written.
+            refused.append(_Refused(letter=letter, why=_printable(str(error))))
+            typer.echo(f"{_where(letter)}  refused: {refused[-1].why}", err=True)
+    return refused
+
+
+def _handed_over(letter: Letter, to: str | None, produce: ConfluentProduce) -> Future[Any] | None:
+    """None for what is no letter that can be sent."""
+    try:
+        record = replay_of(letter, to)
+    except ValueError as error:
+        typer.echo(f"{_where(letter)}  left out: {_printable(str(error))}", err=True)
+        return None
+    try:
+        return produce(record)
+    except Exception as error:  # noqa: BLE001 - a producer may refuse at once what it cannot send
+        refused: Future[Any] = Future()
+        refused.set_exception(error)
+        return refused
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sent:
+    """What an earlier replay has sent of a partition: ranges [start, end) beyond the group's offset, rising."""
+
+    topic_id: UUID | None
+    ranges: Sequence[tuple[int, int]] = ()
+
+    def has(self, offset: int) -> bool:
+        return any(start <= offset < end for start, end in self.ranges)
+
+    def commit(self, position: int, refused: Sequence[int]) -> tuple[OffsetAndMetadata, bool]:
+        """Law 2: up to the position all is sent, or left out, or was refused. Whether the metadata remember the rest.
+
+        refused: offsets, rising.
+        """
+        at = refused[0] if refused else position
+        finished = [(one + 1, another) for one, another in pairwise([*refused, position]) if one + 1 < another]
+        finished += [(max(start, position), end) for start, end in self.ranges if end > position]
+        while finished and finished[0][0] == at:
+            _, at = finished.pop(0)
+        metadata = encode(at, Remembered(finished=finished), topic_id=self.topic_id, limit=_METADATA)
+        remembered = decode(metadata, at, self.topic_id) or Remembered()
+        return OffsetAndMetadata(offset=at, metadata=metadata), remembered.finished == tuple(finished)
 
 
 class _Reader:
@@ -131,6 +261,7 @@ class _Reader:
         if not found:
             raise ConfigError(f"{topic}: there is no such topic")
         self._partitions = [TopicPartition(topic, each.partition) for each in found]
+        self._sent = {TopicPartition(topic, each.partition): _Sent(topic_id=each.topic_id) for each in found}
         consumer.assign(self._partitions)
         consumer.seek_to_end(*self._partitions)
         self._ends = {each: consumer.position(each, timeout=self._timeout) for each in self._partitions}
@@ -139,16 +270,21 @@ class _Reader:
             for partition, committed in consumer.committed(*self._partitions, timeout=self._timeout).items():
                 if committed is not None:
                     consumer.seek(partition, committed.offset)
+                    topic_id = self._sent[partition].topic_id
+                    remembered = decode(committed.metadata, committed.offset, topic_id) or Remembered()
+                    self._sent[partition] = _Sent(topic_id=topic_id, ranges=remembered.finished)
 
     def letters(self) -> Iterator[Letter]:
         for batch in self.batches():
             yield from batch
 
     def batches(self) -> Iterator[list[Letter]]:
+        """Those that no earlier replay has sent, if it is the group's."""
         while not self._is_at_the_end():
             found = [each for each in self._poll() if each.offset < self._ends[each.topic_partition]]
-            if found:
-                yield found
+            new = [each for each in found if not self._sent[each.topic_partition].has(each.offset)]
+            if new:
+                yield new
 
     def letter(self, partition: int, offset: int) -> Letter:
         where = TopicPartition(self._partitions[0].topic, partition)
@@ -162,12 +298,23 @@ class _Reader:
                     return each
         raise ConfigError(f"{where} has no record at offset {offset}")
 
-    def commit(self) -> None:
-        """Up to where it has read. What came after it began, it has read perhaps, and not returned."""
+    def commit(self, refused: Sequence[Letter]) -> bool:
+        """Up to where it has read, or to the first letter that was refused. Whether it remembers what was sent beyond.
+
+        What came after it began, it has read perhaps, and not returned.
+        """
+        offsets = {each: [one.offset for one in refused if one.topic_partition == each] for each in self._ends}
         read = {
             each: min(self._consumer.position(each, timeout=self._timeout), end) for each, end in self._ends.items()
         }
-        self._consumer.commit({each: OffsetAndMetadata(offset=at) for each, at in read.items()}, timeout=self._timeout)
+        commits = {each: self._sent[each].commit(at, offsets[each]) for each, at in read.items()}
+        try:
+            self._consumer.commit({each: found for each, (found, _) in commits.items()}, timeout=self._timeout)
+        except OffsetMetadataTooLargeError:
+            bare = {each: OffsetAndMetadata(offset=found.offset) for each, (found, _) in commits.items()}
+            self._consumer.commit(bare, timeout=self._timeout)
+            return False
+        return all(is_whole for _, is_whole in commits.values())
 
     def _poll(self) -> list[Letter]:
         """Raises KafkaTimeoutError where there was nothing for the time-out: before the end there always is."""
@@ -188,18 +335,18 @@ class _Reader:
 @contextmanager
 def _reader(topic: str, settings: Mapping[str, Any], timeout: float, *, group: str | None = None) -> Iterator[_Reader]:
     """Errors end the command with a line that says what to do."""
+    reading = {name: value for name, value in settings.items() if name not in NOT_A_READERS}
     ours: dict[str, Any] = {"group_id": group, "enable_auto_commit": False, "auto_offset_reset": "earliest"}
     try:
         if not settings.get("bootstrap_servers"):
             raise ConfigError("say where Kafka is: --bootstrap-servers host:port, or --settings module:name")
-        with Consumer(**{**settings, **ours}) as consumer:
+        with Consumer(**{**reading, **ours}) as consumer:
             yield _Reader(consumer, topic, timeout, from_group=group is not None)
     except KafkaTimeoutError as error:
-        servers = settings["bootstrap_servers"]
-        typer.echo(f"instride dead-letters: {servers} did not respond in {timeout:g} s (--timeout): {error}", err=True)
+        _tell(f"{settings['bootstrap_servers']} did not respond in {timeout:g} s (--timeout): {error}")
         raise typer.Exit(code=1) from error
     except (ConfigError, KafkaError, ConnectionError) as error:
-        typer.echo(f"instride dead-letters: {error}", err=True)
+        _tell(str(error))
         raise typer.Exit(code=1) from error
 
 
@@ -210,6 +357,15 @@ def _producing(settings: Mapping[str, Any]) -> Iterator[ConfluentProduce]:
         yield produce
     finally:
         produce.close()
+
+
+def _tell(text: str) -> None:
+    typer.echo(f"instride dead-letters: {text}", err=True)
+
+
+def _where(letter: Letter) -> str:
+    """As `_place` reads it."""
+    return f"{letter.partition}:{letter.offset}"
 
 
 def _place(text: str) -> tuple[int, int]:

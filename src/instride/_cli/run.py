@@ -12,14 +12,14 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 from types import FrameType
 from typing import Annotated, TypeAlias
 
 import typer
 
-from instride._cli.supervisor import Action, Start, Supervisor
+from instride._cli.supervisor import Action, Start, Supervisor, Word
 
 __all__ = ["run"]
 
@@ -92,15 +92,16 @@ class _Processes:
             if isinstance(action, Start):
                 self._start(action.slot)
             elif action.slot in self._workers:
-                self._workers[action.slot].send_signal(action.number)
+                _tell_worker(self._workers[action.slot], action.word)
 
     def _start(self, slot: int) -> None:
-        """In a process group of its own: of Ctrl-C in a terminal only we are told."""
+        """In a process group of its own: of Ctrl-C in a terminal only we are told. No buffer: a word is there at once,
+        and none is left to be written when the pipe is closed."""
         self._workers.pop(slot, None)
         try:
             environment = {**os.environ, "INSTRIDE_WORKER": str(slot)}
             worker = subprocess.Popen(
-                [*self._command, str(slot)], stdin=subprocess.PIPE, process_group=0, env=environment
+                [*self._command, str(slot)], stdin=subprocess.PIPE, process_group=0, env=environment, bufsize=0
             )
         except OSError as error:  # no memory, or too many processes
             _tell(f"worker {slot} was not started: {error}")
@@ -108,6 +109,15 @@ class _Processes:
             return
         self._workers[slot] = worker
         threading.Thread(target=lambda: self._news.put((slot, worker.wait())), daemon=True).start()
+
+
+def _tell_worker(worker: subprocess.Popen[bytes], word: Word) -> None:
+    if word is Word.KILL:
+        worker.kill()
+        return
+    assert worker.stdin is not None
+    with suppress(BrokenPipeError):  # it has ended; its exit code is on its way
+        worker.stdin.write(word.value)
 
 
 def _because(code: int) -> str:

@@ -1,4 +1,4 @@
-"""What `instride run` decides: when a worker is started, replaced or signalled, and by what the whole ends.
+"""What `instride run` decides: when a worker is started, replaced or told to end, and by what the whole ends.
 
 Laws
 1. Pure: no process, no clock. Its owner tells it what happened, and does what it returns.
@@ -6,15 +6,18 @@ Laws
    the pause doubles for one that does not live long.
 3. A worker whose processor ended by an error, or that cannot begin, ends the whole: the others are stopped.
 4. The first signal stops the workers, the second cancels them, a third kills them, and so does the end of the grace.
+   One that comes at once after another is the same wish, which a program between us and the sender has passed on.
+5. The workers are told by their pipes, not by signals: they may have had the init's signal too (`worker.py`, law 3).
 """
 
 from __future__ import annotations
 
 import signal
 from dataclasses import dataclass
+from enum import Enum
 from typing import Final, TypeAlias
 
-__all__ = ["CANNOT_BEGIN", "FAILED", "Action", "Send", "Start", "Supervisor"]
+__all__ = ["CANNOT_BEGIN", "FAILED", "Action", "Start", "Supervisor", "Tell", "Word"]
 
 FAILED: Final = 1
 CANNOT_BEGIN: Final = 2
@@ -22,7 +25,8 @@ CANNOT_BEGIN: Final = 2
 _BACKOFF, _BACKOFF_MAX = 0.5, 30.0
 _LONG_LIFE: Final = 60.0
 """Seconds after which a worker's death is the first again."""
-_SIGNALS: Final = (signal.SIGTERM, signal.SIGTERM, signal.SIGKILL)
+_SAME_WISH: Final = 0.5
+"""Seconds in which another signal counts as the one before."""
 _CLEAN: Final = (0, -signal.SIGTERM)
 """Of a worker that is to stop; the second where the signal came before its processor began."""
 
@@ -34,15 +38,26 @@ class Start:
     slot: int
 
 
+class Word(Enum):
+    """How a worker is to end. The value is what its pipe carries; for KILL it is sent a SIGKILL."""
+
+    STOP = b"s"
+    CANCEL = b"c"
+    KILL = b""
+
+
 @dataclass(frozen=True, slots=True)
-class Send:
-    """This signal to the slot's worker."""
+class Tell:
+    """This word to the slot's worker."""
 
     slot: int
-    number: signal.Signals
+    word: Word
 
 
-Action: TypeAlias = Start | Send
+Action: TypeAlias = Start | Tell
+
+_WORDS: Final = tuple(Word)
+"""For the first signal, the second, and each after that."""
 
 
 @dataclass(slots=True)
@@ -65,6 +80,7 @@ class Supervisor:
         self._slots = {number: _Slot() for number in range(workers)}
         self._grace = grace
         self._signals = 0
+        self._signalled_at = float("-inf")
         self._code = 0
         self._kill_at: float | None = None
 
@@ -100,17 +116,20 @@ class Supervisor:
 
     def signalled(self, now: float) -> list[Action]:
         """SIGTERM or SIGINT came to the supervisor."""
-        if not self.is_stopping:
-            return self._stop(now)
-        return self._send()
+        if now - self._signalled_at < _SAME_WISH:
+            return []
+        self._signalled_at = now
+        word = _WORDS[min(self._signals, len(_WORDS) - 1)]
+        self._signals += 1
+        return self._tell(word) if self.is_stopping else self._stop(now)
 
     def passed(self, now: float) -> list[Action]:
         """Time has passed."""
         if self._kill_at is not None:
             if now < self._kill_at:
                 return []
-            self._signals, self._kill_at = len(_SIGNALS), float("inf")
-            return self._send()
+            self._signals, self._kill_at = len(_WORDS), float("inf")
+            return self._tell(Word.KILL)
         return [self._start(number, now) for number, slot in self._slots.items() if slot.due and slot.due <= now]
 
     def next_due(self) -> float | None:
@@ -130,12 +149,10 @@ class Supervisor:
             slot.due = None
         if not self._alive():
             self.exit_code = self._code
-        return self._send()
+        return self._tell(Word.STOP)
 
-    def _send(self) -> list[Action]:
-        number = _SIGNALS[min(self._signals, len(_SIGNALS) - 1)]
-        self._signals += 1
-        return [Send(each, number) for each in self._alive()]
+    def _tell(self, word: Word) -> list[Action]:
+        return [Tell(each, word) for each in self._alive()]
 
     def _alive(self) -> list[int]:
         return [number for number, slot in self._slots.items() if slot.alive_since is not None]

@@ -2,8 +2,11 @@
 
 Laws
 1. Its exit status: 0 when it was stopped, 1 when its processor ended by an error, 2 when it cannot begin.
-2. Its standard input is a pipe that the supervisor holds: when that is gone, the worker stops as by a SIGTERM.
-3. SIGTERM and SIGINT stop its processor as they stop `Processor.run` (`_processing/running_processor.py`, law 2).
+2. Its standard input is a pipe that the supervisor holds, and on which it says "stop" or "cancel", a byte each. When
+   the pipe is closed, because the supervisor is gone, the worker stops. One without a processor yet ends by a SIGTERM.
+3. SIGTERM and SIGINT stop its processor, however often they come: an init may signal every process of a service, and
+   each stop would come twice. Only the supervisor's word cancels.
+4. Nobody else reads that pipe: no handler, and no program that a handler starts. They have an empty standard input.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import instride
-from instride._cli.supervisor import CANNOT_BEGIN, FAILED
+from instride._cli.supervisor import CANNOT_BEGIN, FAILED, Word
 from instride._cli.targets import settings_of, target
 from instride._processing.processor import Processor
 from instride._processing.running_processor import RunningProcessor, run_with_signals
@@ -28,7 +31,7 @@ __all__ = ["main"]
 
 
 def main(app: str, settings: str | None, bootstrap_servers: str | None, group_id: str | None, slot: int) -> int:
-    threading.Thread(target=_watch_the_supervisor, name="instride-supervisor", daemon=True).start()
+    supervisor = _SupervisorsWords(_taken_standard_input())
     try:
         running = loaded(app, settings_of(settings, bootstrap_servers, group_id), slot)
     except BaseException as error:  # noqa: BLE001 - a module may raise anything
@@ -37,8 +40,9 @@ def main(app: str, settings: str | None, bootstrap_servers: str | None, group_id
         else:
             traceback.print_exc()
         return CANNOT_BEGIN
+    supervisor.go_to(running)
     try:
-        run_with_signals(running)
+        run_with_signals(running, second_cancels=False)
     except (DeadLettersUnwrittenError, DrainTimeoutError) as error:  # it says all, and no line of code is to blame
         print(f"instride run: worker {slot} left work behind: {type(error).__name__}: {error}", file=sys.stderr)
         return FAILED
@@ -67,10 +71,38 @@ def _is_of_the_command_line(error: BaseException) -> bool:
     return all(each.startswith((ours, "<")) for each in files)
 
 
-def _watch_the_supervisor() -> None:
-    while os.read(0, 1024):
-        pass
-    os.kill(os.getpid(), signal.SIGTERM)
+def _taken_standard_input() -> int:
+    """Law 4. A descriptor of the pipe, which no process that is started inherits."""
+    pipe, empty = os.dup(0), os.open(os.devnull, os.O_RDONLY)
+    os.dup2(empty, 0)
+    os.close(empty)
+    return pipe
+
+
+class _SupervisorsWords:
+    """Obeys them, on a thread of its own."""
+
+    def __init__(self, pipe: int) -> None:
+        self._pipe = pipe
+        self._running: RunningProcessor | None = None
+        threading.Thread(target=self._listen, name="instride-supervisor", daemon=True).start()
+
+    def go_to(self, running: RunningProcessor) -> None:
+        """From now on they are for it."""
+        self._running = running
+
+    def _listen(self) -> None:
+        while words := os.read(self._pipe, 1):
+            self._obey(Word(words))
+        self._obey(Word.STOP)
+
+    def _obey(self, word: Word) -> None:
+        if self._running is None:
+            os.kill(os.getpid(), signal.SIGTERM)
+        elif word is Word.CANCEL:
+            self._running.cancel()
+        else:
+            self._running.stop()
 
 
 if __name__ == "__main__":

@@ -48,6 +48,7 @@ __all__ = [
     "DelayExplained",
     "EnforceRebalance",
     "DropBuffered",
+    "EndsFound",
     "Epochs",
     "ErrorRaised",
     "FetchCommitted",
@@ -481,6 +482,24 @@ class Fetched:
     topic_id: UUID | None = None
 
 
+class EndFound(NamedTuple):
+    """Where the log ends, as far as the isolation level lets us read. Of the log and no position: no seek overtakes it.
+
+    It speaks of what the network side knew when it said so: a later one, or a later `Fetched`, says otherwise.
+    """
+
+    partition: TopicPartition
+    epoch: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndsFound:
+    """Ends that came without records, and that were not told of before: what one response tells is one event."""
+
+    ends: tuple[EndFound, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionFailed:
     """A partition has failed; the error is raised once the records before it were returned.
@@ -563,6 +582,7 @@ BackgroundEvent = (
     | Positioned
     | PositionsFound
     | Fetched
+    | EndsFound
     | PartitionFailed
     | PartitionRecovered
     | DropBuffered

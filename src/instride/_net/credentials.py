@@ -1,12 +1,16 @@
 """What each authentication needs: credentials, a fresh nonce, a token (`oauth.py`) or a ticket (`kerberos.py`).
 
-Law: nothing here is logged.
+Laws
+1. Nothing here is logged.
+2. What only failed for the moment is a TransportError: it is tried again, and ends nothing. A refusal is an
+   AuthenticationError.
 """
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
+from typing import Final
 
 from instride._net.kerberos import KerberosAuthenticator
 from instride._net.oauth import TokenAuthenticator
@@ -26,6 +30,8 @@ class Authenticator:
 
     def __init__(self, make: Callable[[], Mechanism]) -> None:
         self._make = make
+        self.patience: Final = 0.0
+        """Seconds that `prepare` may take."""
 
     @property
     def deadline(self) -> float:
@@ -49,9 +55,12 @@ class Authenticator:
 
 
 def authenticator(
-    config: ConsumerConfig, wake: Callable[[], None]
+    config: ConsumerConfig, wake: Callable[[], None], tell: Callable[[KafkaError], None]
 ) -> Authenticator | TokenAuthenticator | KerberosAuthenticator | None:
-    """What the settings ask for; None where they ask for no SASL. Raises ConfigError where a package is missing."""
+    """What the settings ask for; None where they ask for no SASL. Raises ConfigError where a package is missing.
+
+    wake: makes the network thread call `poll`. tell: hears why an older token serves where there should be a new one.
+    """
     # Less than the connection has, so that its end tells of the token or ticket.
     patience = 0.8 * config.connection_setup_timeout
     match config.sasl_mechanism:
@@ -61,7 +70,7 @@ def authenticator(
             return KerberosAuthenticator(config, patience=patience, wake=wake)
         case "OAUTHBEARER":
             assert config.sasl_oauth_token is not None
-            return TokenAuthenticator(config.sasl_oauth_token, patience=patience, wake=wake)
+            return TokenAuthenticator(config.sasl_oauth_token, patience=patience, wake=wake, tell=tell)
         case "PLAIN":
             plain = Plain(config.sasl_username or "", config.sasl_password or "")
             return Authenticator(lambda: plain)

@@ -5,7 +5,9 @@ Laws
    waits gives up before its connection does.
 2. Tickets and keys stay with the library: nothing here shows or keeps one. With a keytab, tickets are in the memory of
    this process; without, they are those of the user's own cache (kinit).
-3. The ticket is for the name that is connected to, as with TLS; the broker must prove that it has that name's key.
+3. A KDC that does not respond, or cannot be reached, may do so later: a TransportError. What it refuses is an
+   AuthenticationError.
+4. The ticket is for the name that is connected to, as with TLS; the broker must prove that it has that name's key.
 """
 
 from __future__ import annotations
@@ -31,6 +33,8 @@ __all__ = ["KerberosAuthenticator"]
 Prepared = Callable[[Gssapi | AuthenticationError | TransportError], None]
 
 _SHOWN: Final = 400
+# Codes of MIT's library (krb5.h), as GSSAPI has them: KRB5_KDC_UNREACH, KRB5_REALM_CANT_RESOLVE.
+_NO_KDC: Final = frozenset(each & 0xFFFFFFFF for each in (-1765328228, -1765328164))
 _numbers = count(1)
 
 
@@ -42,7 +46,7 @@ class KerberosAuthenticator:
 
     def __init__(self, config: ConsumerConfig, *, patience: float, wake: Callable[[], None]) -> None:
         self._tickets = _Tickets(config)
-        self._patience = patience
+        self.patience: Final = patience
         self._wake = wake
         self._waiting: dict[int, tuple[float, Prepared]] = {}
         self._due: deque[tuple[int, str]] = deque()
@@ -56,7 +60,7 @@ class KerberosAuthenticator:
     def prepare(self, host: str, on_done: Prepared) -> None:
         number = next(_numbers)
         # Before `_due`: the worker passes over whom it does not find waiting.
-        self._waiting[number] = now() + self._patience, on_done
+        self._waiting[number] = now() + self.patience, on_done
         self._due.append((number, host))
         self._start()
 
@@ -97,8 +101,8 @@ class KerberosAuthenticator:
                 entry[1](result)
         for number in [number for number, (until, _) in self._waiting.items() if now() >= until]:
             _, on_done = self._waiting.pop(number)
-            within = f"within {self._patience:g} s (see connection_setup_timeout)"
-            on_done(AuthenticationError(f"no Kerberos ticket came {within}: is the KDC there?"))
+            within = f"within {self.patience:g} s (see connection_setup_timeout)"
+            on_done(TransportError(f"no Kerberos ticket came {within}: is the KDC there?"))
 
     def refused(self, mechanism: Mechanism) -> None:
         """The library keeps the tickets, and renews them."""
@@ -127,7 +131,7 @@ class _Tickets:
         # A name of its own: consumers with different keytabs must not find each other's tickets.
         self._cache = f"MEMORY:instride-{next(_numbers)}"
 
-    def exchange(self, host: str) -> Gssapi | AuthenticationError:
+    def exchange(self, host: str) -> Gssapi | AuthenticationError | TransportError:
         """With its first token, for which the KDC is asked."""
         lib = self._gssapi
         try:
@@ -144,7 +148,8 @@ class _Tickets:
             )
             return Gssapi(context, context.first())
         except lib.exceptions.GSSError as error:
-            return _failed(f"no Kerberos ticket for {self._service}/{host}", error)
+            kind = TransportError if getattr(error, "min_code", 0) & 0xFFFFFFFF in _NO_KDC else AuthenticationError
+            return kind(_told(f"no Kerberos ticket for {self._service}/{host}", error))
         except Exception as error:  # noqa: BLE001 - whatever the library raises, those who wait must hear of it
             return AuthenticationError(f"no Kerberos ticket for {self._service}/{host}: {type(error).__name__}")
 
@@ -191,7 +196,7 @@ class _Context:
         try:
             return bytes(work())
         except self._lib.exceptions.GSSError as error:
-            raise _failed("the broker's GSSAPI token is refused", error) from None
+            raise AuthenticationError(_told("the broker's GSSAPI token is refused", error)) from None
 
 
 def _check_readable(keytab: str) -> None:
@@ -202,7 +207,7 @@ def _check_readable(keytab: str) -> None:
         raise ConfigError(f"sasl_kerberos_keytab_file {keytab!r} cannot be read: {error.strerror}") from None
 
 
-def _failed(what: str, error: Exception) -> AuthenticationError:
+def _told(what: str, error: Exception) -> str:
     """The library's words name principals, hosts and files, no keys."""
     text = "".join(letter if letter.isprintable() else " " for letter in str(error)[:_SHOWN])
-    return AuthenticationError(f"{what}: {text}")
+    return f"{what}: {text}"

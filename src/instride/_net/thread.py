@@ -7,8 +7,12 @@ Laws
    nor for what was consumed where nothing waits for its capacity, nor for a poll where nothing waits for one: the loop
    hears of it in its next turn, before all else.
 3. If the thread dies, the mailbox is told first of all, so that every waiting and later call raises what killed it.
-4. A mechanism is prepared before a connection that needs one is opened, and again before its session ends.
+4. A mechanism is prepared before a connection that needs one is opened, and again before its session ends. Where there
+   is none for an open connection, that is closed only when its session has ended (`transport`, law 5), but then at
+   once, also while one is prepared.
 5. It is a daemon: a program that forgets to close ends all the same (and the group waits for its session to end).
+6. Which addresses of a place have failed is known to all connections to it (`resolver.AddressOrder`): those that were
+   tried before the one that got ready, and all of an attempt that came to nothing.
 """
 
 from __future__ import annotations
@@ -44,7 +48,7 @@ from instride._net.clock import now
 from instride._net.credentials import authenticator
 from instride._net.mailbox import Mailbox
 from instride._net.pump import Line, Pump, Waker, receive
-from instride._net.resolver import Resolver, SocketAddress, rotated
+from instride._net.resolver import AddressOrder, Resolver, SocketAddress
 from instride._net.tls import Tls, tls_context
 from instride._net.transport import Transport
 from instride._wire.api import Request, Response
@@ -55,7 +59,16 @@ from instride._wire.message_codecs import load_messages
 from instride._wire.sasl.exchange import Mechanism
 from instride.commits import CommitResult
 from instride.config import ConsumerConfig
-from instride.errors import AuthenticationError, ConsumerClosedError, KafkaError, NetworkThreadDiedError, TransportError
+from instride.errors import (
+    AuthenticationError,
+    ConsumerClosedError,
+    IllegalSaslStateError,
+    KafkaError,
+    NetworkThreadDiedError,
+    TlsError,
+    TransportError,
+    UnsupportedSaslMechanismError,
+)
 from instride.errors._quoting import one_line
 from instride.observers import Observer, Observers
 
@@ -66,26 +79,24 @@ _logger = logging.getLogger("instride.network")
 _LONGEST_WAIT = 60.0
 # So many words of the application wait for the next turn at most.
 _MOST_WAIT = 100
-# Places that were tried and not reached are counted, up to so many: a broker may make up others for ever.
-_MOST_PLACES = 1000
+# Refusals that say nothing of a token: it was not sent yet.
+_BEFORE_IT_WAS_SENT = (TlsError, UnsupportedSaslMechanismError, IllegalSaslStateError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Opening:
     """number: rises with each opening, so that a slow resolver cannot open a connection that was given up.
 
-    name: the host, or one of its canonical names: what the peer is called in certificates and in Kerberos.
+    until: when the connection is given up. name: the host, or one of its canonical names: what the peer is called in
+    certificates and in Kerberos.
     """
 
     key: ConnectionKey
     number: int
     host: str
     port: int
+    until: float
     name: str = ""
-
-    @property
-    def where(self) -> str:
-        return f"{self.host}:{self.port}"
 
 
 class _WakePair:
@@ -129,15 +140,17 @@ class NetworkThread:
         self._assigned: deque[tuple[PerformAssignment, Mapping[str, bytes] | Exception]] = deque()
         self._resolver = Resolver()
         self._tls = tls_context(config)
-        self._authenticator = authenticator(config, self._wake)
+        self._authenticator = authenticator(config, self._wake, self._tell_trouble)
         self._futures: dict[int, Future[CommitResult]] = {}
         self._segments = Segments(kept_bytes(config.fetch_buffer_bytes))
         self._transports: dict[ConnectionKey, Transport] = {}
         self._openings: dict[ConnectionKey, int] = {}
-        # Attempts at a place that came to nothing: each begins with another address of its name.
-        self._attempts: dict[str, int] = {}
-        self._where: dict[ConnectionKey, str] = {}
+        self._order = AddressOrder()
+        # Of each bootstrap server, where canonical names are asked for: attempts that came to nothing.
+        self._names_tried: dict[ConnectionKey, int] = {}
         self._mechanisms: dict[ConnectionKey, Mechanism] = {}
+        # Open ones that wait for a mechanism.
+        self._preparing: dict[ConnectionKey, Transport] = {}
         self._opening = 0
         self._announced: set[ConnectionKey] = set()
         self._registered: dict[ConnectionKey, tuple[int, int, Line | None]] = {}
@@ -289,6 +302,8 @@ class NetworkThread:
         for each in self._transports.values():
             due = min(due, each.authenticate_at, each.stalls_at)
         self._transports_due = due
+        for each in self._preparing.values():
+            due = min(due, each.session_ends_at)
         if self._authenticator is not None:
             due = min(due, self._authenticator.deadline)
         return min(due, self._machine.deadline())
@@ -346,7 +361,7 @@ class NetworkThread:
                 case OpenConnection():
                     self._open(action)
                 case CloseConnection():
-                    self._close(action.key, abort=action.abort)
+                    self._close(action.key, abort=action.abort, late=action.late)
                 case PerformAssignment():
                     self._assign(action)
                 case Log():
@@ -377,7 +392,8 @@ class NetworkThread:
     def _open(self, action: OpenConnection) -> None:
         self._close(action.key)
         self._opening += 1
-        opening = _Opening(key=action.key, number=self._opening, host=action.host, port=action.port)
+        until = now() + self._config.connection_setup_timeout
+        opening = _Opening(key=action.key, number=self._opening, host=action.host, port=action.port, until=until)
         self._openings[action.key] = opening.number
 
         def done(name: str, found: list[SocketAddress] | TransportError) -> None:
@@ -387,12 +403,10 @@ class NetworkThread:
         def wanted() -> bool:  # asked by another thread
             return self._openings.get(opening.key) == opening.number
 
-        turn = self._attempts.get(opening.where, 0)
-        if len(self._attempts) >= _MOST_PLACES:
-            self._attempts.clear()
-        self._attempts[opening.where] = turn + 1  # until it is ready
         canonical = self._config.client_dns_lookup == "resolve_canonical_bootstrap_servers_only"
         if canonical and action.key.role is Role.BOOTSTRAP:
+            turn = self._names_tried.get(action.key, 0)
+            self._names_tried[action.key] = turn + 1  # until it is ready
             self._resolver.resolve_canonical(action.host, action.port, turn, done, wanted=wanted)
         else:
             self._resolver.resolve(action.host, action.port, lambda found: done(action.host, found), wanted=wanted)
@@ -422,12 +436,17 @@ class NetworkThread:
         )
         where = f"{opening.name}:{opening.port}"
         tls = None if self._tls is None else Tls(context=self._tls, host=opening.name, where=where)
-        # Less one: `_open` has counted this attempt.
-        turn = self._attempts.get(opening.where, 1) - 1
+        ordered = self._order.ordered(where, found)
         self._transports[opening.key] = Transport(
-            rotated(found, turn), where, connection, tls=tls, patience=config.request_timeout
+            ordered,
+            where,
+            connection,
+            tls=tls,
+            patience=config.request_timeout,
+            until=opening.until,
+            ahead=0.0 if self._authenticator is None else self._authenticator.patience,
+            all_failed=self._order.all_failed(where, ordered),
         )
-        self._where[opening.key] = opening.where
         if mechanism is not None:
             self._mechanisms[opening.key] = mechanism
         self._after(opening.key)
@@ -441,8 +460,19 @@ class NetworkThread:
         for key, transport in list(self._transports.items()):
             if now() >= transport.authenticate_at:
                 transport.authenticate_at = float("inf")
+                self._preparing[key] = transport
                 done = functools.partial(self._authenticate_again, key, transport)
                 self._authenticator.prepare(transport.host, done)
+        # After those that are prepared at once.
+        for key, transport in list(self._preparing.items()):
+            if now() >= transport.session_ends_at:
+                why = f"the session at {transport.where} ended before there was a new token or ticket"
+                self._authenticate_again(key, transport, TransportError(why))
+
+    def _tell_trouble(self, error: KafkaError) -> None:
+        """It was to be authenticated anew, and what there is must do until the next attempt."""
+        what = one_line(f"{self._config.client_id}: no new token or ticket ({error}); trying again")
+        _logger.warning("%s", what)
 
     def _end_stalled(self) -> None:
         for key, transport in list(self._transports.items()):
@@ -455,9 +485,13 @@ class NetworkThread:
     def _authenticate_again(self, key: ConnectionKey, transport: Transport, mechanism: Mechanism | KafkaError) -> None:
         if self._transports.get(key) is not transport:
             return
+        self._preparing.pop(key, None)
         if isinstance(mechanism, KafkaError):
-            self._close(key)
-            self._closed(key, mechanism, now())
+            if transport.put_off_authentication():
+                self._tell_trouble(mechanism)
+            else:
+                self._close(key)
+                self._closed(key, mechanism, now())
             return
         self._mechanisms[key] = mechanism
         transport.authenticate_again(mechanism)
@@ -473,14 +507,16 @@ class NetworkThread:
             self._response_received(action.request_id, error, now())
         self._after(action.key)
 
-    def _close(self, key: ConnectionKey, *, abort: bool = False) -> None:
+    def _close(self, key: ConnectionKey, *, abort: bool = False, late: bool = False) -> None:
+        transport = self._transports.pop(key, None)
+        if transport is not None and key not in self._announced:
+            self._note_addresses(transport, works=False if late else None)
         self._openings.pop(key, None)
         self._announced.discard(key)
-        self._where.pop(key, None)
         self._mechanisms.pop(key, None)
+        self._preparing.pop(key, None)
         self._unregister(key)
         self._moved.pop(key, None)
-        transport = self._transports.pop(key, None)
         if transport is not None:
             transport.close(abort=abort)
 
@@ -504,15 +540,24 @@ class NetworkThread:
             failure = transport.failure
             # Before `_close`, which forgets the mechanism.
             self._tell_authenticator(key, failure)
-            self._close(key)
+            self._close(key, late=True)
             self._closed(key, failure, now())
         elif transport.ready and key not in self._announced:
             self._announced.add(key)
             self._tell_authenticator(key, None)
-            self._attempts.pop(self._where[key], None)
+            self._note_addresses(transport, works=True)
+            if key in self._names_tried:
+                self._names_tried[key] -= 1
             self._machine.opened(key, now())
         elif key not in self._announced:
             self._machine.opening(key, transport.standing)
+
+    def _note_addresses(self, transport: Transport, *, works: bool | None) -> None:
+        """Law 6. works: the last one that was tried; None: that is not known."""
+        tried, where = transport.tried, transport.where
+        self._order.failed(where, *(tried if works is False else tried[:-1]))
+        if works:
+            self._order.worked(where, tried[-1])
 
     def _tell_authenticator(self, key: ConnectionKey, failure: KafkaError | None) -> None:
         """failure: of the connection; None: it is ready."""
@@ -521,7 +566,7 @@ class NetworkThread:
             return
         if failure is None:
             self._authenticator.accepted(mechanism)
-        elif isinstance(failure, AuthenticationError):
+        elif isinstance(failure, AuthenticationError) and not isinstance(failure, _BEFORE_IT_WAS_SENT):
             self._authenticator.refused(mechanism)
 
     def _offer(self) -> None:

@@ -2,10 +2,14 @@
 
 Laws
 1. The socket never blocks.
-2. Every address of a name is tried before the connection fails; the error tells of each.
+2. Every address of a name is tried before the connection fails; the error tells of each. One that does not respond has
+   its share of the time only, so that the others have theirs: what is left, divided by those that are left, but enough
+   for a few SYNs. Where all have failed before, the first has most of the time (`resolver.share`).
 3. After `close`, nothing is sent and nothing is reported.
 4. Nothing is sent before TLS, where there is any, has verified the peer.
-5. While the connection authenticates anew, requests wait; then they are sent in order (KIP-368).
+5. While the connection authenticates anew, requests wait; then they are sent in order (KIP-368). That begins so early
+   that what it needs (a token, a ticket) may take its time before the session ends. Where it is not to be had it is
+   tried again, with a back-off, until the session ends: until then the connection is good.
 6. A response that has begun to come goes on coming: a Join may be waited for as long as a rebalance takes, but not the
    second half of its response.
 7. The pump receives while it waits, whole responses at once, into what `offer` gave it. What it has not received, as
@@ -27,7 +31,7 @@ from collections import deque
 from instride._net.clock import now
 from instride._net.openssl import trouble, unlocked_line
 from instride._net.pump import Line, receive, send
-from instride._net.resolver import SocketAddress
+from instride._net.resolver import SocketAddress, least_share, share
 from instride._net.tls import Tls
 from instride._wire.api import Request
 from instride._wire.connection import Connection, Received
@@ -43,6 +47,11 @@ _NO_LINGER = struct.pack("ii", 1, 0)
 # A peer that went without a word is noticed within half a minute, though a Join may wait there for minutes with nothing
 # to send: probed after 10 s of silence, each 5 s, three times. What it does not acknowledge counts as well (ms).
 _LIFE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 30_000}
+# Seconds that each of many addresses has at least: a SYN is sent at once, after 1 and after 3 seconds.
+_LEAST_SHARE = 3.5
+# Seconds until an authentication is tried anew for which there was no token or ticket; doubled each time.
+_FIRST_PAUSE = 1.0
+_LONGEST_PAUSE = 60.0
 
 
 class Transport:
@@ -50,8 +59,11 @@ class Transport:
 
     tls: None for plain text. ready: connected, and the handshake is done. failure: why it is of no use any more.
     authenticate_at: when `authenticate_again` is to be called (then it is never, until it was).
-    stalls_at: when `stalled` is to be called; never where no response has begun. patience: seconds that a response may
-    stop for in its middle. line: for the pump.
+    stalls_at: when `stalled` is to be called; never where neither a response has begun, nor another address may be
+    tried. patience: seconds that a response may stop for in its middle. line: for the pump.
+    until: when it is to be ready, and is given up else. tried: the addresses so far, of which the last is connected to.
+    all_failed: the addresses, in earlier attempts.
+    ahead: seconds that it may take to prepare another authentication.
     """
 
     def __init__(
@@ -62,8 +74,15 @@ class Transport:
         *,
         tls: Tls | None = None,
         patience: float = float("inf"),
+        until: float = float("inf"),
+        ahead: float = 0.0,
+        all_failed: bool = False,
     ) -> None:
         self._addresses = deque(addresses)
+        self.tried: list[SocketAddress] = []
+        self._until = until
+        self._least_share = least_share(max(until - now(), 0.0), _LEAST_SHARE)
+        self._all_failed = all_failed
         self._where = where
         self._connection = connection
         self._socket: socket.socket | None = None
@@ -78,6 +97,9 @@ class Transport:
         self._offered = False
         self._met: OSError | None = None
         self.authenticate_at = float("inf")
+        self._session_ends_at = float("inf")
+        self._ahead = ahead
+        self._pause = _FIRST_PAUSE
         self.stalls_at = float("inf")
         self._patience = patience
         self._errors: list[str] = []
@@ -90,6 +112,10 @@ class Transport:
     def host(self) -> str:
         """As connected to."""
         return self._where.rpartition(":")[0]
+
+    @property
+    def where(self) -> str:
+        return self._where
 
     @property
     def socket(self) -> socket.socket | None:
@@ -106,6 +132,10 @@ class Transport:
     @property
     def ready(self) -> bool:
         return self.failure is None and self._connection.ready
+
+    @property
+    def session_ends_at(self) -> float:
+        return self._session_ends_at
 
     @property
     def standing(self) -> str:
@@ -134,6 +164,15 @@ class Transport:
             self._connection.authenticate_again(mechanism)
             self._shake_hands()
             self.writable()
+
+    def put_off_authentication(self) -> bool:
+        """Law 5: there is no mechanism for it now. False: the session has ended."""
+        at = now()
+        if at >= self._session_ends_at:
+            return False
+        self.authenticate_at = min(at + self._pause, self._session_ends_at)
+        self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+        return True
 
     def writable(self) -> None:
         if not (self._connected or self._finish_connecting()) or not (self._secure or self._finish_tls()):
@@ -183,9 +222,11 @@ class Transport:
     def readable(self) -> list[Received]:
         """Responses that are complete now. May set `failure`."""
         received: list[Received] = []
-        # The handshake is gone on with in `writable`, whichever way its bytes go.
+        # The handshake is gone on with in `writable`, whichever way its bytes go. What is not connected yet has nothing
+        # to say: the event was of the address before it, which has failed.
         if not self._secure:
-            self.writable()
+            if self._connected:
+                self.writable()
             return received
         taken = self._take_back()
         if taken:
@@ -271,8 +312,22 @@ class Transport:
         return TransportError(f"no memory for what {self._where} sends")
 
     def stalled(self) -> None:
-        """Law 6. `readable` was called before, and nothing had come."""
-        self._fail(TransportError(f"{self._where} stopped in the middle of a response"))
+        """Laws 2 and 6. `readable` was called before, and nothing had come."""
+        if self._connected:
+            self._fail(TransportError(f"{self._where} stopped in the middle of a response"))
+        elif self._has_peer():
+            self.writable()  # it is connected, and the system has not woken us for that
+        else:
+            self._errors.append("no response")
+            self._connect_next()
+
+    def _has_peer(self) -> bool:
+        assert self._socket is not None
+        try:
+            self._socket.getpeername()
+        except OSError:
+            return False
+        return True
 
     def _unpacked(self) -> bool:
         return isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0
@@ -300,9 +355,9 @@ class Transport:
             self.line = unlocked_line(self._socket)
         lifetime = self._connection.session_lifetime
         if lifetime > 0:
-            # Before the broker's patience ends, and not on all connections at once (as the Java client does); a broker
-            # takes no other authentication within a second.
-            self.authenticate_at = now() + max(lifetime * random.uniform(0.85, 0.95), 1.1)  # noqa: S311 - no secret
+            self.authenticate_at = now() + _until_next(lifetime, self._ahead)
+            self._session_ends_at = now() + lifetime
+            self._pause = _FIRST_PAUSE
         # None before they are sent: `send` would else queue them once more.
         waiting, self._waiting = self._waiting or [], None
         refused = []
@@ -321,14 +376,27 @@ class Transport:
         self._drop_socket()
         while self._addresses:
             family, address = self._addresses.popleft()
+            self.tried.append((family, address))
             try:
                 self._start(family, address)
             except OSError as error:
                 self._errors.append(str(error))
                 self._drop_socket()
             else:
+                self.stalls_at = self._next_at()
                 return
         self._fail(TransportError(f"cannot connect to {self._where}: {'; '.join(self._errors) or 'no address'}"))
+
+    def _next_at(self) -> float:
+        """Law 2. The last one has all that is left: whoever opens the connection ends that."""
+        others = len(self._addresses)
+        if not others:
+            return float("inf")
+        at, patient = now(), self._all_failed and len(self.tried) == 1
+        time_left = self._until - at
+        mine = share(time_left, others, least=self._least_share, patient=patient)
+        # For another one there would be no time: it has not failed.
+        return at + mine if mine < time_left else float("inf")
 
     def _start(self, family: int, address: object) -> None:
         self._socket = socket.socket(family, socket.SOCK_STREAM)
@@ -351,6 +419,7 @@ class Transport:
             self._connect_next()
             return False
         self._connected = True
+        self.stalls_at = float("inf")
         if self._tls is None:
             self._secure = True
             self.line = Line()
@@ -417,3 +486,12 @@ class Transport:
             self._socket.close()
             self._socket = None
         self._connected = self._secure = False
+
+
+def _until_next(lifetime: float, ahead: float) -> float:
+    """When to authenticate anew, in seconds from the beginning of a session of `lifetime`: before the broker's patience
+    ends, and not on all connections at once (as the Java client does)."""
+    share, more = random.uniform(0.85, 0.95), random.uniform(1.05, 1.2)  # noqa: S311 - no secret
+    # Of a short session half is used: else it would be authenticated all the time.
+    early = max(min(lifetime * share, lifetime - ahead * more), lifetime / 2)
+    return max(early, 1.1)  # a broker takes no other authentication within a second

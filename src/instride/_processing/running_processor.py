@@ -2,7 +2,8 @@
 
 Laws
 1. The consumer is driven by one thread of ours. Threads of handlers and that one share one lock around the engine.
-2. `run` alone touches signals, and puts back what it found. A second signal cancels.
+2. `run` alone touches signals, and puts back what it found. A second signal cancels, except in a worker of
+   `instride run`, to which only its supervisor says so (`_cli/worker.py`, law 3).
 3. What ended it is raised once it has ended: by `run`, by `wait`, and at the end of the context.
 4. A stop waits for the set-up as it waits for handlers, for drain_timeout; a cancel does not. A coroutine is cancelled
    then. What does not end even so is left behind in its thread, which keeps no process alive.
@@ -437,11 +438,12 @@ def _spec(what: Definition, handler: Callable[[Any], Any]) -> bytes:
     return pickled(Spec(handler=handler, reader=what.reader, around=what.worker_lifespan, output=what.output))
 
 
-def run_with_signals(running: RunningProcessor) -> None:
-    """Until it ends. SIGTERM and SIGINT stop it, a second one cancels. In the main thread only those are heard."""
+def run_with_signals(running: RunningProcessor, *, second_cancels: bool = True) -> None:
+    """Until it ends. SIGTERM and SIGINT stop it, a second one cancels (if it may). In the main thread only those are
+    heard."""
 
     def heard(number: int, _: FrameType | None) -> None:
-        if received:
+        if received and second_cancels:
             running.cancel()
         else:
             running.stop()

@@ -53,6 +53,7 @@ ParamStyle = Literal["qmark", "numeric", "named", "format", "pyformat"]
 
 # A table's name is put into the statements as it is: no driver binds names.
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)?")
+_COLUMNS: Final = "group_id, topic, part, topic_id, next_offset"
 _OF_ROW: Final = "WHERE group_id = ? AND topic = ? AND part = ?"
 
 
@@ -73,8 +74,9 @@ class DatabaseStore(Generic[C]):
         """connect: opens a connection of the DB-API (PEP 249) such as `psycopg.connect`, or is SQLAlchemy's
         `engine.connect`. It must not commit each statement by itself (autocommit).
 
-        table: of the offsets, with its schema if need be; it is made where it is not there. paramstyle: of the driver;
-        by default what the driver's module says. Raises ConfigError or TypeError. Does no I/O.
+        table: of the offsets, with its schema if need be; it is made where it is not there. It cannot be that of a
+        `DatabaseSink`. paramstyle: of the driver; by default what the driver's module says. Raises ConfigError or
+        TypeError. Does no I/O.
         """
         check_arguments("DatabaseStore", connect, table, paramstyle)
         self.database = Database(connect, table, paramstyle)
@@ -146,14 +148,19 @@ class Offsets:
             # Looked for first: a user who may make no tables can do with one that is there.
             yield Request("run", (self.schema,))
             yield Request("commit")
-        except Exception:
+        except Exception as error:
             yield Request("roll_back")
             if not (yield from self._is_there()):  # else another process made it in this moment
+                if (yield from self._is_there("1")):
+                    raise ConfigError(
+                        f"the table {self._table} has other columns than those of a store ({_COLUMNS}): is it a "
+                        "DatabaseSink's? table= gives it another name"
+                    ) from error
                 raise
 
-    def _is_there(self) -> Generator[Request, Any, bool]:
+    def _is_there(self, columns: str = _COLUMNS) -> Generator[Request, Any, bool]:
         try:
-            yield Request("rows", (f"SELECT next_offset FROM {self._table} WHERE 1 = 0",))  # noqa: S608 - a checked name
+            yield Request("rows", (f"SELECT {columns} FROM {self._table} WHERE 1 = 0",))  # noqa: S608 - a checked name
         except Exception:  # noqa: BLE001 - each driver has errors of its own
             found = False
         else:
@@ -183,8 +190,7 @@ class Offsets:
     ) -> Generator[Request, Any, bool]:
         """Law 2: whether the row was `before`. May raise what the driver raises where it was not."""
         if before is None:
-            columns = "(group_id, topic, part, topic_id, next_offset)"
-            statement = f"INSERT INTO {self._table} {columns} VALUES (?, ?, ?, ?, ?)"  # noqa: S608
+            statement = f"INSERT INTO {self._table} ({_COLUMNS}) VALUES (?, ?, ?, ?, ?)"  # noqa: S608
             yield Request("run", (statement, group, *partition, after.topic_id, after.next_offset))
             return True
         statement = (
@@ -213,7 +219,9 @@ class Database:
         return self._mine.session.connection
 
     def prepare(self) -> None:
-        """Make the table, if it is not there. Raises what the database raises, and ConfigError for autocommit."""
+        """Make the table, if it is not there. Raises what the database raises, and ConfigError for autocommit, or where
+        a table of that name has other columns.
+        """
         with self._session() as session:
             perform(self.offsets.prepare(), session)
 

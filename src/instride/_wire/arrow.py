@@ -83,6 +83,8 @@ def to_arrow(
     Raises ImportError without pyarrow, KeyError for a column that there is not.
     """
     arrow = _pyarrow()
+    if chosen is not None and not chosen:  # made of no columns it would have no rows
+        return to_arrow(columns, name, start, stop, ("offset",)).select([])
     rows = stop - start
     fields = schema(binary_view=binary_view, dictionary=dictionary)
     if chosen is not None:
@@ -101,7 +103,7 @@ def to_arrow(
     }
     have_headers = "headers" in fields.names and columns.have_headers(start, stop)
     nodes = {each: makers[each]() for each in fields.names}
-    if COMPILED and not have_headers and fields.names:
+    if COMPILED and not have_headers:
         return _handed_over(arrow, (rows, (None,), tuple(nodes.values()), None), fields)
     arrays = {each: _array(arrow, fields.field(each).type, node) for each, node in nodes.items()}
     if have_headers:

@@ -26,7 +26,8 @@ class KafkaError(Exception):
     """Base of every error here.
 
     retriable: the same call may succeed later.
-    fatal: this consumer cannot go on; close it.
+    fatal: to repeat the call does not help by itself: put right what the message names, or close. Where others put it
+    right (a right that is granted, a password), the consumer goes on, since it tries again; a `Processor` ends.
     Its text is one printable line of bounded length, whatever a broker wrote into it.
     """
 
@@ -35,6 +36,17 @@ class KafkaError(Exception):
 
     def __str__(self) -> str:
         return one_line(super().__str__())
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """For pickle and copy. Python's own calls the constructor with `args` alone, and some of ours ask for more."""
+        return _rebuilt, (type(self), self.args), dict(vars(self))
+
+
+def _rebuilt(kind: type[KafkaError], args: tuple[object, ...]) -> KafkaError:
+    """What pickle calls, which then sets the attributes."""
+    error = kind.__new__(kind, *args)
+    error.args = args
+    return error
 
 
 class ConfigError(KafkaError, ValueError):

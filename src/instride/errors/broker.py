@@ -315,7 +315,9 @@ BROKER_ERRORS: Final[dict[int, type[BrokerResponseError]]] = _register()
 
 
 def name_of_code(code: int) -> str:
-    """The class and the number, for messages."""
+    """The class and the number, for messages; of the code that has no class of its own (law 1) Kafka's name."""
+    if code == ErrorCode.UNKNOWN_SERVER_ERROR:
+        return f"{ErrorCode.UNKNOWN_SERVER_ERROR.name} (error code {code})"
     return f"{BROKER_ERRORS.get(code, BrokerResponseError).__name__} (error code {code})"
 
 

@@ -24,9 +24,6 @@ class CommitOvertakenError(CommitFailedError):
         self.offset = offset
         self.committed = committed
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return _rebuilt, (type(self), self.args[0], self.offset, self.committed)
-
 
 class CommitRewindError(CommitOvertakenError):
     """The group had committed a later offset already, and this one would take it back. If that is meant, ``seek``
@@ -34,8 +31,3 @@ class CommitRewindError(CommitOvertakenError):
 
     offset: that was not committed. committed: what the group has.
     """
-
-
-def _rebuilt(kind: type[CommitOvertakenError], message: str, offset: int, committed: int) -> CommitOvertakenError:
-    """What pickle calls."""
-    return kind(message, offset=offset, committed=committed)

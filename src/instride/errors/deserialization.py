@@ -43,11 +43,3 @@ class DeserializationError(KafkaError):
     @property
     def offset(self) -> int:
         return self.record.offset
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return _deserialization_error, (self.args[0], self.part, self.record)
-
-
-def _deserialization_error(message: str, part: str, record: ConsumerRecord) -> DeserializationError:
-    """What pickle calls."""
-    return DeserializationError(message, part=part, record=record)

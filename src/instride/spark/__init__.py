@@ -7,7 +7,8 @@
 # _jobs, _running_jobs, _connect_jobs    running jobs, also over Spark Connect; what is under way
 # _task, _range_reader, _functions,
 # _frames, _worker, _report              on the executors: read, call the function, say what became of a range
-# _committing, _dead_letters, sink       the sink and its commits; dead letters
+# _committing, _daemon_pool,
+# _dead_letters, sink                    the sink and its commits, and threads for its calls; dead letters
 # _database, _tables, parquet, contract  the sinks, and the checks of one
 # _events, _listener, _progress_line     what a user hears
 # _data_source                           `format("instride")`

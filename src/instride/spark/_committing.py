@@ -7,7 +7,9 @@ Laws
 3. Where work on a range failed, the sink is asked first how far it is: if another has gone on, the failure is no
    failure but a conflict. Not so what concerns more than the range, as that the topic was made again: what is fatal
    stays a failure. But offsets that are gone may be gone since another has read them.
-4. Whatever the sink raises is told, a panic of its native library too: nobody reads the futures of the pool.
+4. Whatever the sink raises is told, a panic of its native library too: the pool would only log it. The log has its
+   text only where that is ours: a database quotes the row that it refuses.
+5. A call that hangs keeps no process from ending. It is abandoned then, which the sink's contract makes safe.
 """
 
 from __future__ import annotations
@@ -15,12 +17,13 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
+from instride._processing.dead_letters import text_of
 from instride.errors import KafkaError, OffsetsGoneError
-from instride.spark._report import RangeProblem, RangeReport
+from instride.spark._daemon_pool import DaemonPool
+from instride.spark._report import RangeProblem, RangeReport, problem_of
 from instride.spark._running_jobs import RunningJob
 from instride.spark.sink import CommitOutcome, CommitStatus, JobResult, Sink, WrittenRange
 
@@ -54,29 +57,29 @@ class Committer:
         self._sink = sink
         self._tell = tell
         self._closing = threading.Event()
-        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="instride-commit")
+        self._pool = DaemonPool(_THREADS, "instride-commit")
 
     def commit(self, running_job: RunningJob, report: RangeReport, written: WrittenRange) -> None:
         """Bring a range's output into the sink."""
-        self._pool.submit(self._guarded, running_job, lambda: self._commit(running_job, report, written))
+        self._pool.submit(lambda: self._guarded(running_job, lambda: self._commit(running_job, report, written)))
 
     def look(self, running_job: RunningJob, problem: RangeProblem) -> None:
         """The range failed: find out whether that matters."""
-        self._pool.submit(self._guarded, running_job, lambda: self._look(running_job, problem))
+        self._pool.submit(lambda: self._guarded(running_job, lambda: self._look(running_job, problem)))
 
     def close(self) -> None:
-        """Begin nothing more. What is being committed goes on to its end."""
+        """Begin nothing more. What is being committed goes on to its end, or to that of the process."""
         self._closing.set()
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._pool.close()
 
     def _guarded(self, running_job: RunningJob, work: Callable[[], Committed | Failed]) -> None:
         try:
             response = work()
         except BaseException as error:  # noqa: BLE001 - a sink may be anybody's; the range fails with what it raised
-            _log.warning("the sink: %s: %s", running_job.range, error)
+            problem = problem_of(error, text_of(error))
             # After a panic (pyo3's PanicException is no Exception) a library is in no state to be called again.
-            fatal = error.fatal if isinstance(error, KafkaError) else not isinstance(error, Exception)
-            problem = RangeProblem(kind=type(error).__name__, message=str(error), fatal=fatal)
+            problem = replace(problem, fatal=problem.fatal or not isinstance(error, Exception))
+            _log.warning("the sink: %s: %s", running_job.range, problem.told)
             response = Failed(running_job=running_job, problem=problem)
         self._tell(response)
 
@@ -94,7 +97,7 @@ class Committer:
             except Exception as error:
                 if tries == _TRIES - 1 or (isinstance(error, KafkaError) and error.fatal):
                     raise
-                _log.info("committing %s once more: %s", running_job.range, error)
+                _log.info("committing %s once more: %s", running_job.range, problem_of(error, text_of(error)).told)
                 # Not a sleep: `close` ends it.
                 self._closing.wait(_PAUSE * 2**tries)
                 tries += 1

@@ -7,10 +7,14 @@ Laws
    drivers one waits, and then finds the offset moved. So a driver that was stopped cannot write when it goes on.
 3. A driver that stops within a transaction holds its lock no longer than `transaction_timeout`: then the server ends
    that transaction (PostgreSQL; SQLite cannot).
-4. A commit counts the staged rows, and needs as many as the tasks reported. So the staging table may be one that does
-   not outlive a crash of the server: the range is then worked on again.
+4. A commit deletes the staged rows that it has moved, and must find as many as the tasks reported. So the staging table
+   may be one that does not outlive a crash of the server: the range is then worked on again. No row joins those of a
+   write that has ended, so what is there to be deleted was there when it was moved.
 5. Staged rows that no commit can take any more (the partition's offset has passed their start) are deleted by the next
-   commit of their partition.
+   commit of their partition. Staged rows belong to a sink, that is a table by its name and a table of offsets: no sink
+   moves or deletes those of another, whose offsets it does not know.
+6. PostgreSQL stages values as text, and reads them at the commit, by the types that the table's columns have then. So
+   nothing is left of the types that they had when the staging table was made.
 """
 
 # ruff: noqa: S608 - names are checked and quoted, and values go apart from their statements
@@ -42,12 +46,36 @@ __all__ = ["DatabaseSink", "DatabaseWriter"]
 
 _log = logging.getLogger(__name__)
 
+_OFFSETS: Final = "instride_sink_offsets"
+_OLD_OFFSETS: Final = "instride_offsets"
 _KEPT: Final = 4
 """Idle connections of a process."""
 _LONGEST_NAME: Final = 63
 """Of PostgreSQL, which cuts longer ones off."""
+_KEYS: Final = {
+    "instride_sink": "text",
+    "instride_topic": "text",
+    "instride_partition": "integer",
+    "instride_start": "bigint",
+    "instride_stage": "text",
+}
+"""Columns of the staging table, before the table's own: whose a row is."""
+_POSTGRESQL_WORDS: Final = {"text": "text", "unlogged": "UNLOGGED ", "if_not_exists": "IF NOT EXISTS "}
+_SQLITE_WORDS: Final = {"text": "", "unlogged": "", "if_not_exists": ""}
+"""A column without a type keeps values as they are."""
+_COLUMNS_OF: Final = (
+    # CAST cuts what is too long for a type with a length, or for a domain over one, but an INSERT refuses it. "-1"
+    # gives names without a length; NULL would give "character", which has the length 1.
+    "WITH RECURSIVE found AS ("
+    "SELECT attname, atttypid AS type FROM pg_attribute "
+    "WHERE attrelid = CAST(? AS regclass) AND attnum > 0 AND NOT attisdropped "
+    "UNION ALL SELECT attname, typbasetype FROM found JOIN pg_type ON oid = type WHERE typtype = 'd') "
+    "SELECT CAST(attname AS text), format_type(type, -1) FROM found JOIN pg_type ON oid = type WHERE typtype <> 'd'"
+)
 _REFUSED: Final = frozenset({"ProgrammingError", "IntegrityError", "DataError", "NotSupportedError"})
 """DB-API's classes of errors that come again when the same is tried again."""
+_GONE: Final = ("42P01", "42703", "3F000", "no such table", "no such column", "has no column named")
+"""What tells that a table, a column or a schema is not there: PostgreSQL's SQLSTATE, and SQLite's words."""
 
 
 class DatabaseSink:
@@ -61,7 +89,8 @@ class DatabaseSink:
     columns: those that the function's results are written to; what a result lacks is null.
     on_conflict: for rows that are there already: "(flight) DO UPDATE SET delay = excluded.delay", or "DO NOTHING".
     offsets_table: where the offsets reached are; it and the staging table (`staging_table`) are made where they are not
-        there, in the table's schema.
+        there, in the table's schema. It cannot be a `DatabaseStore`'s. Sinks with offsets of their own write to one
+        table independently of each other, each offset once for each of them.
     transaction_timeout: seconds after which PostgreSQL ends the transaction of a driver that stopped within it.
 
     Implements `instride.spark.sink.Sink`; thread-safe. Raises ConfigError, and what pickling `connect` raises. Methods
@@ -75,7 +104,7 @@ class DatabaseSink:
         *,
         columns: Sequence[str],
         on_conflict: str = "",
-        offsets_table: str = "instride_offsets",
+        offsets_table: str = _OFFSETS,
         transaction_timeout: float = 30.0,
     ) -> None:
         if not callable(connect):
@@ -92,8 +121,9 @@ class DatabaseSink:
         self._columns = tuple(map(_checked, columns))
         self._on_conflict = on_conflict
         self._offsets = _quoted(_beside(table, offsets_table))
-        self._database = _Database(pickle_function(connect), round(transaction_timeout * 1000))
-        self._lock = threading.Lock()
+        self._identity = f"{_quoted(table)} {self._offsets}"
+        # 0 would mean: for ever.
+        self._database = _Database(pickle_function(connect), max(1, round(transaction_timeout * 1000)))
         self._ready = False
 
     def positions(
@@ -117,7 +147,7 @@ class DatabaseSink:
     def writer(self) -> DatabaseWriter:
         """The executors' half, picklable. The tables are there from here on."""
         self._prepare()
-        return DatabaseWriter(self._database, self.staging_table, self._columns)
+        return DatabaseWriter(self._database, self.staging_table, self._identity, self._columns)
 
     def commit(self, job: JobResult) -> dict[TopicPartition, CommitOutcome]:
         """Compare and set, for each range of the job, each in a transaction of its own.
@@ -131,8 +161,9 @@ class DatabaseSink:
             try:
                 outcomes[written.range.topic_partition] = self._commit(job.job, written)
             except SinkError as error:
-                error.add_note(f"while job {job.job} committed {written.range}")
-                errors.append(error)
+                problem = self._with_columns(error, written)
+                problem.add_note(f"while job {job.job} committed {written.range}")
+                errors.append(problem)
         if errors:
             raise errors[0]
         return outcomes
@@ -169,29 +200,67 @@ class DatabaseSink:
         return bool(moved) or self._insert(transaction, wanted.topic_partition, wanted.end, job, wanted.topic_id)
 
     def _take(self, transaction: _Transaction, written: WrittenRange) -> None:
+        """Laws 4 and 5."""
         wanted, staged = written.range, _quoted(self.staging_table)
-        place = (wanted.topic, wanted.partition)
-        columns = ", ".join(map(_quoted_part, self._columns))
-        of_range = "instride_topic = ? AND instride_partition = ? AND instride_start = ?"
+        mine = (self._identity, wanted.topic, wanted.partition)
+        of_partition = "WHERE instride_sink = ? AND instride_topic = ? AND instride_partition = ?"
+        of_file = f"{of_partition} AND instride_start = ? AND instride_stage = ?"
+        put, conflict = self._put(transaction) if written.files else ("", "")
         for file in written.files:
-            mine = (*place, wanted.start, file.path)
-            where = f"WHERE {of_range} AND instride_stage = ?"
-            transaction.run(f"SELECT count(*) FROM {staged} {where}", mine)
-            count = transaction.fetch()[0]
+            place = (*mine, wanted.start, file.path)
+            transaction.run(f"{put} FROM {staged} {of_file}{conflict}", place)
+            count = transaction.run(f"DELETE FROM {staged} {of_file}", place)
             if count != file.rows:
                 raise MissingDataError(
                     f"a task staged {counted(file.rows, 'row')} of {wanted} in {self.staging_table}, but "
                     f"the server has {count}. Did it crash meanwhile? Do driver and executors connect to the same one?"
                 )
-            conflict = f" ON CONFLICT {transaction.literal(self._on_conflict)}" if self._on_conflict else ""
+        # What other attempts staged of this range, and of those before it.
+        transaction.run(f"DELETE FROM {staged} {of_partition} AND instride_start < ?", (*mine, wanted.end))
+
+    def _put(self, transaction: _Transaction) -> tuple[str, str]:
+        """What stands before and after the FROM of the statement that moves staged rows: law 6."""
+        table, names = _quoted(self.table), list(map(_quoted_part, self._columns))
+        values = names
+        if not transaction.is_sqlite:
+            # Takes the lock of the INSERT, and does no more: the types stay as they are until the transaction ends. A
+            # weaker lock first would let a migration come between, and each wait for the other. LOCK TABLE takes no
+            # foreign table, and asks for more than the privilege to INSERT into these columns.
             transaction.run(
-                f"INSERT INTO {_quoted(self.table)} ({columns}) SELECT {columns} FROM {staged} {where}{conflict}", mine
+                f"EXPLAIN INSERT INTO {table} ({', '.join(names)}) SELECT {', '.join(['NULL'] * len(names))}"
             )
-        transaction.run(
-            # Also what was moved just now, and what other attempts staged of this range.
-            f"DELETE FROM {staged} WHERE instride_topic = ? AND instride_partition = ? AND instride_start < ?",
-            (*place, wanted.end),
+            types = transaction.columns(table)
+            gone = [name for name in self._columns if name not in types]
+            if gone:
+                self._ready = False
+                raise SinkError(f"{self!r}: the table has no columns {', '.join(gone)} any more")
+            values = [f"CAST({_quoted_part(name)} AS {types[name]})" for name in self._columns]
+        conflict = f" ON CONFLICT {self._on_conflict}" if self._on_conflict else ""
+        put = f"INSERT INTO {table} ({', '.join(names)}) SELECT {', '.join(values)}"
+        return transaction.literal(put), transaction.literal(conflict)
+
+    def _with_columns(self, error: SinkError, written: WrittenRange) -> SinkError:
+        """The error of a value that a column's type refuses, with the column: PostgreSQL tells the value only."""
+        # By the class of the SQLSTATE: data exceptions.
+        if not str(getattr(error.__cause__, "sqlstate", "")).startswith("22"):
+            return error
+        refuses = (
+            "bool_or(NOT pg_input_is_valid({}, (SELECT format_type(atttypid, atttypmod) FROM pg_attribute "
+            "WHERE attrelid = CAST(? AS regclass) AND attname = ?)))"
         )
+        asked = ", ".join(refuses.format(_quoted_part(name)) for name in self._columns)
+        types_of = [value for name in self._columns for value in (_quoted(self.table), name)]
+        place = "instride_sink = ? AND instride_topic = ? AND instride_partition = ? AND instride_start = ?"
+        of_range = (self._identity, written.range.topic, written.range.partition, written.range.start)
+        # That function is PostgreSQL 16's. Without it, or without a connection, the error stays as it is.
+        with contextlib.suppress(SinkError), self._database.transaction() as transaction:
+            transaction.run(f"SELECT {asked} FROM {_quoted(self.staging_table)} WHERE {place}", (*types_of, *of_range))
+            names = [name for name, is_it in zip(self._columns, transaction.fetch(), strict=True) if is_it]
+            if names:
+                named = SinkError(f"{error} (column {', '.join(names)})")
+                named.__cause__ = error.__cause__
+                return named
+        return error
 
     def _insert(
         self, transaction: _Transaction, partition: TopicPartition, reached: int, job: str, topic_id: str
@@ -225,63 +294,135 @@ class DatabaseSink:
     @contextmanager
     def _transaction(self) -> Iterator[_Transaction]:
         self._prepare()
-        with self._database.transaction() as transaction:
-            yield transaction
+        try:
+            with self._database.transaction() as transaction:
+                yield transaction
+        except SinkError as error:
+            # The next call looks again. Not after every error: what it looks at, all partitions' calls would.
+            if _tells_of_what_is_gone(error):
+                self._ready = False
+            raise
 
     def _prepare(self) -> None:
-        with self._lock:
-            if self._ready:
-                return
-            staged, columns = _quoted(self.staging_table), ", ".join(map(_quoted_part, self._columns))
-            keys = ("instride_topic", "instride_partition", "instride_start")
-            self._ensure(_quoted(self.table), self._columns)
-            self._ensure(
-                self._offsets,
-                ("sink", "topic", "partition", "reached", "job", "topic_id"),
+        """Several threads may do it at once, as several drivers may: a connection that hangs holds up its own only."""
+        if self._ready:
+            return
+        self._ensure(_quoted(self.table), self._columns)
+        self._check_renamed()
+        self._ensure(
+            self._offsets,
+            ("sink", "topic", "partition", "reached", "job", "topic_id"),
+            lambda _: (
                 f"CREATE TABLE IF NOT EXISTS {self._offsets} (sink text, topic text, "
                 '"partition" integer, reached bigint NOT NULL, job text NOT NULL, topic_id text NOT NULL, '
                 'PRIMARY KEY (sink, topic, "partition"))',
-            )
-            self._ensure(
-                staged,
-                (*keys, "instride_stage", *self._columns),
-                # Made of a SELECT, so that the types of the columns are the table's own. UNLOGGED: see law 4.
-                f"CREATE {{unlogged}}TABLE IF NOT EXISTS {staged} AS SELECT CAST('' AS text) AS instride_topic, "
-                "CAST(0 AS integer) AS instride_partition, CAST(0 AS bigint) AS instride_start, "
-                f"CAST('' AS text) AS instride_stage, {columns} FROM {_quoted(self.table)} WHERE 1 = 0",
-                f"CREATE INDEX IF NOT EXISTS {_quoted_part(_index(self.table))} ON {staged} ({', '.join(keys)})",
-            )
-            self._ready = True
+            ),
+            "Is it of something else, such as a DatabaseStore's? offsets_table= gives it another name",
+        )
+        self._ensure(_quoted(self.staging_table), (*_KEYS, *self._columns), self._staging_statements)
+        self._ready = True
 
-    def _ensure(self, table: str, columns: Sequence[str], *make: str) -> None:
-        """Whoever may not make tables is content with those that are there. Another may make them meanwhile."""
-        wrong = self._lacks(table, columns)
-        problem = self._make(make) if wrong is not None and make else None
-        wrong = self._lacks(table, columns) if wrong is not None else None
-        cause = problem or wrong
-        if wrong is not None and cause is not None:
-            if cause.retriable:
-                raise cause
-            raise NotASinkError(f"{self!r}: {table} does not fit, or is not there: {cause}") from cause
+    def _check_renamed(self) -> None:
+        """Versions before kept offsets in another table by default: without them all rows would be written again."""
+        old = _quoted(_beside(self.table, _OLD_OFFSETS))
+        is_default = self._offsets == _quoted(_beside(self.table, _OFFSETS))
+        if is_default and not self._has_offsets(self._offsets) and self._has_offsets(old):
+            raise NotASinkError(
+                f"{self!r}: its offsets are in {old}, where versions before kept them, and not in {self._offsets}. "
+                f'Rename the table (ALTER TABLE {old} RENAME TO {_OFFSETS}), or give offsets_table="{_OLD_OFFSETS}"'
+            )
 
-    def _lacks(self, table: str, columns: Sequence[str]) -> SinkError | None:
+    def _has_offsets(self, table: str) -> bool:
+        """False where it is no sink's, too."""
+        try:
+            with self._database.transaction() as transaction:
+                transaction.run(f"SELECT reached, job, topic_id FROM {table} WHERE sink = ?", (self.table,))
+                return transaction.fetch() is not None
+        except SinkError as error:
+            if error.retriable and not _tells_of_what_is_gone(error):
+                raise
+            return False
+
+    def _staging_statements(self, lacking: Sequence[str]) -> Sequence[str]:
+        """Those that make it; where it was made by a sink with fewer columns, those that add what it lacks."""
+        staged, of_text = _quoted(self.staging_table), [f"{_quoted_part(each)} {{text}}" for each in self._columns]
+        if not set(_KEYS) & set(lacking):
+            added = [column for name, column in zip(self._columns, of_text, strict=True) if name in lacking]
+            return [f"ALTER TABLE {staged} ADD COLUMN {{if_not_exists}}{column}" for column in added]
+        keys = [f"{name} {kind}" for name, kind in _KEYS.items()]
+        indexed = ", ".join(each for each in _KEYS if each != "instride_stage")
+        return [
+            # UNLOGGED: law 4.
+            f"CREATE {{unlogged}}TABLE IF NOT EXISTS {staged} ({', '.join([*keys, *of_text])})",
+            f"CREATE INDEX IF NOT EXISTS {_quoted_part(_index(self.table))} ON {staged} ({indexed})",
+        ]
+
+    def _ensure(
+        self,
+        table: str,
+        columns: Sequence[str],
+        statements: Callable[[Sequence[str]], Sequence[str]] = lambda _: (),
+        advice: str = "",
+    ) -> None:
+        """Whoever may not make tables is content with those that are there. Another may make them meanwhile.
+
+        statements: for the columns that it lacks, which are all where it is not there.
+        """
+        unfit = self._unfit(table, columns)
+        if unfit is None:
+            return
+        made, problem = self._make(statements(unfit.lacking))
+        unfit = self._unfit(table, columns)
+        if unfit is None:
+            return
+        cause = problem or unfit.cause
+        if cause.retriable:
+            raise cause
+        # Who may make tables can do it for this program.
+        tried = f"Tried: {'; '.join(made)}" if problem else ""
+        told = ". ".join(filter(None, (f"{table} does not fit, or is not there: {cause}", advice, tried)))
+        raise NotASinkError(f"{self!r}: {told}") from cause
+
+    def _unfit(self, table: str, columns: Sequence[str]) -> _Unfit | None:
         """By what the database tells of it: SQLite takes the name of a column that is not there for a text."""
         try:
             with self._database.transaction() as transaction:
                 there = transaction.columns(table)
         except SinkError as error:
-            return error
+            return _Unfit(columns, error)
         lacking = [name for name in columns if name not in there]
-        return SinkError(f"it has no columns {', '.join(lacking)}") if lacking else None
+        if lacking:
+            return _Unfit(lacking, SinkError(f"it has no columns {', '.join(lacking)}"))
+        is_staging = table == _quoted(self.staging_table)
+        typed = [name for name in self._columns if is_staging and there[name] not in ("", "text")]
+        if typed:
+            told = f"its columns {', '.join(typed)} are not of type text: drop it while no pipeline runs"
+            return _Unfit((), SinkError(told))
+        return None
 
-    def _make(self, statements: Sequence[str]) -> SinkError | None:
+    def _make(self, statements: Sequence[str]) -> tuple[list[str], SinkError | None]:
+        """Gives what it has tried, too."""
+        tried: list[str] = []
         try:
             with self._database.transaction() as transaction:
-                for each in statements:
-                    transaction.run(each.format(unlogged="" if transaction.is_sqlite else "UNLOGGED "))
+                words = _SQLITE_WORDS if transaction.is_sqlite else _POSTGRESQL_WORDS
+                tried = [each.format_map(words) for each in statements]
+                if not transaction.is_sqlite:
+                    # To add a column waits for those who write to the table, and others wait behind it.
+                    transaction.run(f"SET LOCAL lock_timeout = {self._database.timeout}")
+                for each in tried:
+                    transaction.run(each)
         except SinkError as error:
-            return error
-        return None
+            return tried, error
+        return tried, None
+
+
+@dataclass(frozen=True, slots=True)
+class _Unfit:
+    """Why a table does not fit. lacking: columns that may be added."""
+
+    lacking: Sequence[str]
+    cause: SinkError
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,15 +431,16 @@ class DatabaseWriter:
 
     database: _Database = field(repr=False)
     staging_table: str
+    identity: str
     columns: tuple[str, ...]
 
     def write(self, output: OutputRange, *, job: str, attempt: int, batches: Iterator[pa.RecordBatch]) -> WrittenRange:
         """Stage one range's rows, each batch in a transaction of its own. Raises SinkError for other columns than the
-        table's and for values that it does not take, SinkWriteError.
+        table's and for values that cannot be sent, SinkWriteError.
         """
         # The token: two writes share no rows, not even two of one attempt.
         stage, rows, nbytes = f"{job}-{attempt}-{uuid.uuid4().hex[:12]}", 0, 0
-        place = (output.topic, output.partition, output.start, stage)
+        place = (self.identity, output.topic, output.partition, output.start, stage)
         for batch in batches:
             unknown = sorted(set(batch.schema.names) - set(self.columns))
             if unknown:
@@ -308,10 +450,8 @@ class DatabaseWriter:
                 for name in self.columns
             ]
             with self.database.transaction() as transaction:
-                names = ("instride_topic", "instride_partition", "instride_start", "instride_stage", *self.columns)
-                transaction.put(
-                    _quoted(self.staging_table), names, [(*place, *row) for row in zip(*values, strict=True)]
-                )
+                rows_at = [(*place, *row) for row in zip(*values, strict=True)]
+                transaction.put(_quoted(self.staging_table), (*_KEYS, *self.columns), rows_at)
             rows, nbytes = rows + batch.num_rows, nbytes + batch.nbytes
         file = FileInfo(path=stage, rows=rows, bytes=nbytes, attempt=attempt)
         return WrittenRange(range=output, files=(file,) if rows else ())
@@ -338,9 +478,13 @@ class _Transaction:
         self._cursor.execute(self._marked(statement), tuple(values))
         return int(self._cursor.rowcount)
 
-    def columns(self, table: str) -> list[str]:
-        self._cursor.execute(f"SELECT * FROM {table} WHERE 1 = 0")
-        return [each[0] for each in self._cursor.description]
+    def columns(self, table: str) -> dict[str, str]:
+        """With the names of their types: a domain's is that below it, and none has a length. SQLite: ""."""
+        if self.is_sqlite:
+            self._cursor.execute(f"SELECT * FROM {table} WHERE 1 = 0")
+            return {each[0]: "" for each in self._cursor.description}
+        self.run(_COLUMNS_OF, (table,))
+        return dict(self._cursor.fetchall())
 
     def fetch(self) -> Any:
         return self._cursor.fetchone()
@@ -466,6 +610,13 @@ def _translated(error: Exception) -> SinkError | None:
     )
 
 
+def _tells_of_what_is_gone(error: SinkError) -> bool:
+    cause = error.__cause__
+    # psycopg's name of the SQLSTATE, psycopg2's, and the text: pg8000 has it there.
+    told = f"{getattr(cause, 'sqlstate', '')} {getattr(cause, 'pgcode', '')} {cause}"
+    return any(each in told for each in _GONE)
+
+
 def _checked(name: str) -> str:
     """Part of a name that can be quoted in any statement."""
     if not isinstance(name, str) or not name or set(name) & set('"%?{}') or len(name.encode()) > _LONGEST_NAME:
@@ -489,11 +640,12 @@ def _beside(table: str, name: str) -> str:
 
 
 def _staging(table: str) -> str:
-    return _shortened(f"instride_staged_{table.rpartition('.')[2]}")
+    return _shortened(f"instride_rows_{table.rpartition('.')[2]}")
 
 
 def _index(table: str) -> str:
-    return _shortened(f"instride_ranges_{table.rpartition('.')[2]}")
+    # Not instride_ranges_, which is that of a staging table that versions before have left.
+    return _shortened(f"instride_keys_{table.rpartition('.')[2]}")
 
 
 def _shortened(name: str) -> str:

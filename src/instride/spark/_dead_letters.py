@@ -12,13 +12,15 @@ Laws
 
 from __future__ import annotations
 
+import inspect
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from instride._processing.dead_letters import ConfluentProduce, DeadLetter, dead_letter, smaller
-from instride.errors import KafkaTimeoutError, PipelineError, RecordTooLargeError
+from instride.errors import ConfigError, KafkaTimeoutError, PipelineError, RecordTooLargeError
 from instride.records import ConsumerRecord
 from instride.spark._functions import unpickled
 from instride.spark.sink import OutputRange
@@ -34,7 +36,7 @@ class DeadLetters:
     """Picklable. topic: to which they go. group, attempts: told in their headers. most: of one range.
 
     produce: the user's, pickled, or None for confluent-kafka, with `settings`, which may hold secrets. timeout: seconds
-    in which all of a range must be acknowledged.
+    after the range's last record in which all its letters must be acknowledged, together.
     """
 
     topic: str
@@ -51,12 +53,13 @@ class DeadLetters:
 
 
 class Sieve:
-    """Of one try of one range. count: how many letters were written."""
+    """Of one try of one range. count: how many letters were written. clock: gives seconds."""
 
-    def __init__(self, letters: DeadLetters, wanted: OutputRange) -> None:
+    def __init__(self, letters: DeadLetters, wanted: OutputRange, clock: Callable[[], float] = time.monotonic) -> None:
         self.count = 0
         self._letters = letters
         self._wanted = wanted
+        self._clock = clock
         self._produce: Callable[[Any], Any] | None = None
         self._unacknowledged: list[tuple[DeadLetter, Future[Any]]] = []
 
@@ -72,19 +75,20 @@ class Sieve:
         return self.passed(batch.slice(0, half), work) + self.passed(batch.slice(half), work)
 
     def finish(self) -> None:
-        """Law 3. Raises what producing raised, KafkaTimeoutError."""
+        """Law 3, within `timeout` of this call. Raises what producing raised, KafkaTimeoutError."""
+        deadline = self._clock() + self._letters.timeout
         try:
             # What was too large comes back into the list, in a smaller form.
             while self._unacknowledged:
-                self._await(*self._unacknowledged.pop(0))
+                self._await(*self._unacknowledged.pop(0), deadline)
         except TimeoutError as error:
             raise KafkaTimeoutError(
                 f"dead letters of {self._wanted} were not acknowledged within {self._letters.timeout:g} s"
             ) from error
 
-    def _await(self, letter: DeadLetter, acknowledged: Future[Any]) -> None:
+    def _await(self, letter: DeadLetter, acknowledged: Future[Any], deadline: float) -> None:
         try:
-            acknowledged.result(self._letters.timeout)
+            acknowledged.result(max(0.0, deadline - self._clock()))
         except RecordTooLargeError as error:
             self._produced(smaller(letter, error))
 
@@ -113,6 +117,14 @@ class Sieve:
             return
         if isinstance(result, Future):
             self._unacknowledged.append((letter, result))
+        elif result is not None:
+            # Of anything else it is not known what becomes of the letter: another client's future, or a coroutine.
+            if inspect.iscoroutine(result):
+                result.close()
+            raise ConfigError(
+                f"produce must return None or a concurrent.futures.Future, not a {type(result).__name__}: without that "
+                "nobody knows whether the letter is acknowledged"
+            )
 
 
 def _record(batch: pa.RecordBatch) -> ConsumerRecord[Any, Any]:

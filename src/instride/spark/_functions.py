@@ -38,7 +38,10 @@ def batches_of(result: Any) -> Iterator[pa.RecordBatch]:
 
 
 def cast_to(batch: pa.RecordBatch, schema: pa.Schema | None) -> Iterator[pa.RecordBatch]:
-    """The columns of the schema, in its types; without one the batch itself. Raises pa.ArrowInvalid, KeyError."""
+    """The columns of the schema, in its types; without one the batch itself.
+
+    Raises KeyError for a column that is not there, and ValueError (pa.ArrowInvalid is one) for values that do not fit.
+    """
     if schema is None:
         yield batch
         return

@@ -13,7 +13,8 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.accumulators import Accumulator, AccumulatorParam
@@ -73,11 +74,12 @@ class JobRunner:
 
     @property
     def cores(self) -> int:
-        """How many tasks Spark runs at a time, or did a second ago."""
+        """How many tasks Spark runs at a time, or did a second ago. Raises PipelineError where Spark is gone."""
         # The loop looks in each of its steps, and a JVM that is busy takes some 10 ms to respond.
         now = time.monotonic()
         if now >= self._ask_cores_at:
-            self._cores, self._ask_cores_at = int(self._context.defaultParallelism), now + _CORES_SECONDS
+            with _spark_responds():
+                self._cores, self._ask_cores_at = int(self._context.defaultParallelism), now + _CORES_SECONDS
         return self._cores
 
     def prepare(self, task: RangeTask) -> None:
@@ -107,9 +109,11 @@ class JobRunner:
     def start(self, task: RangeTask, tasks: Sequence[list[RangePart]]) -> None:
         """Submit a job; `JobEnded` comes for it in any case. It inherits this thread's local properties.
 
-        tasks: what each works on.
+        tasks: what each works on. Raises PipelineError as `cores` does.
         """
-        InheritableThread(target=self._run, args=(task, list(tasks)), name=f"instride-{task.job}", daemon=True).start()
+        work = InheritableThread(target=self._run, args=(task, list(tasks)), name=f"instride-{task.job}", daemon=True)
+        with _spark_responds():  # it looks at this thread's local properties
+            work.start()
 
     def _run(self, task: RangeTask, tasks: list[list[RangePart]]) -> None:
         try:
@@ -148,16 +152,32 @@ class JobRunner:
         return None
 
     def cancel(self, job: str) -> None:
-        """Cancel a job that runs. Again is harmless, and reaches a job that was just being submitted."""
+        """Cancel a job that runs. Again is harmless, and reaches a job that was just being submitted.
+
+        Raises PipelineError as `cores` does.
+        """
         # First: a thread that is about to submit looks here. If it has looked already, the next `cancel` ends its job.
         self._cancelled.add(job)
-        self._context.cancelJobsWithTag(_tag(job))
+        with _spark_responds():
+            self._context.cancelJobsWithTag(_tag(job))
 
     def close(self) -> None:
         """Nothing is told any more."""
         from pyspark.accumulators import _accumulatorRegistry  # noqa: PLC0415 - Spark has no public way to end one
 
         _accumulatorRegistry.pop(self.reports.aid, None)
+
+
+@contextmanager
+def _spark_responds() -> Iterator[None]:
+    """What is raised by a session that was stopped is Java's, or an AttributeError of the None that is left of it."""
+    try:
+        yield
+    except Exception as error:
+        raise PipelineError(
+            "Spark does not respond any more: was its session stopped, or has its JVM died? What is committed stays. "
+            "Stop a pipeline, and wait for its end, before its session"
+        ) from error
 
 
 def _tag(job: str) -> str:

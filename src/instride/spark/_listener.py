@@ -3,7 +3,8 @@
 Laws
 1. Behind is counted from what the query's progress has: where the batch ended, and where the logs ended when it was
    planned. Nobody is asked, and no query waits.
-2. Sources of another kind are passed over.
+2. Sources of another kind are passed over. Of sources that read the same partition, the one that is farthest behind
+   counts.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ class OffsetsBehindListener(StreamingQueryListener):
         progress = event.progress
         behind: dict[TopicPartition, int] = {}
         for source in progress.sources:
-            behind |= offsets_behind(source.endOffset, source.latestOffset)
+            for partition, offsets in offsets_behind(source.endOffset, source.latestOffset).items():
+                behind[partition] = max(offsets, behind.get(partition, 0))
         if behind:
             self._export(progress.name or str(progress.id), behind)
 

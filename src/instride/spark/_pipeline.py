@@ -16,6 +16,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, get_args
 
+from instride._arguments import FOREVER
+from instride._coroutines import is_asynchronous
 from instride.config import AutoOffsetReset, IsolationLevel
 from instride.consumer import RangeConsumer
 from instride.errors import ConfigError, IllegalStateError
@@ -106,7 +108,7 @@ class Pipeline:
         range_poll_interval: float = 0.1,
         security: Mapping[str, Any] | None = None,
     ) -> None:
-        """Times are in seconds. Raises ConfigError, or what pickling the function raises.
+        """Times are in seconds, counts are ints. Raises ConfigError, or what pickling the function raises.
 
         function: given one batch of records of one partition, with the columns topic, partition, offset, timestamp,
             timestamp_type, key, value, headers, returns what is to be written: a pyarrow RecordBatch or Table, a
@@ -115,7 +117,8 @@ class Pipeline:
         batch_format: "arrow" gives the function a pyarrow.RecordBatch, "pandas" a pandas.DataFrame. "spark" gives it a
             DataFrame of Spark, of one range of one partition, and it returns one; it runs in the driver, in threads.
         called_per: "range" calls the function once for a range, with an iterator of its batches: what it does before
-            the first and after the last is its set-up and tear-down. Batches that it leaves are read and dropped.
+            the first and after the last is its set-up and tear-down. Batches that it leaves are read and dropped. An
+            error of reading fails the range, also where the function catches it.
         columns: which of those the function is given, in this order; None: all. What is not chosen is not made;
             headers cost most.
         schema: the results are cast to it; needed where batches could differ (pandas columns that are all null).
@@ -140,8 +143,8 @@ class Pipeline:
             headers that tell where from and why; the rest of the range is committed when they are acknowledged. The
             function must be right for any part of a batch. With the extra instride[produce] on the executors.
         max_dead_letters: of one range; where more would go, the range fails: that is an outage, not bad records.
-        produce: writes a `DeadLetter` instead of confluent-kafka: it returns when the letter is acknowledged, or a
-            future. It runs on the executors.
+        produce: writes a `DeadLetter` instead of confluent-kafka: it returns None when the letter is acknowledged, or a
+            concurrent.futures.Future; anything else fails the range (ConfigError). It runs on the executors.
         stop_timeout: how long a stop waits for the work under way.
         read_timeout: how long a task waits for records that do not come.
         fail_on_data_loss: stop where offsets to be read are not in the log any more; False goes on without them. Where
@@ -158,12 +161,13 @@ class Pipeline:
         self._group_id = group_id
         self._sink = _checked_sink(sink)
         self._function = function
-        self._on_event = on_event if on_event is not None else _ignore
+        self._on_event = _checked_function("on_event", on_event) or _ignore
         self._progress_line = progress_line
         _check_work(function, batch_format, called_per, group_id, dead_letters)
-        _at_least(1, max_dead_letters=max_dead_letters)
-        _at_least(0, stop_timeout=stop_timeout, read_timeout=read_timeout)
-        self._batch_format, self._called_per, self._schema = batch_format, called_per, schema
+        _durations(stop_timeout=stop_timeout, read_timeout=read_timeout, max_revoke_delay=max_revoke_delay)
+        _switches(progress_line=progress_line, split_ranges=split_ranges, fail_on_data_loss=fail_on_data_loss)
+        _switches(available_now=available_now)
+        self._batch_format, self._called_per, self._schema = batch_format, called_per, _checked_schema(schema)
         self._settings = LoopSettings(
             topics=self._topics,
             stop_timeout=stop_timeout,
@@ -189,7 +193,7 @@ class Pipeline:
             timeout=read_timeout,
             fail_on_data_loss=fail_on_data_loss,
             columns=_checked_columns(columns),
-            security=_checked_security(security or {}),
+            security=_checked_security({} if security is None else security),
         )
         self._dead_letters = _checked_letters(
             dead_letters, produce, group=group_id, most=max_dead_letters, run=self._settings, reader=self._reader
@@ -227,8 +231,8 @@ class Pipeline:
         Raises what `prepare` does, before the group is joined; RangeFailedError when work on a range failed for good,
         OffsetsGoneError when a log does not have what comes next, WrongTopicError when a topic was made again, and
         errors of the group and the sink, each after what else was under way has ended and is committed. What `on_event`
-        raises, and an interrupt, cancels what is under way. In no case is anything skipped. A second call is
-        IllegalStateError.
+        raises, and an interrupt, cancels what is under way; so does PipelineError, when the session is stopped
+        meanwhile. In no case is anything skipped. A second call is IllegalStateError.
         """
         if self._started:
             raise IllegalStateError("this pipeline has run; build a new one to run again")
@@ -338,7 +342,8 @@ def _checked_topics(topics: Iterable[str]) -> tuple[str, ...]:
 def _checked_columns(columns: Sequence[str] | None) -> tuple[str, ...] | None:
     if columns is None:
         return None
-    wrong = [columns] if isinstance(columns, str) else [name for name in columns if name not in _COLUMNS]
+    is_list = isinstance(columns, Sequence) and not isinstance(columns, str)
+    wrong = [name for name in columns if name not in _COLUMNS] if is_list else [columns]
     if wrong or not columns:
         raise ConfigError(f"columns must be a list of some of {', '.join(_COLUMNS)}; it has {wrong}")
     return tuple(columns)
@@ -353,6 +358,8 @@ def _checked_letters(
     run: LoopSettings,
     reader: ReaderSettings,
 ) -> DeadLetters | None:
+    _counts(1, max_dead_letters=most)
+    _checked_function("produce", produce)
     if topic is None:
         if produce is not None:
             raise ConfigError("produce writes dead letters: name their topic with dead_letters")
@@ -378,8 +385,10 @@ def _checked_sink(sink: Sink) -> Sink:
 
 
 def _checked_security(security: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    if not isinstance(security, Mapping):
+        raise ConfigError(f"security must be a dict of settings; it is {type(security).__name__}")
     for name in security:
-        if not name.startswith(("security_", "ssl_", "sasl_")):
+        if not str(name).startswith(("security_", "ssl_", "sasl_")):
             raise ConfigError(f"security holds settings that begin with security_, ssl_ or sasl_; it has {name!r}")
     if security.get("ssl_context") is not None:
         raise ConfigError("an ssl_context cannot travel to the executors; name its files with ssl_ca_file and others")
@@ -395,25 +404,53 @@ def _check_work(function: object, batch_format: str, called_per: str, group_id: 
         raise ConfigError("a function of DataFrames is called for each range anyhow: leave called_per out")
     if dead_letters is not None and (called_per == "range" or batch_format == "spark"):
         raise ConfigError("dead_letters needs a function of batches: of a whole range no record can be told to be bad")
-    if not callable(function):
-        raise ConfigError("function must be callable")
+    if not callable(function) or is_asynchronous(function):
+        raise ConfigError("function must be callable, and not asynchronous: nobody would await it")
     if not group_id:
         raise ConfigError("group_id is missing: the pipeline is a member of a group")
 
 
+def _checked_function(name: str, given: Callable[..., Any] | None) -> Callable[..., Any] | None:
+    if given is not None and (not callable(given) or is_asynchronous(given)):
+        raise ConfigError(f"{name} must be callable, and not asynchronous: nobody would await it; it is {given!r}")
+    return given
+
+
+def _checked_schema(schema: pa.Schema | None) -> pa.Schema | None:
+    if schema is None:
+        return None
+    import pyarrow as pa  # noqa: PLC0415 - an extra
+
+    if not isinstance(schema, pa.Schema):
+        raise ConfigError(f"schema must be a pyarrow.Schema, or None; it is {schema!r}")
+    return schema
+
+
 def _check_limits(limits: Limits) -> None:
-    _at_least(1, max_range_bytes=limits.range_bytes)
     if limits.range_records is not None:
-        _at_least(1, max_range_records=limits.range_records)
-    _at_least(1, max_concurrent_jobs=limits.jobs, ranges_per_task=limits.task_ranges)
-    _at_least(0, linger=limits.linger)
-    _at_least(0, retries=limits.retries, retry_backoff=limits.backoff, retry_backoff_max=limits.backoff_max)
+        _counts(1, max_range_records=limits.range_records)
+    _counts(1, max_range_bytes=limits.range_bytes, max_concurrent_jobs=limits.jobs, ranges_per_task=limits.task_ranges)
+    _counts(0, retries=limits.retries)
+    _durations(linger=limits.linger, retry_backoff=limits.backoff, retry_backoff_max=limits.backoff_max)
 
 
-def _at_least(least: float, **settings: float) -> None:
+def _counts(least: int, **settings: int) -> None:
     for name, value in settings.items():
-        if isinstance(value, bool) or not isinstance(value, int | float) or value < least:
-            raise ConfigError(f"{name} must be a number of at least {least}; it is {value!r}")
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise ConfigError(f"{name} must be a whole number of at least {least}; it is {value!r}")
+
+
+def _durations(**settings: float) -> None:
+    for name, value in settings.items():
+        # Nor NaN, of which no comparison is true.
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= FOREVER:
+            raise ConfigError(f"{name} must be a number of seconds, from 0 to {FOREVER:g}; it is {value!r}")
+
+
+def _switches(**settings: bool) -> None:
+    for name, value in settings.items():
+        if not isinstance(value, bool):
+            raise ConfigError(f"{name} must be True or False; it is {value!r}")
 
 
 def _ignore(event: PipelineEvent) -> None:

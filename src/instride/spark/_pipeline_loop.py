@@ -28,6 +28,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, assert_never
 
+from instride._processing.dead_letters import text_of
 from instride.commits import CommitResult
 from instride.consumer import RangeConsumer
 from instride.errors import (
@@ -45,7 +46,7 @@ from instride.spark._committing import Committed, Committer, Failed
 from instride.spark._events import JobFinished, JobStarted, PipelineEvent, RangeCommitted, RangeDropped, RangeFailed
 from instride.spark._membership import Membership, OwnershipObserver, ResetObserver
 from instride.spark._planning import Limits, Planner
-from instride.spark._report import JobEnded, JobMessage, RangePart, RangeProblem, Reported
+from instride.spark._report import JobEnded, JobMessage, RangePart, RangeProblem, Reported, problem_of
 from instride.spark._running_jobs import Job, RunningJob, output_range
 from instride.spark._starting import Started, Starts
 from instride.spark._task import RangeTask
@@ -232,10 +233,11 @@ class PipelineLoop:
         self._consumer.seek(partition, event.from_offset)
         return True
 
-    def _fail(self, error: BaseException) -> None:
+    def _fail(self, error: BaseException, told: str = "") -> None:
+        """told: what the log says of it, in place of its text."""
         if self._failure is None:
             self._failure = error
-            _log.error("the pipeline stops: %s", error)
+            _log.error("the pipeline stops: %s", told or problem_of(error, text_of(error)).told)
 
     def _commit(self) -> None:
         """Hand over what is in the sink, unless that very thing is on its way."""
@@ -388,21 +390,24 @@ class PipelineLoop:
             return
         # In this order, since the planner must hear of it in any case.
         again = self._planner.failed(running_job.range, time.monotonic()) and not problem.fatal
-        _log.warning("work on %s failed: %s", output_range(running_job.range), problem)
+        where = output_range(running_job.range)
+        then = ", it is tried again" if again else " for good"
+        _log.warning("work on %s failed%s: %s", where, then, problem.told)
         # What fails for good is raised with it; before that it would only be the same lines again and again.
-        _log.debug("in the task:\n%s", problem.traceback)
+        _log.debug("%s; in the task:\n%s", problem, problem.traceback)
         self._settle(
             running_job,
             RangeFailed(job=running_job.job.name, range=running_job.range, reason=str(problem), again=again),
         )
         if not again:
-            error = RangeFailedError(
-                f"work on {output_range(running_job.range)} failed for good. It and what follows it are not committed: "
-                f"the next start begins there. {problem}"
+            text = (
+                f"work on {where} failed for good. It and what follows it are not committed: "
+                "the next start begins there."
             )
+            error = RangeFailedError(f"{text} {problem}")
             if problem.traceback:
                 error.add_note(f"in the task:\n{problem.traceback}")
-            self._fail(error)
+            self._fail(error, f"{text} {problem.told}")
 
     def _settle(self, running_job: RunningJob, event: PipelineEvent | None) -> None:
         running_job.job.settled(running_job)

@@ -24,6 +24,7 @@ Laws
    job would leave idle; but not the last one while there are other partitions. One that is tried again is whole.
 8. What is reset (lost, revoked, sought) is forgotten, with all that was planned of it.
 9. A plan costs by what there is to do: of partitions that are idle and have nothing it looks at none.
+10. What is kept of a partition that is behind does not grow with each poll.
 """
 
 from __future__ import annotations
@@ -66,6 +67,9 @@ _QUICK: Final = 0.5
 _PART: Final = 10_000
 """Offsets of a part, at least: a task takes some 20 ms of its own."""
 
+_NEAR: Final = 1 / 64
+"""Of the time for which a partition's offsets have waited: so near to each other, two offers count as one."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
@@ -106,7 +110,7 @@ class _Lane:
     """One partition: what was offered and not planned, and the range in flight or to be tried again.
 
     task: that works on the range in flight; None once it has told of it. seconds: that its last range took.
-    known: up to which offset was known when.
+    known: up to which offset was known when; not later, and earlier by `_NEAR` at most.
     """
 
     pending: deque[OffsetRange] = field(default_factory=deque)
@@ -151,8 +155,10 @@ class Planner:
             lane = self._lanes.setdefault(each.topic_partition, _Lane())
             if not lane.pending:
                 lane.since = now
-            lane.pending.append(each)
-            lane.known.append((each.end, now))
+                if lane.running_job is None and lane.retry is None:
+                    lane.known.clear()  # all of it is done: nobody asks for its delay any more
+            _append(lane.pending, each)
+            _note(lane.known, each.end, now)
             self._sort(each.topic_partition, lane)
 
     def plan(self, now: float, *, jobs: int, cores: int, blocked: Container[TopicPartition] = ()) -> tuple[Task, ...]:
@@ -393,6 +399,23 @@ def _quick(lane: _Lane) -> int:
 
 def _since(lane: _Lane) -> float:
     return lane.since
+
+
+def _append(pending: deque[OffsetRange], offered: OffsetRange) -> None:
+    """Law 10. Not where another leader wrote it: each range is to have the epoch of its own end, if it may be."""
+    last = pending[-1] if pending else None
+    if last is not None and replace(last, start=last.end, end=offered.end) == offered:
+        pending[-1] = replace(offered, start=last.start)
+    else:
+        pending.append(offered)
+
+
+def _note(known: deque[tuple[int, float]], end: int, now: float) -> None:
+    """Law 10."""
+    if known and now - known[-1][1] <= (now - known[0][1]) * _NEAR:
+        known[-1] = end, known[-1][1]
+    else:
+        known.append((end, now))
 
 
 def _take(pending: deque[OffsetRange], most: int) -> OffsetRange:

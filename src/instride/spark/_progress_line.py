@@ -31,7 +31,7 @@ class ProgressLine:
 
     def __init__(self, name: str, stream: TextIO | None, clock: Callable[[], float]) -> None:
         self._name = name
-        self._stream = stream if stream is not None and stream.isatty() else None
+        self._stream = stream if stream is not None and _is_terminal(stream) else None
         self._clock = clock
         self._began = clock()
         self._drawn_at = self._began
@@ -91,7 +91,7 @@ class ProgressLine:
     def _width(self) -> int:
         try:
             columns = os.get_terminal_size(self._stream.fileno()).columns if self._stream is not None else 0
-        except (OSError, ValueError):
+        except Exception:  # noqa: BLE001 - law 3
             columns = 0
         return columns or _NO_WIDTH[0]
 
@@ -101,6 +101,13 @@ class ProgressLine:
         try:
             self._stream.write(text)
             self._stream.flush()
-        # ValueError: the stream was closed.
-        except (OSError, ValueError):
+        except Exception:  # noqa: BLE001 - law 3
             self._stream = None
+
+
+def _is_terminal(stream: TextIO) -> bool:
+    """Of whatever an application has put in the place of standard error: it may be closed, and may be no stream."""
+    try:
+        return stream.isatty()
+    except Exception:  # noqa: BLE001 - law 3
+        return False

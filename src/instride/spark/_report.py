@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Final
 
 from instride.errors import KafkaError
+from instride.errors._quoting import LONGEST_LINE, counted
 from instride.spark.sink import JobResult, OutputRange, WrittenRange
 
 __all__ = [
@@ -24,7 +25,9 @@ __all__ = [
 ]
 
 _REASON_LINES: Final = 12
-_TRACEBACK_LINES: Final = 30
+_TRACEBACK_LINES: Final = 40
+_TRACEBACK_LINE: Final = 300
+"""Characters. A user's error may quote all that it was given: unbounded, each try sent and logged megabytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,16 +44,22 @@ class RangeProblem:
     """Why work on a range failed.
 
     kind: the error's class. traceback: its last lines, of the process in which it was raised. fatal: whether
-    trying again cannot help.
+    trying again cannot help. private: whether the message may have a record's content: the log has it at DEBUG alone.
     """
 
     kind: str
     message: str
     traceback: str = ""
     fatal: bool = False
+    private: bool = False
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.message}" if self.message else self.kind
+
+    @property
+    def told(self) -> str:
+        """For the log."""
+        return self.kind if self.private else str(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,18 +144,41 @@ class JobEnded:
 JobMessage = Reported | JobEnded
 
 
-def problem_of(error: Exception, message: str | None = None) -> RangeProblem:
-    """What was raised, as a problem. message: in place of the error's first lines."""
-    lines = "".join(traceback.format_exception(error)).splitlines()
+def problem_of(error: BaseException, message: str | None = None) -> RangeProblem:
+    """What was raised, as a problem. message: in place of the error's first lines. Both are cut where they are long."""
     return RangeProblem(
         kind=type(error).__name__,
-        message=reason_of(error) if message is None else message,
-        traceback="\n".join(lines[-_TRACEBACK_LINES:]),
+        message=reason_of(error) if message is None else _cut(message, LONGEST_LINE),
+        traceback=_last_lines("".join(traceback.format_exception(error)).splitlines()),
         fatal=isinstance(error, KafkaError) and error.fatal,
+        private=not _quotes_nobody(error),
     )
+
+
+def _quotes_nobody(error: BaseException) -> bool:
+    """Whether all of the error's text is instride's, and so nothing of it a record's."""
+    seen: list[BaseException | None] = [error]
+    for each in seen:
+        if each is None:
+            continue
+        if not isinstance(each, KafkaError):
+            return False
+        seen += [other for other in (each.__context__, each.__cause__) if other not in seen]
+    return True
+
+
+def _last_lines(lines: Sequence[str]) -> str:
+    before = len(lines) - _TRACEBACK_LINES
+    note = [f"... ({counted(before, 'line')} more before these)"] if before > 0 else []
+    return "\n".join([*note, *(_cut(line, _TRACEBACK_LINE) for line in lines[-_TRACEBACK_LINES:])])
+
+
+def _cut(text: str, most: int) -> str:
+    more = len(text) - most
+    return text if more <= 0 else f"{text[:most]}... ({counted(more, 'character')} more)"
 
 
 def reason_of(error: BaseException) -> str:
     """The first lines of what Spark says, without those of Java's stack."""
     lines = [line for line in str(error).splitlines() if line.strip() and not line.startswith("\tat ")]
-    return "\n".join(lines[:_REASON_LINES]) or type(error).__name__
+    return _cut("\n".join(lines[:_REASON_LINES]), LONGEST_LINE) or type(error).__name__

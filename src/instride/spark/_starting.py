@@ -7,8 +7,9 @@ Laws
    that partition, but one that is slow for eight at once holds up the starts of all others as well.
 3. What the sink tells counts only for the assignment for which it was asked.
 4. What may pass (a broker that is away, a full disk) is tried again for as long as the partition is ours, and other
-   partitions take their turn before. Any other error ends the run, a panic of the sink's native library too: nobody
-   reads the futures of the pool.
+   partitions take their turn before. Any other error ends the run, a panic of the sink's native library too: the
+   pool would only log it.
+5. A call that hangs keeps no process from ending.
 """
 
 from __future__ import annotations
@@ -16,14 +17,13 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from instride.consumer import Consumer, RangeConsumer
 from instride.errors import KafkaError, KafkaTimeoutError, SinkError, WakeupError
 from instride.records import TopicPartition
+from instride.spark._daemon_pool import DaemonPool
 from instride.spark.sink import Sink
 
 __all__ = ["Start", "Started", "Starts", "TopicIds"]
@@ -108,7 +108,7 @@ class Starts:
         self._starts: dict[TopicPartition, Start] = {}
         self._unplaced: dict[TopicPartition, Start] = {}
         self._closing = threading.Event()
-        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="instride-start")
+        self._pool = DaemonPool(_THREADS, "instride-start")
 
     def begin(self, partitions: Iterable[TopicPartition]) -> None:
         """They were assigned. Topics are looked up anew: since the last time one may have been made again."""
@@ -118,7 +118,7 @@ class Starts:
         lookup = _Lookup(self._ask_topic_id)
         for partition in chosen:
             start = self._starts[partition] = Start(partition, lookup)
-            self._pool.submit(self._guarded, start, self._ask)
+            self._submit(start, self._ask)
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """They are not ours any more."""
@@ -158,13 +158,13 @@ class Starts:
             self._fail(error)
             return
         del self._unplaced[start.partition]
-        self._pool.submit(self._guarded, start, lambda each: self._keep(each, position))
+        self._submit(start, lambda each: self._keep(each, position))
 
     def close(self) -> None:
         """Begin nothing more."""
         self._closing.set()
         self.forget(list(self._starts))
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._pool.close()
 
     def _go_on(self, partition: TopicPartition, position: int) -> None:
         try:
@@ -201,15 +201,14 @@ class Starts:
             _log.warning("where %s begins is not known yet: %s", start.partition, error)
             # Behind those that wait for a thread: as many as there are threads may fail for as long as the run lasts.
             if not self._closing.wait(_PAUSE):
-                self._again(start, work)
+                self._submit(start, work)
         except BaseException as error:  # noqa: BLE001 - pyo3's PanicException is no Exception
             told = SinkError(f"{start.partition}: {type(error).__name__}: {error}")
             told.__cause__ = error
             self._tell(Started(start=start, error=told))
 
-    def _again(self, start: Start, work: Callable[[Start], Started]) -> None:
-        with suppress(RuntimeError):  # it was closed meanwhile
-            self._pool.submit(self._guarded, start, work)
+    def _submit(self, start: Start, work: Callable[[Start], Started]) -> None:
+        self._pool.submit(lambda: self._guarded(start, work))
 
 
 @dataclass(slots=True, eq=False)

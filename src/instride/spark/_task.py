@@ -6,6 +6,8 @@ Laws
 2. A range that fails is a value, not an exception: the others of the task and job succeed, and may be committed.
 3. Where several tasks share a range, each reads its own offsets, and writes them as output of the whole range.
 4. The user's function is unpickled once for each worker process: what it keeps in globals stays.
+5. A range is reported as written when its reader came to the end by itself. What the reader raises fails the range,
+   whatever the function, or the sink's writer, does with it; and nothing that the function raises ends the batches.
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from instride._processing.dead_letters import text_of
+from instride.errors import SinkError
 from instride.spark._dead_letters import DeadLetters, Sieve
 from instride.spark._functions import batches_of, cast_to, unpickled
 from instride.spark._range_reader import ReaderSettings, followed, forget, reader_for
@@ -82,7 +86,7 @@ class RangeTask:
             written = self._write(part, following, count, settings, sieve)
         except Exception as error:  # noqa: BLE001 - the user's function may raise anything; the driver decides
             forget(settings)
-            return RangeReport(job=self.job, range=wanted, problem=problem_of(error, str(error)))
+            return RangeReport(job=self.job, range=wanted, problem=problem_of(error, text_of(error)))
         finally:
             if sieve is not None:
                 sieve.close()
@@ -111,30 +115,109 @@ class RangeTask:
         # In a worker process alone: in a driver it would spare the user's garbage, too.
         if context is not None:
             spare_collections()
-        read = count.of(reader.read(part.offsets, following))
-        batches = self._results(function, read) if sieve is None else self._sifted(function, read, sieve)
-        return self.writer.write(part.range, job=self.job, attempt=attempt, batches=batches)
+        read = _Given(count.of(reader.read(part.offsets, following)), frames=self._takes_frames and sieve is None)
+        results = _Results(self._results(function, read) if sieve is None else self._sifted(function, read, sieve))
+        try:
+            written = self.writer.write(part.range, job=self.job, attempt=attempt, batches=results)
+        finally:
+            # Law 5. Also in the place of what was raised since the reader failed: whether that is fatal is in its own.
+            read.check()
+        results.check()
+        return written
 
-    def _results(self, function: Callable[[Any], Any], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        given = iter(batches if self.batch_format == "arrow" else (batch.to_pandas() for batch in batches))
-        for results in (function(given),) if self.called_per == "range" else map(function, given):
-            for result in batches_of(results):
+    @property
+    def _takes_frames(self) -> bool:
+        return self.batch_format != "arrow"
+
+    def _results(self, function: Callable[[Any], Any], given: _Given) -> Iterator[pa.RecordBatch]:
+        for what in (given,) if self.called_per == "range" else given:
+            for result in batches_of(_called(function, what)):
                 yield from cast_to(result, self.schema)
         # What the function left is read all the same: that the range is whole is known at its end.
         deque(given, maxlen=0)
+        given.check()
 
-    def _sifted(
-        self, function: Callable[[Any], Any], batches: Iterable[pa.RecordBatch], sieve: Sieve
-    ) -> Iterator[pa.RecordBatch]:
+    def _sifted(self, function: Callable[[Any], Any], batches: _Given, sieve: Sieve) -> Iterator[pa.RecordBatch]:
         """As `_results`, without the records at which the function raises: they are dead letters by the end."""
         columns = self.reader.columns
 
         def work(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
-            return list(self._results(function, [batch if columns is None else batch.select(list(columns))]))
+            chosen = batch if columns is None else batch.select(list(columns))
+            return list(self._results(function, _Given(iter((chosen,)), frames=self._takes_frames)))
 
         for batch in batches:
             yield from sieve.passed(batch, work)
         sieve.finish()
+
+
+def _called(function: Callable[[Any], Any], what: Any) -> Any:
+    """Law 5. A StopIteration would be taken for the end of whatever iterator calls the function."""
+    try:
+        return function(what)
+    except StopIteration as error:
+        raise RuntimeError(
+            "the function raised StopIteration, as next() does where nothing is left: give it a default"
+        ) from error
+
+
+class _Results:
+    """Law 5: the batches as a sink's writer, which may be the user's, is given them."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self._batches = batches
+        self._error: BaseException | None = None
+        self._ended = False
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        return self
+
+    def __next__(self) -> pa.RecordBatch:
+        try:
+            return next(self._batches)
+        except StopIteration:
+            self._ended = True
+            raise
+        except BaseException as error:
+            self._error = error
+            raise
+
+    def check(self) -> None:
+        """Raises what the function raised, and SinkError where the writer did not take all."""
+        if self._error is not None:
+            raise self._error
+        if not self._ended:
+            raise SinkError("the sink's writer returned before it had taken all batches of the range")
+
+
+class _Given:
+    """Law 5: the batches as the function is given them. Not a generator, which anybody could close.
+
+    frames: as pandas has them.
+    """
+
+    def __init__(self, batches: Iterator[pa.RecordBatch], *, frames: bool) -> None:
+        self._batches = batches
+        self._frames = frames
+        self._error: BaseException | None = None
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        try:
+            batch = next(self._batches)
+            return batch.to_pandas() if self._frames else batch
+        except StopIteration:
+            raise
+        except BaseException as error:
+            if self._error is None:  # what is read after it says less
+                self._error = error
+            raise
+
+    def check(self) -> None:
+        """Raises what reading raised, however often."""
+        if self._error is not None:
+            raise self._error
 
 
 class _Count:

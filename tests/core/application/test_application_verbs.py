@@ -20,6 +20,8 @@ from instride._core.events import (
     ChangeSettings,
     Consumed,
     DeadlineMoved,
+    EndFound,
+    EndsFound,
     ErrorRaised,
     FetchCommitted,
     Fetched,
@@ -192,6 +194,26 @@ def test_the_lag_is_known_from_what_was_fetched(owner: Script) -> None:
     assert owner.machine.lag(tp(0)) == 15
     owner.machine.seek(tp(0), LATEST)
     assert owner.machine.lag(tp(0)) is None
+
+
+@pytest.mark.requirement("surface/lag")
+def test_the_lag_is_known_from_an_end_that_came_without_records(owner: Script) -> None:
+    """As of a partition that begins at its end."""
+    owner.up(EndsFound(ends=(EndFound(tp(0), 1, 0), EndFound(tp(1), 1, 12), EndFound(tp(9), 1, 12))))
+    assert (owner.machine.lag(tp(0)), owner.machine.lag(tp(1))) == (0, 12)
+    owner.up(EndsFound(ends=(EndFound(tp(0), 0, 40), EndFound(tp(1), 1, 5))))
+    assert owner.machine.lag(tp(0)) == 0, "of an assignment that is over"
+    assert owner.machine.lag(tp(1)) == 5, "the log was cut"
+
+
+def test_an_end_that_came_before_its_assignment_was_taken_is_kept() -> None:
+    script = Script()
+    script.subscribe()
+    script.assigned(0)
+    script.up(EndsFound(ends=(EndFound(tp(0), 1, 3),)))
+    script.machine.assignment()
+    script.poll()
+    assert script.machine.lag(tp(0)) == 3
 
 
 @pytest.mark.vector(73)

@@ -7,11 +7,12 @@ import random
 
 import pytest
 
+from instride._core.application.ownership_view import OwnershipView
 from instride._core.metrics.meters import WINDOW, ApplicationMeter, NetworkMeter, Stat
 from instride._core.metrics.snapshot import metrics
 from instride._core.network.ranges import RangeChunk
 from instride._wire import api
-from instride.errors import AuthenticationError, TransportError
+from instride.errors import AuthenticationError, ErrorCode, TransportError
 from instride.records import TopicPartition
 from instride.telemetry import HandedOver, OwnershipChange, RebalanceEnded, RebalanceOutcome
 
@@ -100,6 +101,23 @@ def test_requests_are_timed_by_kind() -> None:
     assert values["join-total"] == 0
 
 
+def test_only_joins_and_syncs_that_succeed_are_counted() -> None:
+    """As in Java. The coordinator refuses each first join (KIP-394), which would halve the average."""
+    meter = NetworkMeter()
+    join = api.JoinGroup(
+        group_id="g", session_timeout=45.0, rebalance_timeout=300.0, member_id="", protocols=(), reason=""
+    )
+    sync = api.SyncGroup(group_id="g", generation=1, member_id="m", assignments={})
+    for error, took in ((ErrorCode.MEMBER_ID_REQUIRED, 0.25), (ErrorCode.NONE, 2.0)):
+        meter.response_received(join, api.JoinGroupResponse(error=error), 1.0, 1.0 + took)
+    for error, took in ((ErrorCode.REBALANCE_IN_PROGRESS, 0.25), (ErrorCode.NONE, 1.0)):
+        meter.response_received(sync, api.SyncGroupResponse(error=error), 1.0, 1.0 + took)
+    values = named(meter, ApplicationMeter(), 10.0)
+    assert (values["join-total"], values["join-time-avg"], values["join-time-max"]) == (1, 2000.0, 2000.0)
+    assert (values["sync-total"], values["sync-time-avg"], values["sync-time-max"]) == (1, 1000.0, 1000.0)
+    assert values["response-total"] == 4
+
+
 def test_fetches_count_records_and_bytes_of_responses_that_have_some() -> None:
     meter = NetworkMeter()
     fetch = api.Fetch(partitions=(), max_wait=0.5, min_bytes=1, max_bytes=1)
@@ -139,7 +157,8 @@ def test_connections_that_are_open() -> None:
 
 def test_rebalances_that_end_well_and_others() -> None:
     meter = NetworkMeter()
-    for outcome, at in ((RebalanceOutcome.TAKEN, 5.0), (RebalanceOutcome.FAILED, 9.0)):
+    outcomes = ((RebalanceOutcome.TAKEN, 5.0), (RebalanceOutcome.SUPERSEDED, 7.0), (RebalanceOutcome.FAILED, 9.0))
+    for outcome, at in outcomes:
         meter.rebalanced(RebalanceEnded(at=at, started_at=3.0, generation=1, reason="r", outcome=outcome, joins=1))
     values = named(meter, ApplicationMeter(), 10.0)
     assert (values["rebalance-total"], values["failed-rebalance-total"]) == (1, 1)
@@ -171,6 +190,49 @@ def test_records_are_counted_by_topic_and_in_all() -> None:
     assert named(NetworkMeter(), meter, 2.0)["bytes-consumed-rate"] == 130 / WINDOW
 
 
+HOUR = 3600.0
+
+
+def test_topics_that_are_gone_leave_the_metrics_and_stay_in_the_sums() -> None:
+    owned = {"kept"}
+    meter = ApplicationMeter(lambda: owned)
+    meter.returned_of("kept", 1, 10, 0.0)
+    for number in range(1000):
+        meter.returned_of(f"t{number}", 1, 10, number * HOUR)
+        assert len(meter.by_topic.topics) < 140
+    now = 999 * HOUR
+    assert {"kept", "t999", "t998"} <= meter.by_topic.topics.keys(), "what is owned, and what had records of late"
+    values = named(NetworkMeter(), meter, now)
+    assert (values["records-consumed-total"], values["bytes-consumed-total"]) == (1001, 10_010)
+    owned.clear()
+    for number in range(1000, 1200):
+        meter.returned_of(f"t{number}", 1, 10, number * HOUR)
+    assert "kept" not in meter.by_topic.topics
+
+
+def test_partitions_that_were_released_an_hour_ago_leave_the_metrics() -> None:
+    meter = NetworkMeter()
+    for number in range(1000):
+        tp, at = TopicPartition(f"t{number}", 0), number * 60.0
+        meter.fetch_began(tp, at)
+        meter.read_from(tp, 3)
+        meter.released(tp, at + 30.0)
+    newest = [f"t{number}" for number in range(939, 1000)]
+    assert [tp.topic for tp in meter.released_at] == [tp.topic for tp in meter.first_fetch_at] == newest
+    assert meter.replicas == {}
+
+
+def test_a_partition_that_came_back_keeps_its_first_fetch() -> None:
+    meter = NetworkMeter()
+    meter.fetch_began(TP, 0.0)
+    meter.released(TP, 1.0)
+    meter.fetch_began(TP, 2.0)
+    meter.released(TopicPartition("t", 1), 2 * HOUR)
+    assert (TP in meter.released_at, meter.first_fetch_at[TP]) == (False, 2.0)
+    meter.released(TP, 3 * HOUR)
+    assert list(meter.released_at) == [TopicPartition("t", 1), TP]
+
+
 def test_hand_overs_and_losses() -> None:
     meter = ApplicationMeter()
     meter.handed(
@@ -180,3 +242,7 @@ def test_hand_overs_and_losses() -> None:
     values = named(NetworkMeter(), meter, 10.0)
     assert (values["partitions-handed-over-total"], values["partitions-lost-total"]) == (1, 1)
     assert (values["handover-time-max"], values["records-abandoned-total"]) == (2000.0, 7.0)
+
+
+def test_an_application_asks_which_topics_it_owns() -> None:
+    assert OwnershipView().meter._owned_topics() == set()

@@ -352,6 +352,7 @@ def test_a_cluster_that_was_never_reached_is_told_after_two_seconds() -> None:
     error = told[0][1]
     assert "s0:1: connection refused" in str(error)
     assert "s1:1: connection refused" in str(error)
+    assert str(error.__cause__) == "connection refused"
 
 
 def test_what_is_not_kafka_is_told_at_once() -> None:

@@ -504,6 +504,26 @@ def test_so_is_what_this_very_member_committed_before_the_reset(
     assert script.committed() == {0: 100} if replaces else not sent(script)
 
 
+@pytest.mark.rule("15")
+def test_starts_that_were_committed_are_told_so_whatever_was_before(resetting: NetworkScript) -> None:
+    """A start is no commit that bars others, so what counts as accepted is older: the result said that the group has
+    that (found by a simulation with retention)."""
+    script = resetting
+    script.do(SetPosition(partition=tp(0), epoch=script.epoch(0), seek_number=0, fetch_number=1, offset=10))
+    script.commit({0: 10})
+    script.committed()
+    script.committed_offset = 10
+    script.do(SetPosition(partition=tp(0), epoch=script.epoch(0), seek_number=1, fetch_number=2, offset=10))
+    entries = {
+        tp(0): CommitEntry(offset=100, epoch=script.epoch(0), seek_number=1),
+        tp(1): CommitEntry(offset=7, epoch=script.epoch(1), seek_number=0),
+    }
+    missing = {tp(each): MissingOffsets(10, 12) for each in (0, 1)}
+    script.do(Commit(call=9, deadline=script.now + 60, entries=entries, starts=True, missing=missing))
+    assert script.committed() == {0: 100, 1: 7}
+    assert completions(script)[9].committed == {tp(0): None, tp(1): None}
+
+
 @pytest.mark.rule("18")
 def test_an_offset_that_the_group_has_from_elsewhere_is_kept(resetting: NetworkScript) -> None:
     script = resetting

@@ -7,11 +7,12 @@ from uuid import UUID
 import pytest
 from network_script import NetworkScript, tp
 
-from instride._core.events import CallCompleted, Lost, RevocationRequested, Revoked, Subscribe
+from instride._core.events import CallCompleted, Lost, PartitionsAssigned, RevocationRequested, Revoked, Subscribe
 from instride._wire import api
 from instride.errors import UnknownTopicOrPartitionError
 
 UNKNOWN_TOPIC = 3
+UNKNOWN_MEMBER_ID = 25
 UNKNOWN_TOPIC_ID = 100
 OLD, NEW = UUID(int=1), UUID(int=2)
 
@@ -80,6 +81,26 @@ def test_a_topic_that_was_known_in_between_has_its_time_again(script: NetworkScr
     script.commit({0: 6})
     refused_for(script, 3.0)
     assert script.take(CallCompleted) == []
+
+
+def test_the_time_of_an_earlier_assignment_does_not_count(script: NetworkScript) -> None:
+    """A coordinator that has just started did not know the topic, minutes ago; now one stale response says the same."""
+    script.commit({0: 5})
+    script.committed(UNKNOWN_TOPIC)
+    script.heartbeat(UNKNOWN_MEMBER_ID)
+    script.committed(UNKNOWN_TOPIC)
+    script.rebalance(2, 0)
+    script.do(PartitionsAssigned(generation=2))
+    refused_for(script, 40.0)
+    script.take(CallCompleted)
+    script.topic_errors = {"t": UNKNOWN_TOPIC}
+    script.fresh_metadata()
+    script.commit({0: 9})
+    refused_for(script, 3.0)
+    assert script.take(CallCompleted) == []
+    script.topic_errors = {}
+    script.pass_time(2.0)
+    assert script.committed() == {0: 9}
 
 
 @pytest.fixture

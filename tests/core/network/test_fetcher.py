@@ -12,6 +12,7 @@ from instride._core.events import (
     LATEST,
     ChangeSettings,
     Consumed,
+    EndsFound,
     Fetched,
     PartitionFailed,
     Pause,
@@ -83,10 +84,72 @@ def test_a_batch_without_records_to_return_moves_the_position_and_is_told(script
     assert fetches(script)[0] == 9
 
 
-def test_an_empty_response_tells_nothing(script: NetworkScript) -> None:
+def test_an_empty_response_tells_of_no_records(script: NetworkScript) -> None:
     response(script, p0=data(0, 0, 0), p1=data(1, 0, 0))
     assert script.take(Fetched) == []
     assert fetches(script) == {0: 0, 1: 0}
+
+
+def ends(script: NetworkScript) -> list[dict[int, int]]:
+    """Of each event: partition -> end."""
+    return [{each.partition.partition: each.end for each in event.ends} for event in script.take(EndsFound)]
+
+
+def at_end(end: int) -> api.FetchedPartition:
+    return api.FetchedPartition(next_offset=0, high_watermark=end, last_stable_offset=end - 1)
+
+
+@pytest.mark.rule("20")
+@pytest.mark.requirement("surface/lag")
+def test_an_end_that_comes_without_records_is_told_once(script: NetworkScript) -> None:
+    """A partition that begins at its end had no lag before its next record came."""
+    response(script, p0=at_end(0), p1=at_end(0))
+    assert ends(script) == [{0: 0, 1: 0}], "one event, however many partitions"
+    response(script, p0=at_end(0), p1=at_end(0))
+    assert ends(script) == [], "the broker has no session, and says the same again"
+    response(script, p0=at_end(0), p1=at_end(7))
+    assert ends(script) == [{1: 7}], "the response was full before it came to it"
+    for _ in range(2):  # it lags, and is fetched beside the other
+        response(script, p0=at_end(0), p1=at_end(3))
+    assert ends(script) == [{1: 3}], "the log was cut"
+
+
+@pytest.mark.rule("20")
+def test_an_end_that_comes_with_records_is_told_with_them(script: NetworkScript) -> None:
+    response(script, p0=data(0, 0, 5), p1=data(1, 0, 0))
+    assert [event.high_watermark for event in script.take(Fetched)] == [10_000]
+    assert ends(script) == [{1: 10_000}]
+    response(script, p0=data(0, 5, 5), p1=data(1, 0, 0))
+    assert ends(script) == []
+
+
+def test_an_end_that_moved_back_is_told_besides_the_records(script: NetworkScript) -> None:
+    """Of what comes with records the application takes the greater one: a smaller one may be a guess (law 11)."""
+    response(script, p0=at_end(50), p1=at_end(0))
+    assert ends(script) == [{0: 50, 1: 0}]
+    for _ in range(2):  # it lags, and is fetched beside the other
+        response(script, p0=replace(data(0, 0, 5), high_watermark=20), p1=at_end(0))
+    assert [event.high_watermark for event in script.take(Fetched)] == [20]
+    assert ends(script) == [{0: 20}]
+
+
+def test_an_end_that_is_a_guess_is_told_where_none_is_known(script: NetworkScript) -> None:
+    """A session leaves out what has no news (law 11), as of a partition that was revoked and came back."""
+    response(script)
+    assert ends(script) == [{0: 0, 1: 0}]
+    response(script, p0=at_end(9))
+    assert ends(script) == [{0: 9}]
+    script.do(SetPosition(partition=tp(0), epoch=script.epoch(0), seek_number=1, fetch_number=1, offset=4))
+    response(script)
+    response(script)
+    assert ends(script) == [], "that a seek led elsewhere moves no end"
+
+
+def test_the_end_of_a_read_committed_fetch_is_the_last_stable_offset() -> None:
+    script = NetworkScript(isolation_level="read_committed")
+    script.member_of(1, 0)
+    response(script, p0=at_end(9))
+    assert ends(script) == [{0: 8}]
 
 
 @pytest.mark.requirement("threading/7")

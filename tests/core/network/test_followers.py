@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from network_script import NetworkScript, tp
 
-from instride._core.events import Fetched, PartitionFailed
+from instride._core.events import Assign, Fetched, PartitionFailed
 from instride._core.network.ranges import RangeChunk
 from instride._wire import api
 from instride.errors import ErrorCode, TransportError
@@ -17,11 +17,12 @@ from instride.records import TopicPartition
 class Racks(NetworkScript):
     """Node 1 leads; nodes 2 and 3 follow."""
 
-    def __init__(self, *partitions: int, metadata_max_age: float = 60.0) -> None:
-        super().__init__(client_rack="r2", metadata_max_age=metadata_max_age)
+    def __init__(self, *partitions: int, metadata_max_age: float = 60.0, group_id: str | None = "g") -> None:
+        super().__init__(client_rack="r2", metadata_max_age=metadata_max_age, group_id=group_id)
         self.nodes = (1, 2, 3)
         self.leader_epochs = {0: 3}
-        self.member_of(1, *partitions or (0,))
+        if group_id is not None:
+            self.member_of(1, *partitions or (0,))
 
     def fetch(self, *, to: int, partition: int = 0, **response: Any) -> None:
         """Respond to the oldest fetch, which is at this node."""
@@ -81,6 +82,17 @@ def test_a_metric_tells_which_follower_has_responded(script: Racks) -> None:
     script.pass_time(1.0)
     script.fetch(to=1)
     assert meter.replicas == {}
+
+
+def test_the_follower_of_a_partition_that_is_ours_no_more_is_forgotten() -> None:
+    script = Racks(group_id=None)
+    script.do(Assign(partitions={tp(0): 1}))
+    script.response(api.ListOffsets, api.ListOffsetsResponse(offsets={tp(0): api.ListedOffset(offset=0)}))
+    script.fetch(to=1, preferred_read_replica=2)
+    script.fetch(to=2, **script.records(5))
+    assert script.machine.meter.replicas == {TopicPartition("t", 0): 2}
+    script.do(Assign(partitions={tp(1): 2}))
+    assert script.machine.meter.replicas == {}
 
 
 def test_without_a_rack_none_is_told() -> None:

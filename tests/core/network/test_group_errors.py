@@ -6,6 +6,7 @@ import functools
 import itertools
 from collections.abc import Iterable
 from typing import Any
+from uuid import UUID
 
 import pytest
 from network_script import NetworkScript, tp
@@ -164,8 +165,10 @@ def test_a_group_that_cannot_be_joined_is_told_and_joined_by_a_new_subscription(
         (api.DescribeGroupResponse(protocol_type="connect", protocol="x"), "of 'connect': choose another group_id"),
         (
             api.DescribeGroupResponse(error=ErrorCode.GROUP_AUTHORIZATION_FAILED),
-            "could not be learnt (error code 30). Set assignors to what",
+            "could not be learnt (GroupAuthorizationFailedError (error code 30)). Set assignors to what",
         ),
+        (api.DescribeGroupResponse(error=ErrorCode.GROUP_ID_NOT_FOUND), "may be of another type (a share or streams"),
+        (api.DescribeGroupResponse(), "may be of another type (a share or streams group, or one of"),
         (KafkaTimeoutError("too late"), "could not be learnt (too late). Set assignors to what"),
         (UnsupportedVersionError("too old"), "could not be learnt (too old). Set assignors to what"),
     ],
@@ -180,6 +183,16 @@ def test_a_group_without_an_assignor_in_common_is_told_with_what_it_uses(
     (raised,) = script.take(ErrorRaised)
     assert isinstance(raised.error, InconsistentGroupProtocolError)
     assert told in str(raised.error)
+
+
+def test_a_group_that_is_not_found_by_a_first_join_is_told_as_one_of_another_type(script: NetworkScript) -> None:
+    """Without a member id there is no membership to lose: it joined for ever, and nobody heard why."""
+    script.subscribe()
+    refuse(script, "join", ErrorCode.GROUP_ID_NOT_FOUND)
+    (raised,) = script.take(ErrorRaised)
+    assert isinstance(raised.error, BrokerResponseError)
+    assert raised.error.code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert "may be of another type (a share or streams" in str(raised.error)
 
 
 def test_who_unsubscribes_meanwhile_is_not_told(script: NetworkScript) -> None:
@@ -386,13 +399,20 @@ def test_a_fenced_member_that_commits_is_told(script: NetworkScript) -> None:
 
 @pytest.mark.vector(68)
 @pytest.mark.rule("membership")
-def test_an_unknown_member_that_commits_has_lost_all(script: NetworkScript) -> None:
+@pytest.mark.parametrize(
+    ("code", "joins_as"), [(UNKNOWN_MEMBER_ID, ""), (ErrorCode.GROUP_ID_NOT_FOUND, ""), (ILLEGAL_GENERATION, "me")]
+)
+def test_a_member_that_the_group_does_not_know_and_that_commits_has_lost_all(
+    script: NetworkScript, code: int, joins_as: str
+) -> None:
     script.member_of(1, 0)
     script.commit({0: 5})
-    script.committed(UNKNOWN_MEMBER_ID)
+    script.committed(code)
     assert len(script.take(Lost)) == 1
-    assert isinstance(script.take(CallCompleted)[0].committed[tp(0)], CommitFailedError)
-    assert script.requested(api.JoinGroup).member_id == ""
+    error = script.take(CallCompleted)[0].committed[tp(0)]
+    assert isinstance(error, CommitFailedError)
+    assert "raise max_poll_interval" in str(error)
+    assert script.requested(api.JoinGroup).member_id == joins_as
 
 
 @pytest.mark.vector(69)
@@ -621,13 +641,14 @@ def test_a_leader_joins_again_when_the_number_of_partitions_changes(script: Netw
 
 
 def test_a_topic_whose_partitions_come_and_go_makes_no_leader_spin(script: NetworkScript) -> None:
-    """Each join is a rebalance of the whole group."""
+    """Each join is a rebalance of the whole group. The topic is made anew each time, so what it has is believed."""
     script.subscribe()
     joins = 0
     for generation in range(1, 31):
         leads(script, generation=generation)
         script.sync(0, 1, 2)
         script.do(PartitionsAssigned(generation=generation))
+        script.topic_ids = {"t": UUID(int=generation)}
         grow(script, 4 + generation % 2)
         began = script.now
         while "JoinGroup" not in script.waits():

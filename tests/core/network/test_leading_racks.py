@@ -86,6 +86,18 @@ def test_a_broker_that_is_away_for_a_while_starts_none(assignors: list[str]) -> 
     assert "JoinGroup" in script.waits() or script.take(RevocationRequested), "it is there, and has no rack now"
 
 
+@pytest.mark.parametrize("code", [3, 29])
+def test_racks_of_a_topic_that_is_missing_for_a_moment_stay(code: int) -> None:
+    script, _ = leading(client_rack="x")
+    script.topic_errors, script.away = {"t": code}, (2,)
+    before = script.metadata_responses
+    while script.metadata_responses == before:
+        script.pass_time(0.25)
+    script.topic_errors = {}
+    script.pass_time(6.0)
+    assert script.take(RevocationRequested) == []
+
+
 def test_where_no_member_says_its_rack_nobody_looks() -> None:
     script, watching = leading()
     assert watching.views[0].racks == {}

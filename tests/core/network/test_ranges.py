@@ -13,6 +13,8 @@ from instride._core.events import (
     EARLIEST,
     LATEST,
     Consumed,
+    EndFound,
+    EndsFound,
     Fetched,
     PartitionFailed,
     Pause,
@@ -113,6 +115,17 @@ def test_ranges_follow_each_other_without_a_gap_and_nothing_is_fetched(script: R
     script.ends(p0=15, p1=3)
     assert script.ranges() == [(0, 10, 15), (1, 0, 3)]
     assert "Fetch" not in script.waits()
+
+
+@pytest.mark.requirement("surface/lag")
+def test_an_end_where_a_partition_begins_is_told_once(script: Ranging) -> None:
+    """It gives no range, and without it no lag would be known."""
+    script.ends(p0=10, p1=0)
+    (event,) = script.take(EndsFound)
+    assert event.ends == (EndFound(tp(1), script.epoch(1), 0),), "of the other its range tells"
+    script.pass_time(1.0)
+    script.ends(p0=10, p1=0)
+    assert script.take(EndsFound) == []
 
 
 def test_the_ends_are_requested_each_interval(script: Ranging) -> None:

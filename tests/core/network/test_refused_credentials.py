@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from network_script import NetworkScript, tp
 
-from instride._core.events import Assign, CallCompleted, ErrorRaised, FetchCommitted, FetchOffsets, Polled
+from instride._core.events import (
+    Assign,
+    CallCompleted,
+    ErrorRaised,
+    FetchCommitted,
+    FetchMetadata,
+    FetchOffsets,
+    Polled,
+)
 from instride._core.network.actions import Action, OpenConnection
 from instride._wire import api
 from instride.errors import AuthenticationError, ErrorCode
@@ -64,6 +73,67 @@ def test_calls_that_wait_end_with_it() -> None:
     completed = {event.call: event.error for event in script.delivered if isinstance(event, CallCompleted)}
     assert isinstance(completed[1], AuthenticationError)
     assert isinstance(completed[2], AuthenticationError)
+
+
+def committed(script: NetworkScript, call: int) -> None:
+    script.do(FetchCommitted(call=call, deadline=script.now + 3600.0, partitions=(tp(0),)))
+
+
+def end_offsets(script: NetworkScript, call: int) -> None:
+    script.do(FetchOffsets(call=call, deadline=script.now + 3600.0, timestamps={tp(0): -1}))
+
+
+def topics(script: NetworkScript, call: int) -> None:
+    script.do(FetchMetadata(call=call, deadline=script.now + 3600.0, topics=None, internal=True))
+
+
+def commit(script: NetworkScript, call: int) -> None:
+    script.commit({0: call}, epoch=1, timeout=3600.0)
+
+
+@pytest.mark.parametrize("verb", [committed, end_offsets, topics, commit])
+def test_a_program_that_calls_again_and_again_hears_of_each_attempt_once(verb: Any) -> None:
+    script = Refusing()
+    script.do(Assign(partitions={tp(0): 1}))
+    raised, calls, until = 0, 1, script.now + 30.0
+    script.pass_time(0.1)
+    verb(script, calls)
+    while script.now < until:
+        script.pass_time(0.1)
+        if script.take(CallCompleted):
+            raised, calls = raised + 1, calls + 1
+            verb(script, calls)
+            assert not script.take(CallCompleted), "it waits for the next attempt"
+    assert 10 <= raised <= len(script.tries)
+
+
+def test_two_calls_that_wait_together_hear_of_the_same_attempt() -> None:
+    script = Refusing()
+    script.do(Assign(partitions={tp(0): 1}))
+    deadline = script.now + 60.0
+    script.do(*(FetchCommitted(call=call, deadline=deadline, partitions=(tp(0),)) for call in (1, 2)))
+    script.pass_time(0.9)
+    assert len(script.tries) == 1
+    assert sorted(event.call for event in script.take(CallCompleted)) == [1, 2]
+
+
+def test_a_group_that_may_not_be_read_is_told_once_for_each_search() -> None:
+    script = NetworkScript()
+    script.coordinator_error = ErrorCode.GROUP_AUTHORIZATION_FAILED
+    script.do(Assign(partitions={tp(0): 1}))
+    raised, until = 0, script.now + 30.0
+    committed(script, 1)
+    while script.now < until:
+        script.pass_time(0.1)
+        for ended in script.take(CallCompleted):
+            assert getattr(ended.error, "code", None) == ErrorCode.GROUP_AUTHORIZATION_FAILED
+            raised += 1
+            committed(script, raised + 1)
+    assert 10 <= raised <= 60, "a search each second, at the most"
+    script.coordinator_error = 0
+    script.committed_offset = 3
+    script.pass_time(5.0)
+    assert [event.error for event in script.take(CallCompleted)] == [None]
 
 
 def test_all_goes_on_when_they_are_good_again() -> None:

@@ -55,6 +55,22 @@ def test_a_rebalance_that_the_user_wants_asks_for_everything_in_an_eager_group()
     assert script.requested(api.JoinGroup).protocols != first.protocols, "equal bytes would start no rebalance"
 
 
+@pytest.mark.parametrize("assignors", [["cooperative-sticky"], ["range"], ["sticky"], ["sticky", "roundrobin"]])
+def test_a_rebalance_that_an_idle_member_wants_is_no_repeated_join(assignors: list[str]) -> None:
+    """To a follower that joins with the same bytes the broker responds with the generation that there is."""
+    script = NetworkScript(assignors=assignors)
+    script.subscribe()
+    said = [script.requested(api.JoinGroup).protocols]
+    for generation in (7, 8, 9):
+        script.rebalance(generation)
+        script.do(PartitionsAssigned(generation=generation), EnforceRebalance(reason="a test"))
+        said.append(script.requested(api.JoinGroup).protocols)
+        assert script.joining_with().generation == generation
+    assert len({tuple(each.metadata for each in protocols) for protocols in said}) == len(said)
+    script.response(api.JoinGroup, api.JoinGroupResponse(error=UNKNOWN_MEMBER_ID))
+    assert script.joining_with().generation == -1, "a new member has none"
+
+
 def test_without_a_subscription_nothing_is_enforced(script: NetworkScript) -> None:
     script.member_of(1, 0)
     script.do(Unsubscribe(call=1, deadline=script.now + 5))

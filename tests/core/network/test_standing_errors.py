@@ -17,7 +17,15 @@ from instride.errors import AssignorError, BrokerResponseError, ErrorCode, Trans
 
 INCONSISTENT, INVALID_SESSION_TIMEOUT, GROUP_AUTHORIZATION_FAILED, GROUP_MAX_SIZE_REACHED = 23, 26, 30, 81
 INVALID_GROUP_ID, FENCED_INSTANCE_ID = 24, 82
-PASSING = [INCONSISTENT, INVALID_SESSION_TIMEOUT, GROUP_AUTHORIZATION_FAILED, GROUP_MAX_SIZE_REACHED, 12345]
+GROUP_ID_NOT_FOUND = 69
+PASSING = [
+    INCONSISTENT,
+    INVALID_SESSION_TIMEOUT,
+    GROUP_AUTHORIZATION_FAILED,
+    GROUP_MAX_SIZE_REACHED,
+    GROUP_ID_NOT_FOUND,
+    12345,
+]
 
 pytestmark = pytest.mark.rule("17")
 
@@ -163,6 +171,122 @@ def test_what_is_no_assignment_is_a_clear_error_and_kills_nothing(made: Any, sai
     assert "'garbage'" in str(told.error)
     assert "SyncGroup" not in script.waits()
     assert "LeaveGroup" in script.waits(), "nobody shall wait for us"
+
+
+class Beating(Refusing):
+    """A member of generation 1 whose heartbeats have this response."""
+
+    def __init__(self, code: int, **settings: Any) -> None:
+        super().__init__(0, **settings)
+        self.heartbeats, self.searches = code, 0
+        self.member_of(1, 0)
+
+    def _respond_at_once(self, action: Any) -> None:
+        self.searches += isinstance(action.request, api.FindCoordinator)
+        super()._respond_at_once(action)
+        if isinstance(action.request, api.Heartbeat):
+            self.response(api.Heartbeat, api.HeartbeatResponse(error=self.heartbeats), settle=False)
+
+
+@pytest.mark.rule("fence yourself")
+@pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.REQUEST_TIMED_OUT, 12345])
+def test_heartbeats_refused_for_a_whole_session_are_told_while_that_lasts(code: int) -> None:
+    """Without a lease no poll returns a record, so the user must hear why."""
+    script = Beating(0)
+    script.heartbeats, before = code, script.searches
+    script.run(script.config.session_timeout - 5.0)
+    assert (script.raised, script.searches) == ([], before), "while the lease holds it costs nothing"
+    script.run(300.0)
+    assert script.searches > before, "another broker may be the coordinator by now"
+    assert 5 <= len(script.raised) <= 10
+    error = script.raised[0][1]
+    assert isinstance(error, BrokerResponseError)
+    assert error.code == code
+    assert "'g'" in str(error)
+    assert "no records are returned" in str(error)
+    assert script.take(Lost) == [], "the next response decides"
+    script.heartbeats = 0
+    script.run(4.0)
+    script.raised.clear()
+    script.run(100.0)
+    assert (script.raised, script.take(Lost)) == ([], [])
+    assert script.lease.holds(script.now)
+
+
+def test_one_refused_heartbeat_during_the_first_sync_is_none_of_the_users() -> None:
+    """There is no lease yet, and no heartbeat was accepted: that says nothing of this one."""
+    script = Refusing(0)
+    script.subscribe()
+    script.join(1)
+    while "Heartbeat" not in script.waits():
+        script.run(0.5)
+    script.response(api.Heartbeat, api.HeartbeatResponse(error=ErrorCode.UNKNOWN_SERVER_ERROR))
+    script.run(2.0)
+    assert script.raised == []
+    assert any("it is tried again" in line for line in script.logs)
+    assert "SyncGroup" in script.waits(), "the coordinator is not thrown away"
+
+
+def test_heartbeats_refused_for_a_session_from_the_first_join_on_are_told() -> None:
+    script = Refusing(0)
+    script.subscribe()
+    script.join(1)
+    since = script.now
+    while not script.raised:
+        script.run(0.5)
+        if "Heartbeat" in script.waits():
+            script.response(api.Heartbeat, api.HeartbeatResponse(error=ErrorCode.UNKNOWN_SERVER_ERROR))
+            script.run(0.5)
+        assert script.now < since + script.config.session_timeout + 5.0
+    assert script.now >= since + script.config.session_timeout
+
+
+def test_who_unsubscribes_hears_no_more_of_refused_heartbeats() -> None:
+    script = Beating(ErrorCode.UNKNOWN_SERVER_ERROR)
+    script.run(script.config.session_timeout + 5.0)
+    assert script.raised != []
+    script.do(Unsubscribe(call=1, deadline=script.now + 5.0))
+    script.raised.clear()
+    script.run(100.0)
+    assert script.raised == []
+
+
+@pytest.mark.parametrize("leads", [True, False])
+def test_a_sync_that_the_coordinator_cannot_write_says_what_may_be_too_large(leads: bool) -> None:
+    """To a group whose record is larger than a batch may be Kafka says UNKNOWN_SERVER_ERROR, and nothing else."""
+    script = Refusing(0)
+    script.subscribe()
+    mine = script.requested(api.JoinGroup).protocols[0]
+    wanted = [write_subscription(Subscription(topics=("t",), userdata=bytes(size))) for size in (300_000, 400_000)]
+    said_by = {"me": mine.metadata, "m1": wanted[0], "m2": wanted[1]}
+    members = tuple(api.GroupMember(member_id=name, metadata=said) for name, said in said_by.items())
+    joined = api.JoinGroupResponse(
+        generation=1,
+        protocol=mine.name,
+        leader="me" if leads else "another",
+        member_id="me",
+        members=members if leads else (),
+    )
+    script.response(api.JoinGroup, joined)
+    sync = script.requested(api.SyncGroup)
+    script.response(api.SyncGroup, api.SyncGroupResponse(error=ErrorCode.UNKNOWN_SERVER_ERROR))
+    (raised,) = script.take(ErrorRaised)
+    said = str(raised.error)
+    assert "UNKNOWN_SERVER_ERROR (error code -1)" in said
+    assert "message.max.bytes" in said
+    if leads:
+        assert f"3 members have {sum(map(len, said_by.values()))} bytes" in said
+        assert f"assignments {sum(map(len, sync.assignments.values()))}" in said
+    assert isinstance(raised.error, BrokerResponseError)
+    assert raised.error.code == ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def test_another_error_of_a_sync_is_told_by_its_name() -> None:
+    script = Refusing(0)
+    script.subscribe()
+    script.join(1)
+    script.response(api.SyncGroup, api.SyncGroupResponse(error=ErrorCode.INVALID_REQUEST))
+    assert "InvalidRequestError (error code 42)" in str(script.take(ErrorRaised)[0].error)
 
 
 # --- what fellow members may do to us -------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from instride._core.events import (
     Polled,
     Unsubscribe,
 )
+from instride._core.network.actions import ConnectionKey, Role
 from instride._wire import api
 from instride.errors import FencedInstanceIdError, TransportError
 
@@ -163,6 +164,31 @@ def test_a_join_whose_connection_broke_may_fence_the_next_one_as_well(script: Ne
     assert script.requested(api.JoinGroup).member_id == ""
 
 
+def test_joins_that_never_left_this_machine_excuse_no_fence(script: NetworkScript) -> None:
+    """Else two consumers with one instance id fence each other in turn, and nobody is told."""
+    script.subscribe()
+    script.waiting.clear()
+    script.reachable = False
+    script.machine.closed(ConnectionKey(Role.JOIN, 1), TransportError("the connection broke"), script.now)
+    script.pass_time(script.config.request_timeout + 1.0)
+    assert "JoinGroup" not in script.waits()
+    script.reachable = True
+    script.pass_time(2.0)
+    fence(script, api.JoinGroup)
+    assert isinstance(script.take(ErrorRaised)[-1].error, FencedInstanceIdError)
+
+
+def test_however_many_joins_of_one_attempt_broke_one_fence_is_excused(script: NetworkScript) -> None:
+    script.subscribe()
+    for _ in range(5):
+        script.response(api.JoinGroup, TransportError("the connection broke"))
+        script.pass_time(script.config.retry_backoff_max * 2)
+    fence(script, api.JoinGroup)
+    assert script.take(ErrorRaised) == []
+    fence(script, api.JoinGroup)
+    assert isinstance(script.take(ErrorRaised)[-1].error, FencedInstanceIdError)
+
+
 def test_a_join_that_cannot_arrive_any_more_excuses_no_fence(script: NetworkScript) -> None:
     joining_again(script)
     script.pass_time(script.config.request_timeout + 1.0)
@@ -223,6 +249,19 @@ def test_a_cooperative_member_that_came_back_joins_once_more_with_changed_metada
     script.rebalance(8, 0, 1, 2)
     script.do(PartitionsAssigned(generation=8))
     assert "JoinGroup" not in script.waits(), "once"
+
+
+@pytest.mark.requirement("surface/static-delaying")
+def test_a_member_that_came_back_with_nothing_joins_with_other_bytes() -> None:
+    """To a follower's join with the same bytes the broker responds with the generation that there is."""
+    script = cooperative()
+    script.subscribe()
+    first = script.requested(api.JoinGroup).protocols
+    script.rebalance(7)
+    again = script.requested(api.JoinGroup)
+    assert again.reason == "a static member came back: what its predecessor was to release is with nobody"
+    assert script.joining_with().owned == ()
+    assert [each.metadata for each in again.protocols] != [each.metadata for each in first]
 
 
 def test_an_eager_member_that_came_back_does_not(script: NetworkScript) -> None:

@@ -75,6 +75,13 @@ def at_the_end(*said: Say) -> list[Say | float]:
     return [*begins, *said, *ASKED, ("A", "revoked", ((P, 1),))]
 
 
+def at_a_reset(*said: Say) -> list[Say | float]:
+    """A has committed 5, and then the log begins at 8: A is reset to its end, 10, before it is to let go of it."""
+    retained: list[Say] = [(BROKER, "hole", P, 0, 7), (BROKER, "log starts", P, 8), ("A", "out of range", P)]
+    reads: list[Say] = [*READS, *commits("A", 5), *retained, ("A", "positioned", P, 1, 10)]
+    return [*reads, *said, *ASKED, ("A", "revoked", ((P, 1),))]
+
+
 HAS_BEGUN: list[Say] = [*OWNS, poll("A", 0, 9), ("A", "begins", P, 0, 1)]
 DELAYS: Say = ("A", "delay", (P,), True)
 ALIVE: Say = ("A", "alive", 1e6 - 1)
@@ -195,6 +202,7 @@ BROKEN: list[Broken] = [
     ),
     ("S7", "no commit after the revoke", [*READS, *ASKED, ("A", "revoked", ((P, 1),)), commits("A", 5)[0]], {}),
     ("S7", "a start moves with its partition", at_the_end(), {"reset": "latest"}),
+    ("S7", "a start moves with its partition", at_a_reset(), {"reset": "latest"}),
     ("S7", "a delayed partition begins nothing more", [*HAS_BEGUN, *ASKED, DELAYS, ("A", "begins", P, 1, 1)], {}),
     ("S7", "the lowest offset begins first", [*HAS_BEGUN, ("A", "begins", P, 3, 1), ("A", "begins", P, 2, 1)], {}),
     ("S8", "no commit after lost", [*READS, ("A", "lost", ((P, 1),)), commits("A", 5)[0]], {"kind": "slow"}),
@@ -667,6 +675,19 @@ KEPT: dict[str, tuple[list[Say | float], dict[str, Any]]] = {
         {"reset": "latest"},
     ),
     "a start that is committed": (at_the_end(*commits("A", 10, number=2)), {"reset": "latest"}),
+    "a start after a later reset": (at_a_reset(*commits("A", 10, number=2)), {"reset": "latest"}),
+    "what was done before a reset is committed late": (
+        at_a_reset(*commits("A", 5, number=2), *commits("A", 10, number=3)),
+        {"reset": "latest"},
+    ),
+    "a reset that leads nowhere before the end of the revoke": (
+        [each for each in at_a_reset() if each != ("A", "positioned", P, 1, 10)],
+        {"reset": "latest"},
+    ),
+    "a log that loses all that was to be read": (
+        [*READS, (BROKER, "hole", P, 0, 9), (BROKER, "log starts", P, 10), *beats(400)],
+        {},
+    ),
     "a start that a later owner's reset passes over": (
         [
             *at_the_end()[:-1],

@@ -21,6 +21,8 @@ from instride._core.events import (
     Consumed,
     DeadlineMoved,
     DropBuffered,
+    EndFound,
+    EndsFound,
     ErrorRaised,
     Fetched,
     FetchesBegan,
@@ -60,7 +62,7 @@ def drain(state: ApplicationState) -> None:
             _settle_all(state)
 
 
-def _unchanged(state: ApplicationState, event: BackgroundEvent) -> list[Write]:
+def _unchanged(state: ApplicationState, event: BackgroundEvent | Data) -> list[Write]:
     """Whether what comes of it continues a buffer is looked at here, before that is written."""
     owned = state.lists.owned.get(event.partition) if isinstance(event, Fetched) else None
     return [] if owned is None else [owned.unchanged()]
@@ -70,7 +72,9 @@ def _apply(state: ApplicationState, event: BackgroundEvent) -> list[Write]:
     """What is to be written when it leaves the queue; the rest is done here, and may be done again."""
     inbox = state.inbox
     match event:
-        case Positioned() | PositionsFound() | Fetched() | PartitionFailed() | PartitionRecovered() | DropBuffered():
+        case PositionsFound() | EndsFound():
+            return _together(state, event)
+        case Positioned() | Fetched() | PartitionFailed() | PartitionRecovered() | DropBuffered():
             return _data(state, event)
         case Lost() | RevocationRequested() | Reassigned() | Assigned() | CommitsSettled() | Revoked():
             return _waiting(state, event)
@@ -85,10 +89,8 @@ def _apply(state: ApplicationState, event: BackgroundEvent) -> list[Write]:
             return [(setattr, inbox, "woken", True)]
         case Noticed() | FetchesBegan():
             return state.ownership_view.noticed(event.began if isinstance(event, FetchesBegan) else [event.event])
-        case CallCompleted():
-            return [(inbox.completed.append, event)]
-        case CallsCompleted():
-            return [(inbox.completed.extend, event.calls)]
+        case CallCompleted() | CallsCompleted():
+            return [(inbox.completed.extend, event.calls if isinstance(event, CallsCompleted) else (event,))]
         case LeaseRenewed():
             pass  # it only wakes: the lease itself is compared
         case _:
@@ -128,9 +130,12 @@ def apply_early(state: ApplicationState, partitions: Iterable[TopicPartition]) -
             inbox.early.pop(tp, None)  # the last of its epochs was taken
 
 
-def _data(state: ApplicationState, event: Data | PositionsFound) -> list[Write]:
-    if isinstance(event, PositionsFound):
-        return [write for each in event.positions for write in _data(state, each)]
+def _together(state: ApplicationState, event: PositionsFound | EndsFound) -> list[Write]:
+    told: Iterable[Data] = event.positions if isinstance(event, PositionsFound) else event.ends
+    return [write for each in told for write in _data(state, each)]
+
+
+def _data(state: ApplicationState, event: Data) -> list[Write]:
     owned = state.lists.owned.get(event.partition)
     # Its assignment came before it in the queue, and waits for the poll that takes it.
     if event.epoch > state.lists.newest.get(event.partition, -1):
@@ -140,6 +145,8 @@ def _data(state: ApplicationState, event: Data | PositionsFound) -> list[Write]:
     match event:
         case Fetched():
             return _fetched(state, owned, event)
+        case EndFound():
+            owned.high_watermark = event.end
         case Positioned():
             state.mark_moved(owned)
             owned.positioned(
@@ -158,6 +165,7 @@ def _data(state: ApplicationState, event: Data | PositionsFound) -> list[Write]:
 
 
 def _fetched(state: ApplicationState, owned: OwnedPartition, event: Fetched) -> list[Write]:
+    # A smaller one may be a guess (the fetcher's law 11). If the log was cut, `EndFound` says so.
     owned.high_watermark = max(owned.high_watermark, event.high_watermark)
     # Fetched before a seek, or before the revocation was requested.
     if not owned.awaits(event.fetch_number):

@@ -22,6 +22,7 @@ from instride._core.events import (
     CallCompleted,
     CommitsSettled,
     DropBuffered,
+    EndFound,
     Epochs,
     Fetched,
     Lost,
@@ -38,7 +39,7 @@ __all__ = ["Change", "Completion", "Data", "Inbox"]
 
 Change = RevocationRequested | Reassigned | Assigned
 Completion = CommitsSettled | Revoked
-Data = Fetched | Positioned | PartitionFailed | PartitionRecovered | DropBuffered
+Data = Fetched | EndFound | Positioned | PartitionFailed | PartitionRecovered | DropBuffered
 
 
 class Inbox:

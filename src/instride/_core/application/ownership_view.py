@@ -140,8 +140,8 @@ class OwnershipView:
 
     def __init__(self) -> None:
         self.now = 0.0
-        self.meter = ApplicationMeter()
         self._views: dict[TopicPartition, _PartitionView] = {}
+        self.meter = ApplicationMeter(lambda: {tp.topic for tp in self._views})
         # Of each the epochs that are not over, in order: one, but for what no poll has taken yet.
         self._network: dict[TopicPartition, tuple[_Network, ...]] = {}
         self._commits: dict[int, Mapping[TopicPartition, CommitEntry]] = {}

@@ -4,6 +4,8 @@ Laws of the meters
 1. Each meter has one writer, the thread of its machine. Any thread may read.
 2. One record for a request, a poll or a rebalance; never one for a record of a topic.
 3. A meter observes and decides nothing.
+4. Where topics come and go for years, no meter grows: what is of a partition or topic that is not ours any more is
+   dropped an hour later, when others come. Until then a monitor has seen it. The sums over all topics never fall.
 
 Laws of a statistic (`Stat`): sums, averages, greatest values and rates over the last half minute to minute, as Java's
 S1. One writer. Any thread may read at any time: what is read is one tuple, which is replaced as a whole.
@@ -13,7 +15,8 @@ S3. Values older than two windows count no more. Without values an average and a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
+from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 
 from instride._wire import api
@@ -24,6 +27,7 @@ from instride.telemetry import HandedOver, OwnershipChange, PositionReset, Rebal
 __all__ = [
     "ApplicationMeter",
     "Buffered",
+    "ByTopic",
     "NOTHING",
     "NOTHING_BUFFERED",
     "NetworkMeter",
@@ -37,6 +41,10 @@ WINDOW: Final = 30.0
 """Seconds. A statistic speaks of the present window and the one before, as with Java's default settings."""
 
 NOTHING: Final = float("nan")
+
+_KEPT: Final = 3600.0
+"""Seconds (law 4)."""
+_FEW_TOPICS: Final = 64
 
 
 class _Before(NamedTuple):
@@ -115,9 +123,14 @@ class Stat:
 
 
 def _elapsed(before: _Before, now: float) -> float:
-    """A window at least, so that the first values make no absurd rate (as Java)."""
+    """A window at least, so that the first values make no absurd rate. Java adds a window to the first one, and so
+    tells less of it: half of the rate at its end. From then on both divide by the same time.
+    """
     return max(now - before.start, WINDOW)
 
+
+_SUCCEEDED: Final = (api.JoinGroupResponse, api.SyncGroupResponse)
+"""Counted only without an error, as in Java: the coordinator refuses each first join, to give a member id (KIP-394)."""
 
 _KINDS: Final[dict[type, str]] = {
     api.JoinGroup: "join",
@@ -133,7 +146,8 @@ class NetworkMeter:
 
     resets: of positions; each value is how many offsets it skipped.
     replicas: of those partitions that are read from a follower, the follower's node.
-    released_at, first_fetch_at: seconds since 1970, of partitions that were ours or are.
+    released_at, first_fetch_at: seconds since 1970, of partitions that were ours or are. The first is in the order of
+    the releases, by which it is pruned.
     """
 
     def __init__(self) -> None:
@@ -178,7 +192,7 @@ class NetworkMeter:
         took = (now - sent_at) * 1000
         self.latency.record(took, now)
         kind = _KINDS.get(type(request))
-        if kind is not None:
+        if kind is not None and not (isinstance(response, _SUCCEEDED) and response.error):
             self.by_kind[kind].record(took, now)
         if isinstance(response, api.FetchResponse):
             self._fetched(response, now)
@@ -204,7 +218,17 @@ class NetworkMeter:
     # Written in place, so that thousands of partitions cost no copy each: another thread copies them before it walks.
 
     def released(self, partition: TopicPartition, wall_clock: float) -> None:
+        self.replicas.pop(partition, None)
+        self.released_at.pop(partition, None)
         self.released_at[partition] = wall_clock
+        self._forget_released(wall_clock - _KEPT)
+
+    def _forget_released(self, before: float) -> None:
+        """Law 4. It costs by what is forgotten."""
+        while (oldest := next(iter(self.released_at))) and (at := self.released_at[oldest]) < before:
+            del self.released_at[oldest]
+            if self.first_fetch_at.get(oldest, at) <= at:  # else it has come back
+                self.first_fetch_at.pop(oldest, None)
 
     def fetch_began(self, partition: TopicPartition, wall_clock: float) -> None:
         self.first_fetch_at[partition] = wall_clock
@@ -215,7 +239,7 @@ class NetworkMeter:
     def rebalanced(self, event: RebalanceEnded) -> None:
         if event.outcome is RebalanceOutcome.FAILED:
             self.failed_rebalances.record(1, event.at)
-        else:
+        elif event.outcome is RebalanceOutcome.TAKEN:
             self.rebalances.record(event.seconds * 1000, event.at)
             self.last_rebalance = event.at
 
@@ -231,28 +255,52 @@ NOTHING_BUFFERED: Final = Buffered()
 
 
 class TopicMeter:
-    """What polls returned of a topic."""
+    """What polls returned of a topic. returned_at: when one last did."""
 
-    __slots__ = ("bytes", "records")
+    __slots__ = ("bytes", "records", "returned_at")
 
     def __init__(self) -> None:
         self.records = Stat()
         self.bytes = Stat()
+        self.returned_at = float("-inf")
+
+
+class ByTopic(NamedTuple):
+    """topics: those that have a meter. gone_records, gone_bytes: the sums of those that had one (law 4)."""
+
+    topics: Mapping[str, TopicMeter] = MappingProxyType({})
+    gone_records: float = 0.0
+    gone_bytes: float = 0.0
+
+    def without(self, gone: Collection[str]) -> ByTopic:
+        meters = [self.topics[topic] for topic in gone]
+        return ByTopic(
+            {topic: meter for topic, meter in self.topics.items() if topic not in gone},
+            self.gone_records + sum(each.records.total for each in meters),
+            self.gone_bytes + sum(each.bytes.total for each in meters),
+        )
 
 
 _NONE: Final = (0, 0)
 
 
 class ApplicationMeter:
-    """Polls, blocking commits, records that were returned, hand-overs. Times: ms if not said else."""
+    """Polls, blocking commits, records that were returned, hand-overs. Times: ms if not said else.
 
-    def __init__(self) -> None:
+    owned_topics: of which partitions are ours now.
+    """
+
+    def __init__(self, owned_topics: Callable[[], Collection[str]] = frozenset) -> None:
         self.between_polls = Stat()
         self.idle_ratio = Stat()
         self.last_poll = float("-inf")
         self.commit_seconds = 0.0
         self.committed_seconds = 0.0
-        self.topics: dict[str, TopicMeter] = {}
+        # Replaced as a whole, since another thread may be reading it.
+        self.by_topic = ByTopic()
+        self._owned_topics = owned_topics
+        # With how many topics it is looked for those that are gone.
+        self._many_topics = _FEW_TOPICS
         self.handed_over = Stat()
         self.lost = Stat()
         self.abandoned = Stat()
@@ -279,12 +327,22 @@ class ApplicationMeter:
             self.returned_of(topic, records, nbytes, now)
 
     def returned_of(self, topic: str, records: int, nbytes: int, now: float) -> None:
-        meter = self.topics.get(topic)
+        meter = self.by_topic.topics.get(topic)
         if meter is None:
+            if len(self.by_topic.topics) >= self._many_topics:
+                self._forget_topics(now - _KEPT)
             meter = TopicMeter()
-            self.topics = {**self.topics, topic: meter}  # replaced, since another thread may be reading it
+            self.by_topic = self.by_topic._replace(topics={**self.by_topic.topics, topic: meter})
+        meter.returned_at = now
         meter.records.record(records, now)
         meter.bytes.record(nbytes, now)
+
+    def _forget_topics(self, before: float) -> None:
+        """Law 4. Looked for when their number has doubled, so that it costs little for each topic that comes."""
+        owned = self._owned_topics()
+        idle = [topic for topic, meter in self.by_topic.topics.items() if meter.returned_at < before]
+        self.by_topic = self.by_topic.without({topic for topic in idle if topic not in owned})
+        self._many_topics = max(_FEW_TOPICS, 2 * len(self.by_topic.topics))
 
     def handed(self, event: HandedOver) -> None:
         if event.how is OwnershipChange.LOST:

@@ -8,7 +8,7 @@ Laws
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from instride._core.metrics.meters import (
@@ -16,9 +16,9 @@ from instride._core.metrics.meters import (
     NOTHING_BUFFERED,
     ApplicationMeter,
     Buffered,
+    ByTopic,
     NetworkMeter,
     Stat,
-    TopicMeter,
 )
 from instride.metrics import COORDINATOR, FETCH, GENERAL, HANDOVER, MetricName
 from instride.records import TopicPartition
@@ -113,10 +113,10 @@ def _fetch(
     yield from _how_often(FETCH, "position-reset", network.resets, now)
     yield _Value(FETCH, "offsets-skipped-total", network.resets.total)
     yield _Value(FETCH, "records-per-request-avg", network.fetch_records.average(now))
-    topics = application.topics
-    yield from _consumed(topics.values(), (), now)
-    for topic, meter in topics.items():
-        yield from _consumed((meter,), (("topic", topic),), now)
+    by_topic = application.by_topic
+    yield from _consumed(by_topic, (), now)
+    for topic, meter in by_topic.topics.items():
+        yield from _consumed(ByTopic({topic: meter}), (("topic", topic),), now)
     yield _Value(FETCH, "records-lag-max", max([*lags.values()], default=NOTHING))
     for tp, lag in lags.items():
         tags = (("partition", str(tp.partition)), ("topic", tp.topic))
@@ -124,13 +124,14 @@ def _fetch(
         yield _Value(FETCH, "preferred-read-replica", network.replicas.get(tp, _LEADER), tags)
 
 
-def _consumed(meters: Collection[TopicMeter], tags: tuple[tuple[str, str], ...], now: float) -> Iterator[_Value]:
+def _consumed(by_topic: ByTopic, tags: tuple[tuple[str, str], ...], now: float) -> Iterator[_Value]:
     """Of these together: a poll counts what it returned of a topic once."""
-    for name, stats in (
-        ("records-consumed", [each.records for each in meters]),
-        ("bytes-consumed", [each.bytes for each in meters]),
+    meters = by_topic.topics.values()
+    for name, stats, gone in (
+        ("records-consumed", [each.records for each in meters], by_topic.gone_records),
+        ("bytes-consumed", [each.bytes for each in meters], by_topic.gone_bytes),
     ):
-        yield _Value(FETCH, f"{name}-total", sum(stat.total for stat in stats), tags)
+        yield _Value(FETCH, f"{name}-total", gone + sum(stat.total for stat in stats), tags)
         yield _Value(FETCH, f"{name}-rate", sum(stat.rate(now) for stat in stats), tags)
 
 

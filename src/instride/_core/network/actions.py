@@ -68,10 +68,12 @@ class OpenConnection:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloseConnection:
     """abort: what was sent and has not arrived is not to arrive any more. It would come after what is sent next, on
-    another connection: an older commit would take a newer one back."""
+    another connection: an older commit would take a newer one back. late: it was not ready in time, so another address
+    may be better."""
 
     key: ConnectionKey
     abort: bool = False
+    late: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,7 +30,7 @@ from itertools import repeat
 from typing import TypeVar
 from uuid import UUID
 
-from instride._core.events import COMMITTED, EARLIEST, SetPosition
+from instride._core.events import COMMITTED, EARLIEST, EndFound, SetPosition
 from instride._core.network.connections import NO_FAILURE, Backoff, NoFailure
 from instride._core.ownership import Ownership
 from instride._wire.api import NO_TOPIC_ID
@@ -130,6 +130,8 @@ class AssignedPartition:
     # The furthest offset that was called out of range; -1 after a seek.
     doubted: int
     known_end: int
+    # The end that the application knows of; -1: none.
+    told_end: int
     # What its last fetch met; empty where that succeeded. For telemetry.
     fetch_error: str
     # Why it is to be reset, and from where: until the new position is known. Where its log began, if that was why.
@@ -194,6 +196,7 @@ class AssignedPartition:
         "stale_seek_number",
         "state",
         "timestamp",
+        "told_end",
         "topic_id",
         "topic_number",
         "trouble",
@@ -384,6 +387,17 @@ class AssignedPartition:
         self.undecoded = (*self.undecoded, part)
         return part
 
+    def end_told(self, end: int) -> None:
+        """It goes up with records. Law 5: no part of the machine looks at it."""
+        # Of what comes with records the application takes the greater one.
+        if end > self.told_end:
+            _set(self, "told_end", end)
+
+    def end_found(self, end: int) -> EndFound:
+        """It goes up alone."""
+        _set(self, "told_end", end)
+        return EndFound(self.partition, self.epoch, end)
+
     def lead_no_further(self) -> None:
         """Nothing is fetched before all that came is decoded (the fetcher's law A5)."""
         *before, last = self.undecoded
@@ -426,6 +440,7 @@ _AT_FIRST: tuple[tuple[str, object], ...] = (
     ("corrupt_at", -1),
     ("doubted", -1),
     ("known_end", -1),
+    ("told_end", -1),
     ("fetch_error", "no fetch of it has had a response yet"),
     ("log_begin", 0),
     ("reset_cause", ResetCause.OUT_OF_RANGE),

@@ -13,7 +13,8 @@ Laws
    assigned in a new epoch (rule 8).
 6. Revokes that complete within a moment share one rejoin: the group is told when none is pending any more, or 0.4 s
    after the first (rule 19). A join that is sent before tells it too.
-7. By hand nobody else waits for a partition: commits that were handed over before another assign() are still sent.
+7. By hand nobody else waits for a partition: commits that were handed over before another assign() are still sent. Then
+   the assignment has ended, as in any other case once the partition is not owned any more.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class MemberAssignment:
 
     commit_outstanding: whether a commit of this partition has no response yet; commit_in_flight: and was sent.
     abandon_commit: takes a partition whose queued commit shall not be sent any more, and why. released: is called when
-    the group must be told, with the reason.
+    the group must be told, with the reason. ended: takes a partition and the epoch of its assignment that has ended.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class MemberAssignment:
         commit_in_flight: Callable[[TopicPartition], bool],
         abandon_commit: Callable[[TopicPartition, str], None],
         released: Callable[[str], None],
+        ended: Callable[[TopicPartition, int], None],
     ) -> None:
         self._context = context
         self._new_backoff = partial(context.backoff, together=True)
@@ -71,6 +73,7 @@ class MemberAssignment:
         self._commit_in_flight = commit_in_flight
         self._abandon_commit = abandon_commit
         self._released = released
+        self._ended = ended
         self._newest_epoch = 0
         self._generation, self._member_id = -1, ""
         # Lost by their deadline, but a commit of them is under way: until when the group is not told yet.
@@ -165,6 +168,8 @@ class MemberAssignment:
             parted = self.partitions.remove(tp)
             if self._commit_outstanding(tp):
                 self._parting[tp] = parted.epoch
+            else:
+                self._ended(tp, parted.epoch)
         for tp, epoch in partitions.items():
             if tp not in self.partitions:
                 self.partitions.add(self._new(tp, epoch))
@@ -177,6 +182,10 @@ class MemberAssignment:
 
     def forget_all(self) -> None:
         self.group_told()
+        for assigned in self.partitions.values():
+            self._ended(assigned.partition, assigned.epoch)
+        for tp, epoch in self._parting.items():
+            self._ended(tp, epoch)
         self.partitions.clear()
         self._draining.clear()
         self._parting.clear()
@@ -205,6 +214,8 @@ class MemberAssignment:
             if now >= until or not self._commit_in_flight(tp):
                 del self._draining[tp]
                 self._context.touch()
+        for tp in [tp for tp in self._parting if not self._commit_outstanding(tp)]:
+            self._ended(tp, self._parting.pop(tp))
         # A partition that completes waits for its commits and its listener, so each turn looks at it. One that is
         # delayed waits for its deadline alone.
         if self.partitions.take_pending_changed() or self._any_completes or now >= self._next_deadline:
@@ -215,7 +226,7 @@ class MemberAssignment:
             self._released("a revoke is complete")
         times = [self._tell_at, *self._draining.values(), self._next_deadline]
         wake = min((each for each in times if each > now), default=float("inf"))
-        under_way = self._draining or self.anything_pending()
+        under_way = self._draining or self._parting or self.anything_pending()
         self.poll_at = min(self.poll_at, float("-inf") if under_way else wake)
         return wake
 
@@ -324,6 +335,7 @@ class MemberAssignment:
         for assigned in partitions:
             self._move(assigned, OwnershipInput.COMPLETED)
             self.partitions.remove(assigned.partition)
+            self._ended(assigned.partition, assigned.epoch)
             released[assigned.partition] = assigned.epoch
         if released:
             self._context.deliver(Revoked(partitions=released))
@@ -340,6 +352,7 @@ class MemberAssignment:
                 continue
             self._move(assigned, OwnershipInput.LOST)
             self.partitions.remove(tp)
+            self._ended(tp, assigned.epoch)
             lost[tp] = assigned.epoch
             # Until this commit has its response the join waits, so that the next owner begins after it.
             if self._commit_in_flight(tp):

@@ -18,6 +18,14 @@ Laws of the metadata (`Cluster`)
 5. Until a first broker was reached, the user hears of the failure of the whole bootstrap list after 2 s, and again
    while it lasts; that no broker has responded for 2 s is logged in any case.
 6. A topic that was deleted and made again has another id (`topic_id`). What becomes of its positions, `positions` says.
+   Under one id a topic never has fewer partitions: a broker that names fewer is behind.
+7. What takes partitions from a group (a topic that is missing or may not be read, or has fewer partitions) may be the
+   mistake of a broker that has just started. So for a leader and for a pattern the topic is as it was (`believed`)
+   until a response says so MISSING_GRACE after the first one that did; meanwhile the metadata are requested soon. A
+   topic with another id is another one, and believed at once.
+8. What is missing and nothing of the user's is requested ever more seldom, up to a minute, once that is believed; from
+   the start again when another topic is missing too. When the group deals its partitions out (`look_again`), or the
+   user subscribes to such a topic, it is requested at once.
 
 Laws of requests to leaders (`LeaderRequests`): the one way to send them, whatever they ask for
 L1. One request of a kind is in flight to a leader at a time, and it names every partition that needs it.
@@ -66,6 +74,9 @@ MISSING_GRACE: Final = 5.0
 """Seconds for which a broker may say that a topic does not exist before it is believed: it may have just started."""
 KNOWS_NO_BROKER: Final = "it knows no broker yet: it may have just started"
 _TOLD_AFTER: Final = 2.0
+# Law 8, in seconds.
+_FIRST_SELDOM: Final = 2.0
+_MOST_SELDOM: Final = 60.0
 _NAMED: Final = 5
 _EPOCH_DOUBTS: Final = 3
 _LEADER_DOUBTED_AFTER: Final = 5.0
@@ -112,6 +123,10 @@ class Cluster:
         # Of each broker that is there; and of one that is away, while it has a replica.
         self._racks: dict[int, str | None] = {}
         self.topics: dict[str, api.MetadataTopic] = {}
+        # Law 7: the topics as they are believed to be; and since when the metadata say what takes some of that away.
+        self._believed: dict[str, api.MetadataTopic] = {}
+        self._wrong_since: dict[str, float] = {}
+        self._seldom = Backoff(_FIRST_SELDOM, _MOST_SELDOM, context.random)
         self._leaders: dict[TopicPartition, tuple[api.Broker, int]] = {}
         self._partitions: dict[str, frozenset[int]] = {}
         self.version = 0
@@ -137,8 +152,33 @@ class Cluster:
         known = self.topics.get(topic)
         return len(known.partitions) if known is not None and known.error == ErrorCode.NONE else None
 
+    def believed(self, topic: str) -> api.MetadataTopic | None:
+        """The topic as a group goes by it (law 7)."""
+        return self._believed.get(topic)
+
+    def believed_count(self, topic: str) -> int | None:
+        """Its partitions, as a group goes by them (law 7)."""
+        known = self._believed.get(topic)
+        return None if known is None else len(known.partitions)
+
+    def doubted_until(self, topic: str) -> float:
+        """Until when the metadata's error of a topic that was never seen may be a mistake (law 7).
+
+        That it may not be described is none: no broker refuses that by mistake just since it has started.
+        """
+        if topic not in self._wrong_since or topic in self._believed or self.refusal(topic) is not None:
+            return float("-inf")
+        return self._wrong_since[topic] + MISSING_GRACE
+
+    def error(self, topic: str) -> int:
+        """Why a group does without the topic; NONE where it does not, or where that may be a mistake."""
+        known = self.topics.get(topic)
+        if known is None or topic in self._believed:
+            return ErrorCode.NONE
+        return known.error if self._context.now >= self.doubted_until(topic) else ErrorCode.NONE
+
     def racks(self, topics: Iterable[str]) -> dict[TopicPartition, tuple[str, ...]]:
-        """The racks of each partition's replicas, sorted; those of brokers without one are left out.
+        """The racks of each partition's replicas, sorted; those of brokers without one are left out. topics: believed.
 
         A broker that is away keeps its rack: each restart of one would be two rebalances of a group (KAFKA-20778).
         """
@@ -146,7 +186,7 @@ class Cluster:
         return {
             TopicPartition(topic, each.partition): tuple(sorted({known[n] for n in each.replicas if n in known}))
             for topic in topics
-            for each in self.topics[topic].partitions
+            for each in self._believed[topic].partitions
         }
 
     def topic_id(self, topic: str) -> UUID:
@@ -200,9 +240,10 @@ class Cluster:
         self.poll_at = float("-inf")
         own = topics if mine is None else mine
         if own != self._mine:
-            self._mine = own
+            before, self._mine = self._mine, own
             self._context.standing.passed_but("topic", own)
             self._tell_at = 0.0
+            self._look_anew(own - before)
         if everything != self._everything:
             self._everything = everything
             self._due_at = self._not_before = 0.0
@@ -211,6 +252,20 @@ class Cluster:
                 self._due_at = self._not_before = 0.0
             self._interest = topics
             self._missing = {topic: each for topic, each in self._missing.items() if topic in topics}
+
+    def _look_anew(self, topics: AbstractSet[str]) -> None:
+        """These are the user's from now on: what others missed of them may be long ago (law 8)."""
+        stale = topics & self._missing.keys()
+        if stale:
+            self._missing = {topic: each for topic, each in self._missing.items() if topic not in stale}
+            self._due_at = self._not_before = 0.0
+
+    def look_again(self, topics: AbstractSet[str]) -> bool:
+        """Before a group deals these out (law 8). Whether some of them are requested again, and worth a wait."""
+        if not any(map(self.error, topics - self._mine)):  # those are requested each second
+            return False
+        self.refresh()
+        return True
 
     def refresh(self) -> None:
         """Something is out of date: ask as soon as the back-off allows."""
@@ -312,6 +367,7 @@ class Cluster:
         self._works_again(address, now)
         self._suspects.clear()
         self.brokers = {broker.node_id: broker for broker in result.brokers}
+        known = self.topics | {name: topic for name, topic in self._believed.items() if name in self._wrong_since}
         if everything:  # what is not in the response does not exist
             self.topics = {
                 name: api.MetadataTopic(name=name, error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -319,9 +375,10 @@ class Cluster:
             }
         self.knows_everything = everything and self._everything
         for topic in result.topics:
-            self.topics[topic.name] = self._newest(topic, self.topics.get(topic.name), now)
+            self.topics[topic.name] = self._newest(topic, known.get(topic.name), now)
         if not everything:  # a broker may list topics that were not requested, others each time
             self.topics = {name: topic for name, topic in self.topics.items() if name in self._interest}
+        doubted = self._believe(now)
         self._racks = self._known_racks()
         self._leaders = dict(self._find_leaders())
         self._partitions = {
@@ -332,11 +389,12 @@ class Cluster:
         self._due_at = now + self._context.config.metadata_max_age
         # Several parts may want fresh metadata for one and the same reason.
         self._not_before = now + self._context.config.retry_backoff
-        if self._look_for_trouble(result, requested, now):
+        if self._look_for_trouble(result, requested, now) or doubted:
             self._due_at = 0.0
             self._backoff.failed(now)
         else:
             self._backoff.succeeded()
+            self._due_at = min(self._due_at, self._ask_seldom(now))
         if everything != self._everything:  # changed while it was asked
             self._due_at = self._not_before = 0.0
         if key.role is Role.BOOTSTRAP and self.brokers:
@@ -344,13 +402,41 @@ class Cluster:
         for hook in self.on_update:
             hook(now)
 
+    def _ask_seldom(self, now: float) -> float:
+        """Law 8. Returns when to ask again."""
+        if not self._missing.keys() - self._mine:
+            self._seldom.succeeded()
+            return float("inf")
+        if self._seldom.ready(now):
+            self._seldom.failed(now)
+        return self._seldom.ready_at
+
+    def _believe(self, now: float) -> bool:
+        """Law 7. Whether something that is wanted is doubted: to be asked again soon."""
+        wrong = [name for name, topic in self.topics.items() if topic.error or self._has_shrunk(topic)]
+        self._wrong_since = {name: self._wrong_since.get(name, now) for name in wrong}
+        kept = {
+            name: self._believed[name]
+            for name, since in self._wrong_since.items()
+            if name in self._believed and now - since < MISSING_GRACE
+        }
+        self._believed = {name: topic for name, topic in self.topics.items() if not topic.error} | kept
+        return not self._interest.isdisjoint(kept)
+
+    def _has_shrunk(self, topic: api.MetadataTopic) -> bool:
+        before = self._believed.get(topic.name)
+        if before is None or len(topic.partitions) >= len(before.partitions):
+            return False
+        ids = {topic.topic_id, before.topic_id}
+        return len(ids) == 1 or api.NO_TOPIC_ID in ids
+
     def _newest(self, topic: api.MetadataTopic, known: api.MetadataTopic | None, now: float) -> api.MetadataTopic:
-        """Law 4. Without topic ids nobody can tell a topic from one that was made anew."""
-        if known is None or topic.topic_id != known.topic_id or topic.topic_id == api.NO_TOPIC_ID:
+        """Laws 4 and 6. Without topic ids nobody can tell a topic from one that was made anew."""
+        if known is None or topic.topic_id != known.topic_id or topic.topic_id == api.NO_TOPIC_ID or topic.error:
             return topic
         epochs = {each.partition: each for each in known.partitions}
-        newest = (self._newer(topic.name, each, epochs.get(each.partition), now) for each in topic.partitions)
-        return replace(topic, partitions=tuple(newest))
+        newest = [self._newer(topic.name, each, epochs.pop(each.partition, None), now) for each in topic.partitions]
+        return replace(topic, partitions=(*newest, *epochs.values()))
 
     def _newer(
         self, topic: str, told: api.MetadataPartition, known: api.MetadataPartition | None, now: float
@@ -391,7 +477,7 @@ class Cluster:
         present: dict[int, str | None] = {node: broker.rack for node, broker in self.brokers.items()}
         if not self._racks.keys() - present.keys():
             return present
-        parts = (each for topic in self.topics.values() for each in topic.partitions)
+        parts = (each for topic in self._believed.values() for each in topic.partitions)
         replicas = {node for each in parts for node in each.replicas}
         return {node: rack for node, rack in self._racks.items() if node in replicas} | present
 
@@ -419,10 +505,13 @@ class Cluster:
                 self._context.standing.passed(f"topic {name}")
                 trouble |= any(each.leader < 0 for each in topic.partitions)
             elif topic is None and self._everything:
-                pass  # it is gone, and what matches the pattern shrinks with it
+                self._missing.pop(name, None)  # it is gone, and what matches the pattern shrinks with it
             else:
-                trouble = True
-                self._missing[name] = (self._missing.get(name, (now, 0))[0], error)
+                if name not in self._missing:
+                    self._seldom.succeeded()
+                since, _ = self._missing.get(name, (now, 0))
+                self._missing[name] = (since, error)
+                trouble |= name in self._mine or now - since < MISSING_GRACE  # law 8
         self._tell_at = 0.0
         return trouble
 
@@ -496,9 +585,11 @@ class Cluster:
         """The error that tells why no broker was reached."""
         failures = "; ".join(f"{host}:{port}: {error}" for (host, port), error in self._failures.items())
         text = f"no broker of bootstrap_servers responds ({failures or 'none was tried yet'})"
-        if self._failures and all(isinstance(error, NotKafkaError) for error in self._failures.values()):
-            return NotKafkaError(text)
-        return TransportError(text)
+        not_kafka = self._failures and all(isinstance(error, NotKafkaError) for error in self._failures.values())
+        told = NotKafkaError(text) if not_kafka else TransportError(text)
+        # What a user's own token function raised, say, is among its causes.
+        told.__cause__ = next(iter(self._failures.values()), None)
+        return told
 
 
 def _topic_error(name: str, error: int) -> Exception:

@@ -18,6 +18,7 @@ Laws of sending (`Commits`)
    coordinator for a while: one that has just started may not know its topics yet. Until then a commit names the id of
    the topic that its offset is of, where the broker goes by ids (Kafka 4.1), also when the metadata have lost it.
 8. The work of a turn follows the partitions that wait, not the calls: of each partition one entry waits (rule 20).
+   What is remembered of a partition goes with its assignment, once no call is open that was handed over before.
 9. A start offset is sent only where no other commit of its epoch was accepted or waits, and the group has no
    offset from elsewhere (a transactional producer's, say): the coordinator is asked first. It bars none (rule 18).
    If a reset led to the start, what was committed before it counts for nothing, where the log did not have that: from
@@ -40,6 +41,7 @@ W4. Nothing here walks over all waiters but their end: an outage gathers tens of
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import reduce
@@ -81,9 +83,11 @@ class Waiter:
     """A call whose commit has no result yet.
 
     behind: of partitions where a commit before this one names a later offset, that offset.
+    number: of this call among all, in the order in which they were handed over.
     """
 
     event: Commit
+    number: int
     waiting: set[TopicPartition]
     results: dict[TopicPartition, KafkaError | None]
     behind: dict[TopicPartition, int] = field(default_factory=dict)
@@ -96,13 +100,16 @@ class Waiters:
         self._context = context
         self._accepted = accepted
         self._by_call: dict[int, Waiter] = {}
+        # How many there were.
+        self.added = 0
         # Those that do not wait for a rebalance.
         self._impatient: dict[int, Waiter] = {}
         # Deadline and call; of calls that have their response as well, until they come to the top or are too many.
         self._deadlines: list[tuple[float, int]] = []
 
     def add(self, event: Commit) -> Waiter:
-        waiter = Waiter(event=event, waiting=set(event.entries), results=dict(event.dropped))
+        waiter = Waiter(event=event, number=self.added, waiting=set(event.entries), results=dict(event.dropped))
+        self.added += 1
         self._by_call[event.call] = waiter
         if not event.carry_over:
             self._impatient[event.call] = waiter
@@ -128,6 +135,10 @@ class Waiters:
 
     def impatient(self) -> list[Waiter]:
         return list(self._impatient.values())
+
+    def oldest(self) -> int:
+        """The number of the first one that has not ended; of the next one, if all have."""
+        return next((waiter.number for waiter in self._by_call.values()), self.added)
 
     def everybody(self) -> list[Waiter]:
         return list(self._by_call.values())
@@ -166,6 +177,8 @@ def _by_now(
     if accepted is None or not (error is None or isinstance(error, CommitOvertakenError)):
         return error
     own = waiter.event.entries[partition]
+    if _place(accepted) < _place(own):
+        return error  # a start is never kept as accepted, and what was is of an earlier assignment or seek
     if own == accepted:
         return None
     refused = isinstance(error, CommitRewindError) and own.offset < accepted.offset
@@ -233,7 +246,14 @@ def final_error(tp: TopicPartition, commit: CommitEntry, code: int) -> KafkaErro
 # As in Java, a time-out of the commit's write too: the coordinator's log may have another leader by now.
 _REDISCOVER = COORDINATOR_MOVED | {ErrorCode.REQUEST_TIMED_OUT}
 _GONE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
-_FENCED = frozenset({ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID})
+_FENCED = frozenset(
+    {
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.FENCED_INSTANCE_ID,
+        ErrorCode.GROUP_ID_NOT_FOUND,
+    }
+)
 _NOTHING_KNOWN = api.CommittedOffset(error=ErrorCode.UNKNOWN_SERVER_ERROR)
 _ELSEWHERE = "committed by another"
 _NOT_OWNED = "it is not this consumer's any more, or was sought elsewhere"
@@ -311,9 +331,14 @@ class Commits:
         # Law 2: the furthest of those that it may have accepted.
         self._doubtful: dict[TopicPartition, CommitEntry] = {}
         self._waiters = Waiters(context, self._accepted)
-        self._unknown_since: dict[TopicPartition, float] = {}
+        # Law 7: in which epoch, and since when, the coordinator has not known a partition.
+        self._unknown_since: dict[TopicPartition, tuple[int, float]] = {}
+        # Law 8: partitions whose assignment has ended, their epochs, and how many calls there were by then.
+        self._ended: deque[tuple[TopicPartition, int, int]] = deque()
         # Commits wait until more syncs than these had their response (law 4).
         self._deferred_until = -1
+        # How many refusals of the coordinator's (`Coordinator.refusals`) commits have ended with.
+        self._refusals = 0
 
     # -- what others ask
 
@@ -343,6 +368,10 @@ class Commits:
             entry = table.pop(partition, None)
             if entry is not None:
                 self._abandon(partition, entry, why)
+
+    def assignment_ended(self, partition: TopicPartition, epoch: int) -> None:
+        """What is remembered of it is of no use to a later one (law 8)."""
+        self._ended.append((partition, epoch, self._waiters.added))
 
     def close(self, error: KafkaError) -> None:
         """The consumer has closed: who waits still hears of it now."""
@@ -390,10 +419,25 @@ class Commits:
     # -- sending
 
     def poll(self, now: float) -> float:
+        self._forget_what_ended()
         self._refuse_the_impatient()
         wake = min(self._ask_about_starts(now), self._send_queued(now))
         self._expire(now)  # a call without any time is a call all the same
         return min(wake, self._waiters.next_deadline())
+
+    def _forget_what_ended(self) -> None:
+        """Law 8. In the order of their ends: none is looked at before its turn."""
+        while self._ended and self._ended[0][2] <= self._waiters.oldest():
+            tp, epoch, _ = self._ended[0]
+            pending = (self._in_flight(tp), self._queued.get(tp), self._starts.get(tp))
+            if any(entry is not None and entry.commit.epoch <= epoch for entry in pending):
+                return
+            self._ended.popleft()
+            for table in (self._accepted, self._doubtful):
+                if tp in table and table[tp].epoch <= epoch:
+                    del table[tp]
+            if self._unknown_since.get(tp, (epoch + 1, 0.0))[0] <= epoch:
+                del self._unknown_since[tp]
 
     def _send_queued(self, now: float) -> float:
         """Returns when to try again, where only time has to pass."""
@@ -403,8 +447,7 @@ class Commits:
         if self._sent is not None or not self._queued:
             return float("inf")
         if not self._coordinator.need():
-            if self._coordinator.refused is not None:
-                self._settle_all(self._coordinator.refused)
+            self._settle_refused()
         elif not self._waits_for_sync() and self._membership.may_commit(now):
             if not self._backoff.ready(now):
                 return self._backoff.ready_at
@@ -482,8 +525,7 @@ class Commits:
         if not starts or self._lookup_in_flight:
             return float("inf")
         if not self._coordinator.need():
-            if self._coordinator.refused is not None:
-                self._settle_all(self._coordinator.refused)
+            self._settle_refused()
             return float("inf")
         if not self._backoff.ready(now):
             return self._backoff.ready_at
@@ -540,6 +582,14 @@ class Commits:
             return False
         return _older(entry.commit, doubtful)
 
+    def _settle_refused(self) -> None:
+        """Nobody finds the coordinator for us. Each refusal ends what waits then; what comes later waits for the next
+        attempt: it may be accepted, and a program that commits again and again must not spin."""
+        refused, refusals = self._coordinator.refused, self._coordinator.refusals
+        if refused is not None and refusals > self._refusals:
+            self._refusals = refusals
+            self._settle_all(refused)
+
     def _settle_all(self, error: Exception) -> None:
         for table in (self._queued, self._starts):
             while table:
@@ -562,14 +612,16 @@ class Commits:
             self._backoff.failed(now)
         else:
             self._backoff.succeeded()
-        meant = {code: self._react(code, sent, now) for code in set(codes.values()) if code}
+        # As it is before anything is made of it: where it ends the membership, no generation is the same any more.
+        not_yet = frozenset(code for code in codes.values() if self._means_not_yet(code, sent))
+        meant = {code: self._react(code, sent, now, not_yet) for code in set(codes.values()) if code}
         codes = {tp: meant.get(code, code) for tp, code in codes.items()}
         # All marks move before anybody is told: who waits for several partitions is told of all of them.
         taken = {tp: sent.entries[tp] for tp, code in codes.items() if not code}
         self._accepted.update({tp: entry.commit for tp, entry in taken.items() if not entry.start})
-        self._note_what_is_doubtful(sent, codes)
+        self._note_what_is_doubtful(sent, codes, not_yet)
         for tp, code in codes.items():
-            self._settle_code(tp, sent, code, now)
+            self._settle_code(tp, sent, code, now, not_yet)
 
     def _failed(self, sent: _InFlightCommit, error: Exception, now: float) -> None:
         # The broker has not seen it: so nothing is doubtful, and there is nothing to back off from.
@@ -577,7 +629,7 @@ class Commits:
             for unsent in sent.entries.items():
                 self._requeue(*unsent)
             return
-        self._note_what_is_doubtful(sent, dict.fromkeys(sent.entries))
+        self._note_what_is_doubtful(sent, dict.fromkeys(sent.entries), frozenset())
         if isinstance(error, KafkaError) and error.retriable:
             self._backoff.failed(now)
             self._coordinator.lost(error)
@@ -587,8 +639,10 @@ class Commits:
         for tp, entry in sent.entries.items():
             self._settle(tp, entry, error)
 
-    def _note_what_is_doubtful(self, sent: _InFlightCommit, codes: Mapping[TopicPartition, int | None]) -> None:
-        """Law 2. codes: None where there was no response."""
+    def _note_what_is_doubtful(
+        self, sent: _InFlightCommit, codes: Mapping[TopicPartition, int | None], not_yet: frozenset[int]
+    ) -> None:
+        """Law 2. codes: None where there was no response. not_yet: those of law 4."""
         for tp, entry in sent.entries.items():
             code, before = codes[tp], self._doubtful.get(tp)
             if code is None or code in _RETRY:
@@ -596,16 +650,16 @@ class Commits:
                     self._doubtful[tp] = entry.commit
             # This commit is as far as the doubtful one, and its response is final. Whatever became of the doubtful one,
             # the group has what this one says.
-            elif before is not None and not self._means_not_yet(code, sent) and _replaces(entry, before):
+            elif before is not None and code not in not_yet and _replaces(entry, before):
                 del self._doubtful[tp]
 
-    def _react(self, code: int, sent: _InFlightCommit, now: float) -> int:
+    def _react(self, code: int, sent: _InFlightCommit, now: float, not_yet: frozenset[int]) -> int:
         """What an error code says of the group or its coordinator. Returns the code that it is taken for."""
         if code in _REDISCOVER:
             self._coordinator.lost(error_for_code(code))
         elif code == ErrorCode.UNKNOWN_TOPIC_ID:
             self._cluster.doubt({tp.topic for tp in sent.entries})
-        elif self._means_not_yet(code, sent):
+        elif code in not_yet:
             # A sync may have come between the request and its response: then there is nothing to wait for.
             self._deferred_until = max(self._deferred_until, sent.syncs)
             if self._same(sent):
@@ -615,11 +669,14 @@ class Commits:
             return self._group_refused(code, now)
         return code
 
-    def _settle_code(self, tp: TopicPartition, sent: _InFlightCommit, code: int, now: float) -> None:
-        entry, gone = sent.entries[tp], self._is_gone(tp, code, now)
+    def _settle_code(
+        self, tp: TopicPartition, sent: _InFlightCommit, code: int, now: float, not_yet: frozenset[int]
+    ) -> None:
+        entry = sent.entries[tp]
+        gone = self._is_gone(tp, entry.commit.epoch, code, now)
         if code == ErrorCode.NONE:
             self._settle_accepted(tp, entry, entry.commit)
-        elif self._means_not_yet(code, sent):
+        elif code in not_yet:
             # Found first: queued again, the entry may be merged with one whose callers this response does not concern.
             impatient = [each for each in self._waiters.impatient() if each.event.call in entry.waiters]
             self._requeue(tp, entry)
@@ -644,14 +701,17 @@ class Commits:
             if other is None or call not in other.waiters:
                 self._waiters.settle(waiter, tp, final_error(tp, waiter.event.entries[tp], code))
 
-    def _is_gone(self, tp: TopicPartition, code: int, now: float) -> bool:
-        """Law 7."""
+    def _is_gone(self, tp: TopicPartition, epoch: int, code: int, now: float) -> bool:
+        """Law 7. What was said in an earlier assignment is too old to count."""
         if code not in _GONE:
             self._unknown_since.pop(tp, None)
             return False
         # The coordinator alone is not believed (law 7): the metadata must say the same.
         self._cluster.refresh()
-        return now - self._unknown_since.setdefault(tp, now) >= MISSING_GRACE and self._cluster.is_gone(tp.topic)
+        since = self._unknown_since.get(tp)
+        if since is None or since[0] != epoch:
+            since = self._unknown_since[tp] = (epoch, now)
+        return now - since[1] >= MISSING_GRACE and self._cluster.is_gone(tp.topic)
 
     def _means_not_yet(self, code: int, sent: _InFlightCommit) -> bool:
         """Law 4. A commit of an older generation was refused because a rebalance came between."""

@@ -10,7 +10,8 @@ Laws of connections (`Connections`)
 6. `round_trip` is how long the coordinator takes to respond: the longest of late, each later response halving what is
    above it. (Join and Sync, which wait for others, are on a connection of their own and count for nothing.)
 7. An authentication that failed raises in the user's call, and is made again a second later at the earliest. To the
-   requests it is a broken connection: when the credentials are good again, all goes on.
+   requests it is a broken connection: when the credentials are good again, all goes on. A call that comes when others
+   have raised it (`refusals`) waits for the next attempt: a program that calls again and again must not spin.
 8. A broker that is said not to know what every broker knows is asked anew what it knows, on another connection: what it
    said when this one was opened may have been damaged on the way.
 9. An idle connection is left open: the broker closes it, by its own connections.max.idle.ms. The next request that
@@ -180,6 +181,7 @@ class _Pending:
     on_done: OnDone
     deadline: float
     wanted: Wanted
+    on_sent: Callable[[], None] | None = None
     sent_at: float = 0.0
 
 
@@ -218,6 +220,7 @@ class Connections:
         self.ever_connected = False  # and had a response
         self.last_error: Exception | None = None
         self.refused: AuthenticationError | None = None
+        self.refusals = 0  # how often one came
         self._told_at: float | None = None
         self.meter = NetworkMeter()
         self.round_trip = 0.0
@@ -239,10 +242,12 @@ class Connections:
         *,
         timeout: float | None = None,
         wanted: Wanted = _always,
+        on_sent: Callable[[], None] | None = None,
     ) -> None:
         """Hand a request over; `on_done` hears of its end. timeout: seconds, else request_timeout.
 
         wanted: asked when the connection is open, which may be much later; else it ends with `NotSentError`.
+        on_sent: called when it is put on the connection: from then on the broker may have it.
         """
         self._requests += 1
         pending = _Pending(
@@ -251,6 +256,7 @@ class Connections:
             on_done=on_done,
             deadline=now + (self._config.request_timeout if timeout is None else timeout),
             wanted=wanted,
+            on_sent=on_sent,
         )
         link = self._link(key)
         link.address = address
@@ -439,6 +445,8 @@ class Connections:
                 if pending.wanted(now):
                     link.in_flight[pending.request_id] = pending
                     pending.sent_at = now
+                    if pending.on_sent is not None:
+                        pending.on_sent()
                     self.meter.request_sent(pending.request, now)
                     self._out.append(Transmit(key=key, request_id=pending.request_id, request=pending.request))
                 else:
@@ -456,6 +464,7 @@ class Connections:
     def _was_refused(self, error: AuthenticationError, now: float) -> TransportError:
         """Law 7. Returns what the requests get to hear."""
         self.refused = error
+        self.refusals += 1
         if self._told_at is None or now - self._told_at >= _TOLD_AGAIN:
             self._told_at = now
             self._out.append(Deliver(event=ErrorRaised(error=error)))
@@ -465,7 +474,8 @@ class Connections:
 
     def _give_up(self, key: ConnectionKey, link: _Link, why: str, now: float) -> None:
         # By a reset: a request that was given up must not reach the broker later, behind the one that takes its place.
-        self._out.append(CloseConnection(key=key, abort=bool(link.in_flight)))
+        late = link.state is _State.OPENING
+        self._out.append(CloseConnection(key=key, abort=bool(link.in_flight), late=late))
         self.closed(key, TransportError(why), now)
 
     def _expire_waiting(self, link: _Link, late: list[_Pending], now: float) -> None:

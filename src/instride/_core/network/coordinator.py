@@ -14,6 +14,7 @@ Laws
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from enum import Enum
 from typing import Final
 
@@ -80,6 +81,7 @@ class Coordinator:
         self.node_id = -1
         self._address: Address = ("", 0)
         self._refusal: Exception | None = None
+        self._refusals = 0
         self._broken = False
         context.connections.on_broken.append(self._connection_broke)
 
@@ -91,6 +93,11 @@ class Coordinator:
     def refused(self) -> Exception | None:
         """Why nobody finds the coordinator for us: the group may not be read, or no broker takes our credentials."""
         return self._refusal or self._context.connections.refused
+
+    @property
+    def refusals(self) -> int:
+        """How often somebody said so: more, where another attempt was refused."""
+        return self._refusals + self._context.connections.refusals
 
     @property
     def known(self) -> bool:
@@ -126,17 +133,33 @@ class Coordinator:
         key = ConnectionKey(Role.COORDINATOR, self.node_id)
         self._context.connections.send(key, self._address, request, on_done, now, wanted=wanted)
 
-    def send_join(self, request: api.Request, on_done: OnDone, now: float, *, timeout: float | None = None) -> None:
-        """On the connection that Join and Sync have for themselves."""
-        self._send(Role.JOIN, request, on_done, now, timeout)
+    def send_join(
+        self,
+        request: api.Request,
+        on_done: OnDone,
+        now: float,
+        *,
+        timeout: float | None = None,
+        on_sent: Callable[[], None] | None = None,
+    ) -> None:
+        """On the connection that Join and Sync have for themselves. on_sent: called when it is put on that."""
+        self._send(Role.JOIN, request, on_done, now, timeout, on_sent)
 
     def join_in_flight(self) -> bool:
         """Whether a Join or Sync is on its connection; else it waits for that."""
         return self._context.connections.in_flight(ConnectionKey(Role.JOIN, self.node_id))
 
-    def _send(self, role: Role, request: api.Request, on_done: OnDone, now: float, timeout: float | None) -> None:
+    def _send(
+        self,
+        role: Role,
+        request: api.Request,
+        on_done: OnDone,
+        now: float,
+        timeout: float | None,
+        on_sent: Callable[[], None] | None = None,
+    ) -> None:
         key = ConnectionKey(role, self.node_id)
-        self._context.connections.send(key, self._address, request, on_done, now, timeout=timeout)
+        self._context.connections.send(key, self._address, request, on_done, now, timeout=timeout, on_sent=on_sent)
 
     def poll(self, now: float) -> float:
         if self.state is not CoordinatorState.INITIALIZED or not self._needed:
@@ -189,6 +212,7 @@ class Coordinator:
             error = error_for_code(result.error, f"group {group!r}: {result.error_message or 'refused'}")
         if isinstance(error, KafkaError) and _is_final(error):
             self._refusal = error
+            self._refusals += 1
             self._context.standing.stands("coordinator", error, now)
 
 

@@ -33,6 +33,9 @@ Laws of the fetcher
     of a lane running its next fetch waits, each time twice as long, up to the time for which the last one let the
     broker wait, or a second: a broker that never holds a fetch back then gets as few fetches as one that does.
 
+13. The application hears where a log ends with the records that came, or else alone: once for each change, and of all
+    partitions of a response in one event. A guess (law 11) is told only where no end was. (rule 20)
+
 Laws of fetching ahead: the next fetch of a partition leaves before what came of it is decoded (`Undecoded`)
 A1. What came of a partition waits in a queue, each part with the offset it begins at and the one after its last whole
     batch, by the batches' headers. The next fetch is from the end of the queue.
@@ -99,7 +102,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 from uuid import UUID
 
-from instride._core.events import DropBuffered, Fetched
+from instride._core.events import DropBuffered, EndsFound, Fetched
 from instride._core.network.actions import ConnectionKey, Role
 from instride._core.network.assigned_partitions import (
     Arrival,
@@ -610,6 +613,8 @@ class Fetcher:
         self._decode_from = 0
         self._deferred_in = self._sent_in = -1
         self._arrived: list[Undecoded] = []
+        # Law 13: whose end the response that is looked at tells, and the application does not know.
+        self._ends: dict[AssignedPartition, None] = {}
         self._ended = False
 
     @property
@@ -764,8 +769,9 @@ class Fetcher:
             fetchable = assigned.fetchable
             if fetchable or self._is_placed(assigned):
                 self._place(assigned, now, fetchable=fetchable)
-            if assigned in self._passed_over and not self._is_owned(assigned):
-                del self._passed_over[assigned]
+            if not self._is_owned(assigned):
+                self._passed_over.pop(assigned, None)
+                self._context.connections.meter.read_from(assigned.partition, None)
         if known[0] != self._metadata_version:
             self._forget_brokers(now)
 
@@ -1016,6 +1022,8 @@ class Fetcher:
         lane.came_whole(came, len(fences))
         self._take_partitions(node_id, fences, requested, result, now)
         self._end_unknown_ends(lane, fences)
+        if self._ends:
+            self._tell_ends()
 
     def _take_partitions(
         self, node_id: int, fences: Fences, requested: FetchSessionState, result: api.FetchResponse, now: float
@@ -1059,6 +1067,16 @@ class Fetcher:
         for assigned in unchanged(self._owned(), _part(fences, lane.unsure)):
             if assigned.known_end < 0:
                 assigned.known_end = assigned.fetch_offset
+                if assigned.told_end < 0:
+                    self._ends[assigned] = None
+
+    def _tell_ends(self) -> None:
+        """Law 13. Of what waits to be decoded its records tell."""
+        ends, self._ends = self._ends, {}
+        untold = (each for each in ends if 0 <= each.known_end != each.told_end and not each.undecoded)
+        told = tuple([each.end_found(each.known_end) for each in untold])
+        if told:
+            self._context.deliver(EndsFound(ends=told))
 
     def _failed(self, key: LaneKey, fences: Fences, error: Exception, now: float) -> None:
         node_id = key[0]
@@ -1118,6 +1136,8 @@ class Fetcher:
         # A read_committed fetch ends at the last stable offset: no lag is behind that (KIP-98).
         stable = self._context.config.isolation_level == "read_committed"
         assigned.known_end = fetched.last_stable_offset if stable else fetched.high_watermark
+        if assigned.known_end != assigned.told_end:
+            self._ends[assigned] = None
         if not assigned.undecoded:
             self._deliver(assigned, fetched.chunk, fetched.next_offset, fetched.leader_epoch, topic_id)
         if fetched.corrupt is not None:
@@ -1163,6 +1183,7 @@ class Fetcher:
             assigned.leader_epoch = chunk.leader_epoch
         elif leader_epoch >= 0:
             assigned.leader_epoch = leader_epoch
+        assigned.end_told(assigned.known_end)
         self._context.deliver(
             Fetched(
                 partition=assigned.partition,

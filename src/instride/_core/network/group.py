@@ -122,7 +122,9 @@ def next_group_state(state: GroupState, event: GroupInput) -> GroupState:
         raise IllegalTransitionError(f"group: {event.name} in {state.name}") from None
 
 
+# What stands as an error (`Standing`): that the group refuses us; that it refuses heartbeats alone.
 _REFUSED = "group"
+_HEARTBEATS: Final = "heartbeats"
 # This part of max_poll_interval after a poll the next one is told at once.
 _POLL_MAY_WAIT: Final = 0.05
 _FIRST_TRY: Final = 1.0
@@ -133,6 +135,23 @@ _FINAL_CODES: Final = frozenset({ErrorCode.INVALID_GROUP_ID, ErrorCode.FENCED_IN
 _JOIN_GRACE = 5.0
 # Partitions that a leader assigned and that are not known to exist (law 7 of `Joining`).
 _MOST_UNKNOWN: Final = 1000
+# What UNKNOWN_SERVER_ERROR may mean of a Join or Sync, after the error.
+_TOO_LARGE: Final = (
+    ". The coordinator's log says why. If it could not write the group since the record is too large{}: raise"
+    " message.max.bytes of the brokers (or max.message.bytes of __consumer_offsets), or let members subscribe to fewer"
+    " topics (one pattern may match very many), list shorter user data, or be fewer"
+)
+# Why a leader sees nothing of a topic of other members: what may help.
+_MAY_HELP: Final[dict[int, str]] = {
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: (
+        ". Grant this consumer Describe on each topic that any member of the group reads: any member may lead"
+    ),
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: (
+        ". It does not exist; or this consumer may not see it: then grant it Describe, since any member may lead"
+    ),
+}
+# Seconds for which a leader waits for metadata of topics that were missing when they were requested last.
+_LOOKS_AGAIN: Final = 2.0
 # Topics of fellow members, of which a leader asks for the metadata.
 _MOST_FOREIGN: Final = 30_000
 # Topics and owned partitions that all members of a group together name: a leader reads no more.
@@ -149,6 +168,11 @@ _FAST_FOR_UNTOLD = 5.0
 # The responses to LeaveGroup after which the group waits for this member no more.
 _LEFT = (ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID)
 _OURS: Final = "consumer"
+_OF_ANOTHER_TYPE: Final = (
+    "The coordinator knows no classic group of that name. It may be of another type (a share or streams group, or one"
+    " of KIP-848's protocol whose classic members use another assignor): choose another group_id. Or its members have"
+    " just left: then the next try joins it."
+)
 _NAMED: Final = 5
 
 
@@ -246,6 +270,7 @@ class Membership:
         """The broker took us for a member when it responded to what was `sent` then. well: and named no rebalance."""
         # What had a response meanwhile may be younger: a sync waits for the leader.
         self.alive_at = max(self.alive_at, sent)
+        self._context.standing.passed(_HEARTBEATS)
         if well:
             self.well_at = max(self.well_at, sent)
 
@@ -276,6 +301,7 @@ class Membership:
         """Law 1."""
         self.number += 1
         self._ended = True
+        self._context.standing.passed(_HEARTBEATS)
         self.requesting = self.wants_join = self.rejoin_requested = self.unheard = False
         self.generation = -1
         if forget_id:
@@ -316,7 +342,8 @@ class Group:
 
     Laws
     1. A membership is lost by UNKNOWN_MEMBER_ID, by ILLEGAL_GENERATION while no rebalance is under way, by fencing, and
-       by an application that does not poll within max_poll_interval. Then every partition is lost.
+       by an application that does not poll within max_poll_interval. Then every partition is lost. A group that the
+       broker does not know (GROUP_ID_NOT_FOUND) has no member of this id either; to a Join without one it is an error.
     2. Heartbeats go on whatever the application does; only max_poll_interval bounds it.
     3. A dynamic member that ends its membership tells the group; a static one (KIP-345) does not, unless it is told to:
        it comes back, or its session ends. An id that no Join was sent with is not left with, since that starts a
@@ -488,7 +515,7 @@ class Group:
         elif code == ErrorCode.ILLEGAL_GENERATION:
             self.lost("ILLEGAL_GENERATION on a commit", now)
         else:
-            self.fail(error_for_code(code, f"a commit of group {self._config.group_id!r}: error code {code}"), now)
+            self.fail(error_for_code(code, f"a commit of group {self._config.group_id!r}: {name_of_code(code)}"), now)
         return code
 
     # -- time
@@ -599,7 +626,8 @@ class Joining:
 
     Laws
     1. REBALANCE_IN_PROGRESS and a coordinator that moves keep the membership: join again, listing what is owned.
-    2. A join lists everything owned, delayed and completing partitions too, with the joined generation.
+    2. A join lists everything owned, delayed and completing partitions too, with the joined generation; also where
+       nothing is owned.
     3. A response to a request of an older membership is ignored.
     4. A member id that is refused or given is used at once, and a rebalance that overtook a Join or Sync is followed at
        once; where either repeats, after a back-off. It grows until an assignment is taken on: a Join that succeeds
@@ -615,9 +643,14 @@ class Joining:
     7. Any leader may assign what does not exist, or does not yet as far as we know. That is told in one line; up to
        `_MOST_UNKNOWN` such partitions are taken on, the others are left out until they are there.
     8. A static member's Join without a member id fences whoever has its instance id when the Join arrives. One that was
-       given up before its response was there may arrive after a later one, and fence this very member. So for each
-       such Join, for request_timeout, one FENCED_INSTANCE_ID is taken for UNKNOWN_MEMBER_ID: it joins again, and the
-       last Join takes the place. Any other one tells of another consumer, and is fatal (KIP-345).
+       given up after it was sent, before its response was there, may arrive after a later one, and fence this very
+       member. So once for each membership, or attempt at one, that such Joins were of, for request_timeout after the
+       last of them, a FENCED_INSTANCE_ID is taken for UNKNOWN_MEMBER_ID: it joins again, and the last Join takes the
+       place. Any other one tells of another consumer, and is fatal (KIP-345). Were more excused, two consumers with one
+       instance id would fence each other in turn, and nobody would hear of it.
+    9. A leader that sees nothing of a topic which only other members read (it may not describe it, say) assigns nothing
+       of it, and they read nothing. That is one line for each topic and error, and no error here: all that this
+       consumer reads goes on (rule 17).
     """
 
     def __init__(
@@ -647,6 +680,9 @@ class Joining:
         self._group = group
         self._backoff = context.backoff()
         self._leader_assignment: LeaderAssignment | None = None
+        # Of the group, if this member led it when it joined last: also while it joins again, so that what is known of
+        # them, and since when they are missing, stays known.
+        self._led: frozenset[str] = frozenset()
         self._assigning: _Assigning | None = None
         self._protocol = ""
         self._listed_as_owned: frozenset[object] = frozenset()
@@ -659,15 +695,19 @@ class Joining:
         self._request_backoff = context.backoff()
         self._requested_at = float("-inf")
         self._succeeds_itself = False
-        # Until when each Join without a member id that was given up may still arrive.
-        self._late_until: list[float] = []
+        # Until when Joins without a member id that were given up may still arrive, by the number of the membership.
+        self._late_until: dict[int, float] = {}
+        # Whether the Join that is under way was put on its connection.
+        self._join_sent = False
         self._mixed = False
+        # Law 9: what was told, and why: topics and error codes.
+        self._starved: dict[str, int] = {}
         cluster.on_update.append(self._metadata_changed)
 
     @property
     def leader_topics(self) -> frozenset[str]:
         """Topics whose metadata the leader needs besides its own."""
-        return self._leader_assignment.topics if self._leader_assignment is not None else frozenset()
+        return self._led
 
     def end_membership(self, now: float, *, forget_id: bool) -> None:
         """What is pending at the broker is not waited for; its response concerns nobody (law 3)."""
@@ -678,6 +718,7 @@ class Joining:
         self._eager_revocation.over()
         self._mixed = False
         self._leader_assignment = None
+        self._led = frozenset()
 
     # -- when
 
@@ -687,8 +728,7 @@ class Joining:
         if self._assigning is not None:
             return self._tell_how_long(self._assigning, now)
         if self._membership.state is GroupState.COMPLETING_REBALANCE:
-            self._try_sync(now)
-            return float("inf")
+            return self._try_sync(now)
         if not self._wants_to_join() or not self._eager_revocation.done(now):
             return float("inf")
         ready_at = max(self._backoff.ready_at, self._request_backoff.ready_at, self._spaced(now))
@@ -743,14 +783,23 @@ class Joining:
         why = member.reason or "a new membership"
         self._context.log(logging.INFO, f"joining group {self._config.group_id!r}: {why}")
         number = member.number
-        self._send(request, lambda result, then: self._joined(number, result, then), now)
+        self._join_sent = False
+        self._send(request, lambda result, then: self._joined(number, result, then), now, on_sent=self._note_sent)
+
+    def _note_sent(self) -> None:
+        self._join_sent = True
 
     def _send(
-        self, request: api.Request, on_done: Callable[[api.Response | Exception, float], None], now: float
+        self,
+        request: api.Request,
+        on_done: Callable[[api.Response | Exception, float], None],
+        now: float,
+        *,
+        on_sent: Callable[[], None] | None = None,
     ) -> None:
         # The response comes when the slowest member has joined, and that one may take its max_poll_interval.
         timeout = max(self._config.request_timeout, self._config.max_poll_interval + _JOIN_GRACE)
-        self._coordinator.send_join(request, on_done, now, timeout=timeout)
+        self._coordinator.send_join(request, on_done, now, timeout=timeout, on_sent=on_sent)
 
     def _protocols(self, now: float) -> tuple[api.GroupProtocol, ...] | None:
         """None where an assignor failed: the user hears of it (law 6)."""
@@ -763,8 +812,9 @@ class Joining:
     def _metadata(self, assignor: Assignor) -> bytes:
         """Law 2. Two places for the generation: leaders before 3.4 read only the assignor's own (protocol-facts)."""
         topics, owned = self._membership.topics, self._assignment.owned_partitions()
-        # An eager member lists nothing; its generation still says that this is a new join, and not a repeated one.
-        generation = self._membership.generation if owned or self._eager_revocation.eager else -1
+        # Whatever is owned, as in Java: the generation says that this is a new join. To a follower that joins with the
+        # same bytes as before the broker responds with the generation that there is, and no rebalance begins.
+        generation = self._membership.generation
         userdata = assignor.subscription_userdata(topics, owned=owned, generation=generation)
         return write_subscription(
             Subscription(
@@ -779,8 +829,9 @@ class Joining:
     def _joined(self, number: int, result: api.Response | Exception, now: float) -> None:
         member = self._membership
         # Law 8: whatever became of the membership, this Join may still be on its way.
-        if self._succeeds_itself and isinstance(result, Exception):
-            self._late_until.append(now + self._config.request_timeout)
+        if self._succeeds_itself and self._join_sent and isinstance(result, Exception):
+            self._drop_those_that_arrived(now)
+            self._late_until[number] = now + self._config.request_timeout
         if number != member.number:
             return
         member.requesting = False
@@ -810,8 +861,9 @@ class Joining:
         self._protocol = response.protocol or ""
         self._heartbeats.joined(now)
         self._leader_assignment = (
-            LeaderAssignment(response, self._cluster) if response.leader == response.member_id else None
+            LeaderAssignment(response, self._cluster, now) if response.leader == response.member_id else None
         )
+        self._led = frozenset() if self._leader_assignment is None else self._leader_assignment.topics
         if self._leader_assignment is not None and self._leader_assignment.left_out:
             first, *others = self._leader_assignment.left_out
             which = f"member {first!r} and {len(others)} more get nothing"
@@ -827,12 +879,14 @@ class Joining:
 
     # -- the sync
 
-    def _try_sync(self, now: float) -> None:
+    def _try_sync(self, now: float) -> float:
+        """Returns when to be asked again."""
         member, leading = self._membership, self._leader_assignment
         if leading is not None and leading.made is None:
-            if leading.ready():
-                self._assign(leading, now)
-            return
+            if now < leading.ready_at:
+                return leading.ready_at
+            self._assign(leading, now)
+            return float("inf")
         member.requesting = True
         request = api.SyncGroup(
             group_id=self._config.group_id or "",
@@ -846,9 +900,11 @@ class Joining:
         number = member.number
         self._send(request, lambda result, then: self._synced(number, now, result, then), now)
         self._context.touch()  # from here on it is pending, which renews the lease
+        return float("inf")
 
     def _assign(self, leading: LeaderAssignment, now: float) -> None:
         """Law 6."""
+        self._tell_who_gets_nothing(leading)
         assignor = self._assignor()
         if assignor is None:
             self._group.fail(
@@ -992,12 +1048,26 @@ class Joining:
 
     def _metadata_changed(self, now: float) -> None:
         """A leader is responsible for the group's partitions: when their number changes, it joins again."""
+        if self._leader_assignment is not None:
+            self._tell_who_gets_nothing(self._leader_assignment)
         if self._leader_assignment is not None and self._membership.stable and self._leader_assignment.outdated():
             self.request_join(now)
             self._membership.rejoin("the partitions of the group's topics changed")
         elif self._left_out and self._membership.stable and not self._cluster.lacks(self._left_out[0]):
             self.request_join(now)
             self._membership.rejoin("partitions that were assigned, and were not known, are there now")
+
+    def _tell_who_gets_nothing(self, leading: LeaderAssignment) -> None:
+        """Law 9. Of a topic of its own the user hears as an error (`Cluster`, law 3)."""
+        topics = leading.topics - self._membership.topics
+        codes = {topic: code for topic in topics if (code := self._cluster.error(topic))}
+        news = sorted(topic for topic, code in codes.items() if self._starved.get(topic) != code)
+        self._starved = codes
+        for code in sorted({codes[topic] for topic in news}):
+            names = [repr(topic) for topic in news if codes[topic] == code]
+            shown = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
+            why = f"this leader assigns no partition of {shown}, to which other members of the group subscribe"
+            self._context.log(logging.WARNING, f"{why}: {name_of_code(code)}{_MAY_HELP.get(code, '')}")
 
     # -- what goes wrong
 
@@ -1014,7 +1084,7 @@ class Joining:
     def _refused(self, what: str, code: int, now: float) -> None:
         """An error code on Join or Sync (Java's table)."""
         self._context.log(logging.INFO, f"{what} had the response {name_of_code(code)}")
-        code = self.meaning(code, now)
+        code = self.meaning(code, now, named=self._membership.id_used)
         if code == ErrorCode.UNKNOWN_MEMBER_ID:
             self._follow("id", now)
             self._group.lost(f"UNKNOWN_MEMBER_ID on {what}", now, forget_id=True)
@@ -1031,18 +1101,35 @@ class Joining:
         elif code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL and what == "JoinGroup":
             self._learn_what_the_group_uses(now)
         else:
-            self._group.fail(error_for_code(code, f"{what} of group {self._config.group_id!r}: error code {code}"), now)
+            why = f"{what} of group {self._config.group_id!r}: {name_of_code(code)}{self._hint(code)}"
+            self._group.fail(error_for_code(code, why), now)
 
-    def meaning(self, code: int, now: float) -> int:
-        """The error code that one on any request of the group is taken for (law 8)."""
-        self._late_until = [until for until in self._late_until if until > now]
+    def _hint(self, code: int) -> str:
+        if code == ErrorCode.GROUP_ID_NOT_FOUND:
+            return f". {_OF_ANOTHER_TYPE}"
+        if code != ErrorCode.UNKNOWN_SERVER_ERROR:
+            return ""
+        # The broker's word for a group that is larger than a batch of its log may be, and for much else.
+        return _TOO_LARGE.format("" if self._leader_assignment is None else self._leader_assignment.size())
+
+    def meaning(self, code: int, now: float, *, named: bool = True) -> int:
+        """The error code that one on any request of the group is taken for (law 8; law 1 of `Group`).
+
+        named: the request named this member. Else there is no membership to lose, and joining again is no remedy.
+        """
+        if code == ErrorCode.GROUP_ID_NOT_FOUND:
+            return ErrorCode.UNKNOWN_MEMBER_ID if named else code
+        self._drop_those_that_arrived(now)
         if code != ErrorCode.FENCED_INSTANCE_ID or not self._late_until:
             return code
-        # One for each late Join: the next FENCED_INSTANCE_ID is of another consumer.
-        self._late_until.pop(0)
+        # Once: the next FENCED_INSTANCE_ID is of another consumer.
+        del self._late_until[min(self._late_until)]
         told = "FENCED_INSTANCE_ID: an earlier Join of this member may have arrived late; joining again"
         self._context.log(logging.INFO, told)
         return ErrorCode.UNKNOWN_MEMBER_ID
+
+    def _drop_those_that_arrived(self, now: float) -> None:
+        self._late_until = {attempt: until for attempt, until in self._late_until.items() if until > now}
 
     def _learn_what_the_group_uses(self, now: float) -> None:
         """No other join is sent until the coordinator has said it, as if the refused join were still under way."""
@@ -1149,7 +1236,10 @@ class LeaderAssignment:
     """What a member does when it leads its group: deal out the partitions to the members of one generation.
 
     Laws
-    1. It waits until the metadata of every subscribed topic of every member is known.
+    1. It waits until the metadata of every subscribed topic of every member is known. A topic that is said to be
+       missing, and that was never seen here, is waited for a few seconds where a member owns some of it (`Cluster`, law
+       7): it exists, or did a moment ago, and its owners would lose it. The metadata of one that has been missing for
+       longer are requested again, and waited for, but not for long: the rebalance may be for one that was just made.
     2. What a member says of itself that cannot be read makes that member subscribe to nothing; it stops nobody else.
        So does a subscription with which the topics that are not known here would be over `_MOST_FOREIGN`, since the
        leader requests and keeps the metadata of each; one that names over `MOST_NAMED` topics and partitions by itself;
@@ -1168,16 +1258,24 @@ class LeaderAssignment:
        nothing when they join.
     """
 
-    def __init__(self, response: api.JoinGroupResponse, cluster: Cluster) -> None:
+    def __init__(self, response: api.JoinGroupResponse, cluster: Cluster, now: float) -> None:
         self._cluster = cluster
         self.left_out: list[str] = []
         # Whether what some member says was not read (law 7).
         self.unheard = False
         self._members = self._bounded(response.members, response.member_id)
+        # In bytes.
+        self._subscribed = sum(len(member.metadata) for member in response.members)
         self.topics = frozenset(topic for member in self._members for topic in member.topics)
+        self._owned = self.topics & frozenset(part.topic for member in self._members for part in member.owned)
         self._skips = response.skip_assignment
         self._racked = any(member.rack is not None for member in self._members)
         self._view: ClusterView | None = None
+        # Until when it waits for metadata of a newer version than there was at first (law 1).
+        self._first_version = cluster.version
+        self._looks_until = now + _LOOKS_AGAIN if cluster.look_again(self.topics) else float("-inf")
+        # Law 1, of that version of the metadata: each turn looks at it.
+        self._ready_at, self._ready_version = float("inf"), -1
         # Member id -> assignment bytes, as soon as there are some.
         self.made: Mapping[str, bytes] | None = None
 
@@ -1204,12 +1302,29 @@ class LeaderAssignment:
                 bounded[place] = replace(member, topics=())
         return tuple(bounded)
 
-    def ready(self) -> bool:
-        """Law 1: known, or known to be missing."""
-        return all(topic in self._cluster.topics for topic in self.topics)
+    @property
+    def ready_at(self) -> float:
+        """Law 1: once all are known, or known to be missing. infinity: no time makes it so."""
+        if self._ready_version != self._cluster.version:
+            self._ready_at, self._ready_version = self._find_ready_at(), self._cluster.version
+        return self._ready_at
+
+    def _find_ready_at(self) -> float:
+        if not all(topic in self._cluster.topics for topic in self.topics):
+            return float("inf")
+        looks_until = self._looks_until if self._cluster.version == self._first_version else float("-inf")
+        return max([looks_until, *map(self._cluster.doubted_until, self._owned)])
 
     def outdated(self) -> bool:
         return self._view is not None and self._view != self._present_view()
+
+    def size(self) -> str:
+        """What the coordinator is to write of the group, as far as this member knows, for a message."""
+        assigned = sum(map(len, (self.made or {}).values()))
+        return (
+            f" (the subscriptions of its {len(self._members)} members have {self._subscribed} bytes, their assignments"
+            f" {assigned})"
+        )
 
     def assigning(self, assignor: Assignor) -> Callable[[], dict[str, bytes]]:
         """What computes the assignment, from what is known now: member id -> assignment bytes.
@@ -1245,7 +1360,7 @@ class LeaderAssignment:
         return len(set[TopicPartition]().union(*released))
 
     def _present_view(self) -> ClusterView:
-        counts = {topic: self._cluster.partition_count(topic) for topic in self.topics}
+        counts = {topic: self._cluster.believed_count(topic) for topic in self.topics}
         known = {topic: count for topic, count in counts.items() if count is not None}
         return ClusterView(partitions=known, racks=self._cluster.racks(known) if self._racked else {})
 
@@ -1295,7 +1410,9 @@ class Heartbeats:
        that was overtaken is refused for is not believed: the next one, of the present generation, decides.
     3. How often: `Pace` (docs/rebalance.md, rule 19). A throttle time is obeyed (KIP-219).
     4. A refusal that may be taken back, of a right that was withdrawn say, is told when the lease has ended (Java's
-       table).
+       table): then polls return nothing. A fatal one ends the membership. Of any other one the next response decides;
+       once none was accepted for a whole session, since the Join's response at the earliest, it is an error while it
+       stands, and the coordinator is looked for again, since another broker may be it by now.
     """
 
     def __init__(self, context: Context, coordinator: Coordinator, membership: Membership, group: Group) -> None:
@@ -1307,9 +1424,11 @@ class Heartbeats:
         self._pace = Pace(context)
         self._due = 0.0
         self._in_flight = False
+        self._joined_at = float("-inf")
 
     def joined(self, now: float) -> None:
         """The interval begins at the response to the join."""
+        self._joined_at = now
         self._due = self._pace.first(now)
 
     def synced(self, notice: GroupNotice | None, partitions: int | None, *, has_some: bool, now: float) -> None:
@@ -1385,14 +1504,32 @@ class Heartbeats:
         elif error in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
             name = "UNKNOWN_MEMBER_ID" if error == ErrorCode.UNKNOWN_MEMBER_ID else "ILLEGAL_GENERATION"
             self._group.lost(f"{name} on a heartbeat", now, forget_id=error == ErrorCode.UNKNOWN_MEMBER_ID)
-        elif error == ErrorCode.FENCED_INSTANCE_ID or (
-            error_for_code(error).fatal and not self._membership.lease_holds(now)
-        ):
-            why = f"a heartbeat of group {self._config.group_id!r}: {name_of_code(error)}"
-            self._group.fail(error_for_code(error, why), now)
-        else:
+        elif error == ErrorCode.FENCED_INSTANCE_ID:
+            self._group.fail(self._error(error), now)
+        elif self._next_decides(error, now):
             told = f"a heartbeat's response was {name_of_code(error)}; it is tried again"
             self._context.log(logging.WARNING, told)
+        elif error_for_code(error).fatal:
+            self._group.fail(self._error(error), now)
+        else:
+            self._stands(error, now)
+
+    def _next_decides(self, code: int, now: float) -> bool:
+        """Law 4. Before the first Sync no lease has begun, and no heartbeat may have been accepted yet."""
+        if error_for_code(code).fatal:
+            return self._membership.lease_holds(now)
+        return now < max(self._membership.alive_at, self._joined_at) + self._config.session_timeout
+
+    def _error(self, code: int, more: str = "") -> KafkaError:
+        return error_for_code(code, f"a heartbeat of group {self._config.group_id!r}: {name_of_code(code)}{more}")
+
+    def _stands(self, code: int, now: float) -> None:
+        """Law 4."""
+        since = "; none was accepted for session_timeout, so no records are returned until one is"
+        error = self._error(code, since)
+        self._context.log(logging.WARNING, str(error))
+        self._context.standing.stands(_HEARTBEATS, error, now)
+        self._coordinator.lost(error)
 
 
 # -- how often
@@ -1584,11 +1721,21 @@ def _mismatch(group_id: str, assignors: Sequence[str], found: object) -> Inconsi
     refusal = (
         f"group {group_id!r} cannot be joined: it has no assignor in common with this consumer, which offers {offered}."
     )
+    if _is_no_classic_group(found):
+        return InconsistentGroupProtocolError(f"{refusal} {_OF_ANOTHER_TYPE}")
     if not isinstance(found, api.DescribeGroupResponse) or found.error:
-        why = f"error code {found.error}" if isinstance(found, api.DescribeGroupResponse) else found
+        why = name_of_code(found.error) if isinstance(found, api.DescribeGroupResponse) else found
         hint = "Set assignors to what its members use, or choose another group_id."
         return InconsistentGroupProtocolError(f"{refusal} What the group uses could not be learnt ({why}). {hint}")
     return InconsistentGroupProtocolError(f"{refusal} {_hint(found, assignors)}")
+
+
+def _is_no_classic_group(found: object) -> bool:
+    """To a broker that refuses our Join it is a group; to one that describes classic groups it is none."""
+    if not isinstance(found, api.DescribeGroupResponse):
+        return False
+    empty = not (found.error or found.protocol_type or found.protocol or found.clients)
+    return empty or found.error == ErrorCode.GROUP_ID_NOT_FOUND
 
 
 def _hint(group: api.DescribeGroupResponse, assignors: Sequence[str]) -> str:

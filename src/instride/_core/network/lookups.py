@@ -6,7 +6,9 @@ Laws
 1. Each call ends once: with a result, a final error, or at its deadline with `KafkaTimeoutError` that names the
    last obstacle.
 2. What is retriable is retried, after a back-off, until the deadline.
-3. A topic that does not exist is left out of the result; one that may not be described, or has an invalid name, is a
+3. That nobody takes our credentials, or finds the group's coordinator for us, ends a call once for each refusal. A call
+   that comes later waits for the next attempt: it may be accepted, and a program that calls again must not spin.
+4. A topic that does not exist is left out of the result; one that may not be described, or has an invalid name, is a
    final error. No topic is created.
 """
 
@@ -37,12 +39,14 @@ LookupEvent = FetchCommitted | FetchOffsets | FetchMetadata
 class _Lookup:
     """One call. in_flight: how many of its requests are. obstacle: what went wrong last.
 
-    metadata_version: the cluster's when the call was made; only newer metadata may refuse it.
+    metadata_version: the cluster's when the call was made; only newer metadata may refuse it. refusals: how many
+    there were when a call before it raised one; only another ends it (law 3).
     """
 
     event: LookupEvent
     backoff: Backoff
     metadata_version: int
+    refusals: int
     in_flight: int = 0
     found: dict[TopicPartition, OffsetAndTimestamp] = field(default_factory=dict)
     obstacle: Exception | None = None
@@ -57,9 +61,15 @@ class Lookups:
         self._coordinator = coordinator
         # While it is empty the machine does not ask for topics, nor poll.
         self.open: list[_Lookup] = []
+        self._refusals = 0  # how many there were when a call raised one
 
     def add(self, event: LookupEvent) -> None:
-        lookup = _Lookup(event=event, backoff=self._context.backoff(), metadata_version=self._cluster.version)
+        lookup = _Lookup(
+            event=event,
+            backoff=self._context.backoff(),
+            metadata_version=self._cluster.version,
+            refusals=self._refusals,
+        )
         self.open.append(lookup)
         self._context.touch()
         if _is_empty(event):
@@ -106,8 +116,7 @@ class Lookups:
         if not self._coordinator.need():
             lookup.backoff.failed(now)
             lookup.obstacle = self._context.connections.last_error
-            if self._coordinator.refused is not None:
-                self._end(lookup, error=self._coordinator.refused)
+            self._refused(lookup, self._coordinator.refused)
             return
         lookup.in_flight = 1
         request = api.OffsetFetch(
@@ -151,7 +160,7 @@ class Lookups:
                 lookup.obstacle = KafkaError(self._cluster.why_no_leader(tp))  # of the newest metadata
         if not led:
             lookup.backoff.failed(now)
-            self._refused(lookup)
+            self._refused(lookup, self._context.connections.refused)
         for node_id, partitions in led.items():
             lookup.in_flight += 1
             request = list_offsets(self._context, {tp: event.timestamps[tp] for tp in partitions}, {})
@@ -182,7 +191,7 @@ class Lookups:
         if not self._cluster.brokers:
             # The bootstrap connection is closed once the brokers are known: wait for these.
             lookup.backoff.failed(now)
-            self._refused(lookup)
+            self._refused(lookup, self._context.connections.refused)
             return
         key, address = self._cluster.any_node(now)
         lookup.in_flight = 1
@@ -230,10 +239,11 @@ class Lookups:
         if not (isinstance(error, KafkaError) and error.retriable):
             self._end(lookup, error=lookup.obstacle)
 
-    def _refused(self, lookup: _Lookup) -> None:
-        """Where no broker takes our credentials, waiting helps nobody."""
-        if self._context.connections.refused is not None:
-            self._end(lookup, error=self._context.connections.refused)
+    def _refused(self, lookup: _Lookup, error: Exception | None) -> None:
+        """Law 3."""
+        if error is not None and self._coordinator.refusals > lookup.refusals:
+            self._refusals = self._coordinator.refusals
+            self._end(lookup, error=error)
 
     def _timed_out(self, lookup: _Lookup) -> None:
         obstacle = lookup.obstacle or self._context.connections.last_error

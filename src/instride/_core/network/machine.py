@@ -107,6 +107,7 @@ class NetworkMachine:
             commit_in_flight=self._commits.in_flight,
             abandon_commit=self._commits.abandon,
             released=membership.rejoin,
+            ended=self._commits.assignment_ended,
         )
         self._group = Group(
             self._context,

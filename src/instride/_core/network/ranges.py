@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from instride._core.events import LATEST, Fetched
+from instride._core.events import LATEST, EndsFound, Fetched
 from instride._core.network.assigned_partitions import AssignedPartition, AssignedPartitions, keep
 from instride._core.network.cluster import Cluster, LeaderRequests, list_offsets
 from instride._core.network.context import Context
@@ -159,11 +159,13 @@ class LogEnds:
         next_at = now + self._context.config.range_poll_interval
         self._requests.succeeded(node_id, next_at=next_at)
         self._look_at = min(self._look_at, next_at)
-        table = self._assigned()
+        table, ends = self._assigned(), []
         for tp, listed in result.offsets.items():
             assigned = table.get(TopicPartition(*tp))
             if assigned is None or fences.get(assigned.partition) != assigned.fence or not assigned.awaits_records:
                 continue
+            if not listed.error and listed.offset == assigned.offset != assigned.told_end:
+                ends.append(assigned.end_found(listed.offset))  # no range tells it
             if _is_known(assigned, listed):
                 continue
             assigned.fetch_error = name_of_code(listed.error) if listed.error else ""
@@ -178,6 +180,8 @@ class LogEnds:
                 self._positions.recovered(assigned)
                 if listed.offset > assigned.offset:
                     self._deliver(assigned, listed)
+        if ends:
+            self._context.deliver(EndsFound(ends=tuple(ends)))
 
     def _beyond_the_end(self, assigned: AssignedPartition, now: float) -> None:
         """Law 4."""
@@ -201,6 +205,7 @@ class LogEnds:
         assigned.backoff.succeeded()
         assigned.reached(chunk.next_offset)
         assigned.records += len(chunk)
+        assigned.end_told(listed.offset)
         self._context.deliver(
             Fetched(
                 partition=assigned.partition,

@@ -1,7 +1,8 @@
 """A subscription by pattern: which of the cluster's topics it means, now and after each refresh of the metadata.
 
 Laws
-1. Only a response that lists every topic decides; until the first one the member does not join.
+1. Only a response that lists every topic decides; until the first one the member does not join. A topic that one does
+   not list, or lists with an error, stays for a while (`Cluster`, law 7).
 2. A topic matches when its whole name does. Internal topics are left out, or `exclude_internal_topics` is False.
 3. A change of the set is a change of the subscription: the member joins for new topics, and a topic that is gone is
    revoked (rule 11). The application hears of the change before the group does.
@@ -55,9 +56,10 @@ class PatternSubscription:
 
     def _matches(self, pattern: re.Pattern[str]) -> frozenset[str]:
         without_internal = self._context.config.exclude_internal_topics
+        known = (self._cluster.believed(name) or topic for name, topic in self._cluster.topics.items())
         return frozenset(
             topic.name
-            for topic in self._cluster.topics.values()
+            for topic in known
             if topic.error in (ErrorCode.NONE, ErrorCode.LEADER_NOT_AVAILABLE)
             and not (topic.is_internal and without_internal)
             and pattern.fullmatch(topic.name)

@@ -63,6 +63,8 @@ class Scram:
         self._first_bare = f"n={_escaped(credentials.username)},r={nonce}"
         self._step = 0
         self._expected = b""
+        # Once it is sent: with salt and nonce, which others may see, passwords can be tried on it.
+        self._proof = ""
 
     @property
     def name(self) -> str:
@@ -70,7 +72,7 @@ class Scram:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        return self._credentials.secrets
+        return (*self._credentials.secrets, self._proof) if self._proof else self._credentials.secrets
 
     def start(self) -> bytes:
         return (_GS2_HEADER + self._first_bare).encode()
@@ -91,7 +93,8 @@ class Scram:
         signature = self._hmac(hashlib.new(self._credentials.hash, client_key).digest(), message)
         proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
         self._expected = self._hmac(self._hmac(salted, b"Server Key"), message)
-        return f"{without_proof},p={_b64(proof)}".encode()
+        self._proof = _b64(proof)
+        return f"{without_proof},p={self._proof}".encode()
 
     def _read_first(self, attributes: list[tuple[str, str]]) -> tuple[str, bytes, int]:
         """Nonce, salt and iterations; laws 1 and 2."""

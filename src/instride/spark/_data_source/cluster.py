@@ -17,6 +17,7 @@ from instride.spark._data_source.sampling import Sampler
 __all__ = ["Cluster"]
 
 _NAMED: Final = 5
+_COMMIT_SECONDS: Final = 2.0
 
 
 class Cluster:
@@ -83,12 +84,12 @@ class Cluster:
         return self._sampler.sample(spans)
 
     def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Raises a KafkaError."""
+        """For two seconds at most. Raises a KafkaError."""
         consumer = self._of_group(group)
         consumer.assign(offsets)
         # It commits, and is to fetch nothing.
         consumer.pause(offsets)
-        consumer.commit(dict(offsets), allow_rewind=True)
+        consumer.commit(dict(offsets), timeout=_COMMIT_SECONDS, allow_rewind=True)
 
     def close(self) -> None:
         for consumer in [self._consumer, *self._groups.values()]:

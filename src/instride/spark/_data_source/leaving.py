@@ -5,11 +5,15 @@ Laws
    the driver finds the unix socket on which the source listens.
 2. A source that was asked to leave plans no batch any more. When the batch in flight is confirmed and its offsets are
    committed to the group, it leaves the group, and says so.
-3. The sockets are in a folder that only this user may enter.
+3. The sockets are in a folder that only this user may enter. One whose process was killed is removed by the next
+   source that begins.
+4. A query is known to be in group mode by its first progress. One without progress is stopped at once where no source
+   listens on this machine: then none has begun to read.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -35,6 +39,8 @@ _LEAVE: Final = b"leave\n"
 _LEFT: Final = b"left\n"
 # Bytes of a socket's name: systems take 104 to 108, with the zero at its end.
 _MOST: Final = 100
+_FRESH: Final = 60.0
+"""Seconds for which a socket on which nobody listens may be one that is just being opened."""
 _TURN: Final = 0.1
 """Seconds between two looks at a query."""
 
@@ -69,6 +75,7 @@ class Door:
             raise ConfigError(f"{self._path} is too long a name for a socket: set TMPDIR to a shorter folder")
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.bind(str(self._path))
+        _remove_older(self._path)
         self._socket.listen()
         threading.Thread(target=self._listen, name="instride-door", daemon=True).start()
 
@@ -98,14 +105,21 @@ def stop(query: StreamingQuery, *, timeout: float | None = None) -> None:
     """Stop a streaming query of the source so that nothing of it is read twice, and wait until that is done.
 
     A source in group mode (the option `consumerGroup`) plans nothing more, awaits that Spark has committed the batch in
-    flight, commits its offsets to the group and leaves it; then the query is stopped. Any other query is just stopped.
+    flight, commits its offsets to the group and leaves it; then the query is stopped. Any other query is just stopped;
+    if sources in group mode run on this machine, too, as soon as its first batch is over, which says that it is none.
 
-    timeout: seconds; None waits as long as the batch takes. Call it in the driver, from any thread.
-    Raises KafkaTimeoutError: then the query is active, plans nothing more, and may be stopped again. Raises
-    IllegalStateError under Spark Connect, where the source is on another machine.
+    timeout: seconds; None waits as long as the batch takes. Call it in the driver, from any thread but the one that
+    runs the query's own foreachBatch, whose batch it would wait for; a listener may call it.
+    Raises KafkaTimeoutError: then the query is active, a source in group mode plans nothing more, and it may be stopped
+    again. Raises IllegalStateError in the query's own foreachBatch, and under Spark Connect, where the source is on
+    another machine.
     """
     if type(query).__module__.startswith("pyspark.sql.connect"):
         raise IllegalStateError("instride.spark.stop reaches a query in its driver only, not over Spark Connect")
+    if _runs_in_this_thread(query):
+        raise IllegalStateError(
+            "stop(query) awaits the query's batch, and was called in it (foreachBatch): call it in another thread"
+        )
     deadline = None if timeout is None else time.monotonic() + timeout
     callers = _reached(query, deadline)
     try:
@@ -130,11 +144,46 @@ def _reached(query: StreamingQuery, deadline: float | None) -> list[socket.socke
             # The batch before the first one of this run: the sources of the last run planned it.
             for caller in callers:
                 caller.close()
-        elif _waits_for_data(query):
+        elif _waits_for_data(query) or not _anybody_listens():
             return []
         _check(deadline)
         time.sleep(_TURN)
     return []
+
+
+def _runs_in_this_thread(query: StreamingQuery) -> bool:
+    """Py4J calls `foreachBatch` in the JVM's own thread of the query, which Spark names by its id. Not by the local
+    property that Spark sets there: threads that are begun within a batch inherit it."""
+    from pyspark import SparkContext  # noqa: PLC0415 - the source's own process has none
+
+    context = SparkContext._active_spark_context
+    if context is None or context._jvm is None:
+        return False
+    name = str(context._jvm.java.lang.Thread.currentThread().getName())
+    return name.startswith("stream execution thread for") and f"id = {query.id}" in name
+
+
+def _anybody_listens() -> bool:
+    """Law 4."""
+    try:
+        return any(_listens(path) for path in _folder().glob("*.sock"))
+    except (ConfigError, OSError):
+        return False  # where no source can have a socket
+
+
+def _listens(path: Path) -> bool:
+    """So does one that is too busy, or suspended, to take a caller."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as caller:
+        caller.setblocking(False)
+        return caller.connect_ex(str(path)) in (0, errno.EAGAIN, errno.EINPROGRESS)
+
+
+def _remove_older(fresh: Path) -> None:
+    """Law 3. How old they are is told by the clock that this one was made by, the file system's."""
+    for path in fresh.parent.glob("*.sock"):
+        with suppress(OSError):
+            if fresh.stat().st_mtime - path.stat().st_mtime > _FRESH and not _listens(path):
+                path.unlink()
 
 
 def _waits_for_data(query: StreamingQuery) -> bool:
@@ -157,13 +206,13 @@ def _tokens(sources: list[Any]) -> list[str]:
 def _requested(token: str) -> list[socket.socket]:
     """None where no source listens."""
     caller = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    caller.settimeout(_TURN)
     try:
         caller.connect(str(_place(token)))
         caller.sendall(_LEAVE)
     except OSError:
         caller.close()
         return []
-    caller.settimeout(_TURN)
     return [caller]
 
 
@@ -182,5 +231,6 @@ def _has_left(caller: socket.socket) -> bool:
 def _check(deadline: float | None) -> None:
     if deadline is not None and time.monotonic() >= deadline:
         raise KafkaTimeoutError(
-            "the query's batch was not confirmed in time; the query is active and plans nothing more: stop it again"
+            "the query's batch was not confirmed in time; the query is active, and in group mode plans nothing more; "
+            "stop it again"
         )

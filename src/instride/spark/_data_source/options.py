@@ -69,7 +69,7 @@ _NOT_IN_GROUPS: Final = {
         "the group's committed offsets say where to go on; kafka-consumer-groups --reset-offsets moves them",
     ),
 }
-_DURATION: Final = re.compile(r"\s*(\d+)\s*(ms|s|sec|seconds?|m|min|minutes?|h|hours?|d|days?)\s*", re.I)
+_DURATION: Final = re.compile(r"\s*(\d+)\s*(ms|s|sec|seconds?|m|min|minutes?|h|hours?|d|days?)?\s*", re.I)
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 Mode = Literal["batch", "stream"] | None
@@ -224,9 +224,14 @@ def _topics(plain: Mapping[str, str]) -> Topics:
         if not parts or not all(isinstance(numbers, list) for numbers in parts.values()):
             raise ConfigError('assign must be JSON such as {"topic": [0, 1]}')
         found = [TopicPartition(topic, _whole("assign", n)) for topic, numbers in parts.items() for n in numbers]
+        if not found:
+            raise ConfigError('assign names no partition; write JSON such as {"topic": [0, 1]}')
         return Topics(assign=tuple(sorted(found)))
     if chosen[0] == "subscribe":
-        return Topics(subscribe=tuple(sorted({name.strip() for name in value.split(",") if name.strip()})))
+        names = {name.strip() for name in value.split(",") if name.strip()}
+        if not names:
+            raise ConfigError(f"subscribe names no topic; it is {value!r}")
+        return Topics(subscribe=tuple(sorted(names)))
     try:
         re.compile(value)
     except re.error as error:
@@ -341,7 +346,7 @@ def _duration(plain: Mapping[str, str], name: str, default: float) -> float:
     match = _DURATION.fullmatch(value)
     if match is None:
         raise ConfigError(f'{name} must be a duration such as "30s", "15m" or "500ms"; it is {value!r}')
-    unit = match[2].lower()
+    unit = (match[2] or "ms").lower()  # as Spark reads a number without a unit
     return int(match[1]) * _UNITS["ms" if unit == "ms" else unit[0]]
 
 

@@ -69,16 +69,21 @@ class TaskReader:
         return cls(settings=settings, columns=options.columns, transform=transform)
 
     def read(self, partition: RangesPartition) -> Iterator[pa.RecordBatch]:
-        for wanted, following in followed(partition.ranges):
-            with self._passing_over():
-                yield from self._read(wanted, following)
+        try:
+            for wanted, following in followed(partition.ranges):
+                for batch in self._read(wanted, following):
+                    made = in_spark_schema(batch, self.columns)
+                    yield from (made,) if self.transform is None else self.transform.results(made)
+        except Exception:
+            forget(self.settings)
+            raise
 
     def _read(self, wanted: OutputRange, following: OutputRange | None) -> Iterator[pa.RecordBatch]:
-        reader = reader_for(self.settings, wanted)
-        spare_collections()
-        for batch in reader.read(wanted, following):
-            made = in_spark_schema(batch, self.columns)
-            yield from (made,) if self.transform is None else self.transform.results(made)
+        """Without the function of the fused form: what that raises is no data loss, whatever it is."""
+        with self._passing_over():
+            reader = reader_for(self.settings, wanted)
+            spare_collections()
+            yield from reader.read(wanted, following)
 
     @contextmanager
     def _passing_over(self) -> Iterator[None]:
@@ -90,9 +95,6 @@ class TaskReader:
             if self.settings.fail_on_data_loss:
                 raise
             _log.warning("passed over: %s", error)
-        except Exception:
-            forget(self.settings)
-            raise
 
 
 def input_partitions(ranges: list[OutputRange], options: Options) -> list[RangesPartition]:

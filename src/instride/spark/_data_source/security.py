@@ -88,7 +88,13 @@ def consumer_settings(kafka: Mapping[str, str]) -> dict[str, Any]:
         settings.update(_translated(name, value))
     if "sasl.jaas.config" in kafka:
         # GSSAPI is Kafka's default.
-        settings.update(_jaas(kafka["sasl.jaas.config"], kafka.get("sasl.mechanism", "GSSAPI")))
+        found = _jaas(kafka["sasl.jaas.config"], kafka.get("sasl.mechanism", "GSSAPI"))
+        service = settings.get("sasl_kerberos_service_name")
+        if service is not None and found.get("sasl_kerberos_service_name", service) != service:
+            raise ConfigError(
+                "kafka.sasl.kerberos.service.name and serviceName in kafka.sasl.jaas.config differ: give one"
+            )
+        settings.update(found)
     settings.update(_stores(kafka))
     return settings
 
@@ -143,7 +149,11 @@ def _jaas(line: str, mechanism: str) -> dict[str, Any]:
             raise ConfigError("kafka.sasl.jaas.config: delegation tokens (tokenauth) are not supported")
         return {"sasl_username": pairs["username"], "sasl_password": pairs["password"]}
     if module == "Krb5LoginModule" and mechanism == "GSSAPI":
-        renamed = {"principal": "sasl_kerberos_principal", "keyTab": "sasl_kerberos_keytab_file"}
+        renamed = {
+            "principal": "sasl_kerberos_principal",
+            "keyTab": "sasl_kerberos_keytab_file",
+            "serviceName": "sasl_kerberos_service_name",
+        }
         return {ours: pairs[name] for name, ours in renamed.items() if name in pairs}
     raise ConfigError(
         f"kafka.sasl.jaas.config: {module} is not supported; PlainLoginModule, ScramLoginModule and Krb5LoginModule are"

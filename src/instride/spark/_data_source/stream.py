@@ -10,7 +10,9 @@ Laws
 2. `partitions` goes by the end offset alone, and asks nobody.
 3. Nothing new is told as the start offset itself, unchanged.
 4. That `latestOffset` is called with a batch's end says that the batch is committed. Then, with
-   commitOffsetsToGroup, the group hears of it. A group that cannot be told stops no query.
+   commitOffsetsToGroup, the group hears of it. A group that cannot be told stops no query, and holds up few batches:
+   it is tried for two seconds at most, and after two failures in a row not again for half a minute. (The first try of
+   a process opens the connection, too, which may take longer.)
 5. With maxBytesPerTrigger, brokers are asked what a backlog's first records weigh before its part of a batch is
    chosen. What was chosen is in the end offset, so a batch that is planned again asks nobody (law 2).
 6. Whether a topic is gone or was made anew, and whether a log ends before the position, is found by `planning.py`.
@@ -52,6 +54,8 @@ __all__ = ["StreamReader"]
 
 _log = logging.getLogger(__name__)
 
+_TELL_AGAIN: Final = 30.0
+"""Seconds in which a group that could not be told of the offsets is left alone (law 4)."""
 _IDLE_SECONDS: Final = 0.02
 """Spark asks every 10 ms whether there is something new; each time brokers would be asked."""
 
@@ -68,6 +72,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._scale = Scale()
         self._target: dict[TopicPartition, int] | None = None
         self._told: dict[TopicPartition, int] = {}
+        self._tell_from = float("-inf")
+        self._tell_failures = 0
+        self._absent: set[str] = set()
         self._newest: BatchPlan | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - PySpark's names, here and below
@@ -82,9 +89,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if options.max_bytes is None else ReadMaxBytes(options.max_bytes)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """What is there now is the target."""
-        found = self._cluster.require(self._options.topics)
-        self._target = self._cluster.latest(found)
+        """What is there now is the target. `latestOffset`, which hears of the last batch, knows whether that suffices:
+        a topic that is gone since is data loss, and one that never was there an error."""
+        self._target = self._cluster.latest(self._cluster.partitions(self._options.topics))
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Raises OffsetsGoneError for data loss, ConfigError, and errors of the brokers."""
@@ -124,6 +131,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         topics = self._options.topics
         if last.begun:
             found = self._cluster.partitions(topics)
+            self._warn_of_absent({each.topic for each in (*found, *last.ends)})
             positions = goes_on(last, found, self._loss)
             positions |= self._new_ones(last, found, positions)
         else:
@@ -131,6 +139,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             positions = self._cluster.resolve(self._options.starting, found, name="startingOffsets")
         ends = self._ends(positions, found, first=not last.begun)
         return next_plan(positions, ends, {partition.topic: found[partition] for partition in positions}, self._loss)
+
+    def _warn_of_absent(self, known: set[str]) -> None:
+        """Of topics that are named and were never there. For a new query that is an error; this one waits for them."""
+        for name in sorted(set(self._options.topics.subscribe) - known - self._absent):
+            self._absent.add(name)
+            _log.warning("there is no topic %s in the cluster: the query reads it once it is there", name)
 
     def _new_ones(
         self, last: BatchPlan, found: Found, positions: dict[TopicPartition, int]
@@ -185,13 +199,24 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Law 4."""
         group, ends = self._options.commit_group, last.ends
         new = {partition: end for partition, end in ends.items() if self._told.get(partition) != end}
-        if group is None or not new:
+        if group is None or not new or time.monotonic() < self._tell_from:
             return
         try:
             self._cluster.commit(group, new)
             self._told.update(new)
+            self._tell_failures = 0
         except KafkaError as error:
-            _log.warning("the group %s was not told of the query's offsets: %s", group, error)
+            self._tell_failures += 1
+            if self._tell_failures == 1:
+                return
+            self._tell_from = time.monotonic() + _TELL_AGAIN
+            _log.warning(
+                "the group %s (commitOffsetsToGroup) was not told of the query's offsets, and is not tried again for "
+                "%d s; it must have no members of its own, and its coordinator must be there: %s",
+                group,
+                _TELL_AGAIN,
+                error,
+            )
 
 
 def _plain(data: dict[str, Any]) -> BatchPlan:

@@ -42,20 +42,46 @@ _PRODUCERS: Final[dict[str, str]] = {
     "delivery.timeout.ms": "delivery.timeout.ms",
     "enable.idempotence": "enable.idempotence",
     "linger.ms": "linger.ms",
+    "metadata.max.age.ms": "metadata.max.age.ms",
     "max.in.flight.requests.per.connection": "max.in.flight.requests.per.connection",
     "max.request.size": "message.max.bytes",
+    "reconnect.backoff.max.ms": "reconnect.backoff.max.ms",
+    "reconnect.backoff.ms": "reconnect.backoff.ms",
+    "request.timeout.ms": "request.timeout.ms",
     "retries": "retries",
+    "retry.backoff.max.ms": "retry.backoff.max.ms",
+    "retry.backoff.ms": "retry.backoff.ms",
 }
 """Java's names, and librdkafka's."""
 _DEFAULTS: Final[dict[str, Any]] = {
     "enable.idempotence": True,
     "linger.ms": 5,
+    "message.max.bytes": 1 << 20,  # as Java's max.request.size; librdkafka's own is 1,000,000
     "partitioner": "murmur2_random",  # Java's, for equal keys
 }
 _REFUSED: Final[dict[str, str]] = {
     "key.serializer": "keys are bytes or text; convert them with DataFrame operations",
     "value.serializer": "values are bytes or text; convert them with DataFrame operations",
     "transactional.id": "the sink is at-least-once",
+    **dict.fromkeys(
+        (
+            "auto.offset.reset",
+            "check.crcs",
+            "client.rack",
+            "default.api.timeout.ms",
+            "fetch.max.bytes",
+            "fetch.max.wait.ms",
+            "fetch.min.bytes",
+            "group.id",
+            "heartbeat.interval.ms",
+            "isolation.level",
+            "max.partition.fetch.bytes",
+            "max.poll.interval.ms",
+            "max.poll.records",
+            "session.timeout.ms",
+        ),
+        "it is a setting of consumers, and this is a sink",
+    ),
 }
 _KINDS: Final[dict[str, tuple[str, ...]]] = {
     "value": ("binary", "string"),
@@ -64,6 +90,9 @@ _KINDS: Final[dict[str, tuple[str, ...]]] = {
     "partition": ("int",),
     "headers": ("array<struct<key:string,value:binary>>",),
 }
+_BYTES: Final = ("key", "value")
+_LONGEST_REQUEST: Final = 900_000
+"""Milliseconds, of librdkafka's."""
 _SERVED: Final = 1_000
 """Records between two looks at the acknowledgements."""
 
@@ -77,7 +106,8 @@ class WriteTask:
     settings: tuple[tuple[str, Any], ...] = field(repr=False)
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> None:
-        """Law 2. Raises SinkError for what the brokers did not take, ConfigError for a row without a topic."""
+        """Law 2. Raises SinkError for what the brokers did not take or a producer refuses, ConfigError for a row
+        without a topic, or with a partition or a header that no record can have."""
         failures: list[Any] = []
 
         def delivered(error: Any, _: Any) -> None:
@@ -105,17 +135,19 @@ class WriteTask:
 
     def _records(self, batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
         names = [name for name in self.columns if name != "topic" or self.topic is None]
-        columns = [batch.column(name).to_pylist() for name in names]
+        columns = [_column(batch, name).to_pylist() for name in names]
         fixed = {} if self.topic is None else {"topic": self.topic}
         for values in zip(*columns, strict=True) if columns else repeat((), batch.num_rows):
             record = fixed | dict(zip(names, values, strict=True))
             if record["topic"] is None:
                 raise ConfigError('a row has no topic: give the option "topic", or a topic in each row')
-            # confluent-kafka takes no None for a partition.
-            if record.get("partition", 0) is None:
+            # confluent-kafka takes no None for a partition, and -1 for any.
+            partition = record.get("partition", 0)
+            if partition is None:
                 del record["partition"]
-            headers = record.get("headers")
-            record["headers"] = [(each["key"], each["value"]) for each in headers] if headers else []
+            elif partition < 0:
+                raise ConfigError(f"a row for the topic {record['topic']!r} names the partition {partition}")
+            record["headers"] = _headers(record.get("headers"))
             yield record
 
 
@@ -153,6 +185,21 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """Nothing is taken back (law 2)."""
 
 
+def _column(batch: pa.RecordBatch, name: str) -> pa.Array[Any]:
+    """Texts as their bytes: Spark's need not be UTF-8, and a record is bytes anyway."""
+    column = batch.column(name)
+    return column.cast("binary") if name in _BYTES and str(column.type) == "string" else column
+
+
+def _headers(given: list[dict[str, Any] | None] | None) -> list[tuple[str, bytes | None]]:
+    found = []
+    for each in given or ():
+        if each is None or each["key"] is None:
+            raise ConfigError("a row has a header without a key; only a header's value may be null")
+        found.append((each["key"], each["value"]))
+    return found
+
+
 def write_task(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> WriteTask:
     """Of a writer's options and its rows. Raises ConfigError."""
     if overwrite:
@@ -186,8 +233,17 @@ def _settings(kafka: Mapping[str, str]) -> dict[str, Any]:
         if name in kafka:
             raise ConfigError(f"kafka.{name} is not supported: {reason}")
     own = {_PRODUCERS[name]: value for name, value in kafka.items() if name in _PRODUCERS}
+    # librdkafka's default of the greater one is 10 s, and it refuses a smaller one.
+    if "reconnect.backoff.ms" in own:
+        own.setdefault("reconnect.backoff.max.ms", own["reconnect.backoff.ms"])
+    _check_request_timeout(own.get("request.timeout.ms", "1"))
     shared = consumer_settings({name: value for name, value in kafka.items() if name not in _PRODUCERS})
     return {**_DEFAULTS, **confluent_settings(shared), **own}
+
+
+def _check_request_timeout(text: str) -> None:
+    if not (text.strip().isdecimal() and 1 <= int(text) <= _LONGEST_REQUEST):
+        raise ConfigError(f"kafka.request.timeout.ms must be a whole number from 1 to {_LONGEST_REQUEST}")
 
 
 _producers: dict[tuple[int, tuple[tuple[str, Any], ...]], Any] = {}
@@ -223,5 +279,13 @@ def _produce(producer: Any, record: dict[str, Any]) -> None:
         # librdkafka's queue is full: what is acknowledged makes room, and `poll` hears of it.
         except BufferError:
             producer.poll(0.1)
+        except Exception as error:  # noqa: BLE001 - KafkaException, of an extra: a record that is not even queued
+            raise SinkError(_refusal(record, error)) from None
         else:
             return
+
+
+def _refusal(record: Mapping[str, Any], error: Exception) -> str:
+    size = sum(len(record.get(name) or b"") for name in _BYTES)
+    hint = "; kafka.max.request.size bounds it" if "too large" in str(error) else ""
+    return f"a record of {counted(size, 'byte')} for the topic {record['topic']!r} was refused{hint}: {error}"

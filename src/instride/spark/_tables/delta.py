@@ -18,11 +18,14 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote
 
 import pyarrow as pa
 
 from instride.errors import NotASinkError, SinkWriteError
 from instride.records import TopicPartition
+from instride.spark._tables.columns import check_columns, converted
+from instride.spark._tables.delta_log import TransactionLog, commit_file
 from instride.spark._tables.table_sink import Reached, TableSink
 from instride.spark._tables.writer import TableWriter
 from instride.spark.parquet._files import make_folders
@@ -49,17 +52,19 @@ class DeltaSink(TableSink):
     """A Delta table to which any number of drivers commit, each offset exactly once.
 
     folder: the table's, a local path or file: URI, shared by all drivers and executors. schema: the columns; the
-    table is made with them where there is none, and needed only then. compression: of the data files.
+    table is made with them where there is none, and needed only then. A table that is there must have them, or wider
+    ones (int64 for int32), and may have others, if these are nullable. compression: of the data files.
 
     Needs `pip install "instride[delta]"` in the driver. Implements `instride.spark.sink.Sink`; thread-safe. Methods
     raise NotASinkError where the folder holds something else, or a table that plain added files could break
-    (partition columns, constraints, column mapping).
+    (partition columns, constraints, column mapping), and for a schema that does not fit. The constructor raises it
+    for a folder that deltalake cannot use.
     """
 
     def __init__(self, folder: str | Path, *, schema: pa.Schema | None = None, compression: str = "zstd") -> None:
         import deltalake  # noqa: F401, PLC0415 - an extra; its absence is to be told here, and not by a thread
 
-        self.folder = local_folder(folder)
+        self.folder = _usable(local_folder(folder))
         super().__init__(_Delta(self.folder, schema, compression))
 
 
@@ -72,6 +77,7 @@ class _Delta:
         self._schema = schema
         self._compression = compression
         self._opened: DeltaTable | None = None
+        self._log = TransactionLog(folder / "_delta_log")
         self._synced = 0
 
     def writer(self) -> TableWriter:
@@ -81,6 +87,8 @@ class _Delta:
     def table(self) -> DeltaTable:
         if self._opened is None:
             self._opened = _open(self.folder, self._schema)
+            # Another table may have been made in the folder.
+            self._log = TransactionLog(self.folder / "_delta_log")
             self._synced = self._opened.version() - 1
         return self._opened
 
@@ -91,6 +99,9 @@ class _Delta:
     def snapshot(self) -> _Snapshot:
         from deltalake.exceptions import DeltaError  # noqa: PLC0415 - an extra
 
+        if not self._log.is_the_same:
+            # Another table's commits would be read on top of this one's columns.
+            self._opened = None
         try:
             self.table.update_incremental()
             # At each, since others may change the table's protocol and settings at any time.
@@ -98,13 +109,17 @@ class _Delta:
         except (DeltaError, OSError) as error:
             self._opened = None
             raise SinkWriteError(f"cannot read the Delta table {self.folder}: {error}") from error
-        self.sync()
-        return _Snapshot(self)
+        try:
+            self.sync()
+        except OSError as error:
+            # Not opened anew, or only the newest commit would be synced then.
+            raise SinkWriteError(f"cannot sync the log of the Delta table {self.folder}: {error}") from error
+        return _Snapshot(self, self._log.at(self.table.version()))
 
     def sync(self) -> None:
         """What was seen in the table's log is on the disk: delta-rs leaves that to the system."""
         log = self.folder / "_delta_log"
-        commits = [log / f"{each:020d}.json" for each in range(self._synced + 1, self.table.version() + 1)]
+        commits = [commit_file(log, each) for each in range(self._synced + 1, self.table.version() + 1)]
         # A commit that is gone was cleaned up, behind a checkpoint.
         for path in [each for each in commits if each.exists()] + ([log] if commits else []):
             handle = os.open(path, os.O_RDONLY)
@@ -116,20 +131,32 @@ class _Delta:
 
 
 class _Snapshot:
-    """Implements `Snapshot`, with the table's present state, which nobody moves while a round is under way."""
+    """Implements `Snapshot`, with the table's present state, which nobody moves while a round is under way.
 
-    def __init__(self, delta: _Delta) -> None:
+    transactions: the number of each application, or None where deltalake is to be asked for each.
+    """
+
+    def __init__(self, delta: _Delta, transactions: Mapping[str, int] | None) -> None:
         self._delta = delta
+        self._transactions = transactions
         self.folder = delta.folder
 
     def reached(self, partition: TopicPartition) -> Reached | None:
-        of = self._delta.table.transaction_version
-        end = of(_application(partition, "offset"))
+        end = self._number(_application(partition, "offset"))
         if end is None:
             return None
-        return Reached(
-            end=end, job=of(_application(partition, "job")) or 0, topic=of(_application(partition, "topic")) or 0
-        )
+        job, topic = (self._number(_application(partition, name)) for name in ("job", "topic"))
+        return Reached(end=end, job=job or 0, topic=topic or 0)
+
+    def _number(self, application: str) -> int | None:
+        from deltalake.exceptions import DeltaError  # noqa: PLC0415 - an extra
+
+        if self._transactions is not None:
+            return self._transactions.get(application)
+        try:
+            return self._delta.table.transaction_version(application)
+        except (DeltaError, OSError) as error:
+            raise SinkWriteError(f"cannot read the Delta table {self.folder}: {error}") from error
 
     def commit(self, reached: Mapping[TopicPartition, Reached], files: Sequence[FileInfo]) -> bool:
         from deltalake import CommitProperties, Transaction  # noqa: PLC0415 - an extra
@@ -174,16 +201,57 @@ def _added(file: FileInfo) -> AddAction:
     )
 
 
+def _usable(folder: Path) -> Path:
+    # deltalake writes to the folder of this name, and reads from the one that the decoded name would be.
+    if unquote(str(folder)) != str(folder) or "\\" in str(folder):
+        raise NotASinkError(f"deltalake cannot use the folder {folder}: choose a path without %XX and backslashes")
+    return folder
+
+
 def _open(folder: Path, schema: pa.Schema | None) -> DeltaTable:
     from deltalake import DeltaTable  # noqa: PLC0415 - an extra
 
-    if not DeltaTable.is_deltatable(str(folder)):
+    name = f"the Delta table {folder}"
+    is_there = DeltaTable.is_deltatable(str(folder))
+    wanted = None if schema is None else converted(name, schema, _in_delta if is_there else _in_new_delta)
+    if not is_there:
         _create(folder, schema)
     table = DeltaTable(str(folder))
     _check_fit(table)
-    if schema is not None:
-        _check_columns(folder, pa.schema(table.schema().to_arrow()), schema)
+    if wanted is not None:
+        check_columns(name, pa.schema(table.schema().to_arrow()), wanted)
     return table
+
+
+def _in_delta(schema: pa.Schema) -> pa.Schema:
+    from deltalake import Schema  # noqa: PLC0415 - an extra
+
+    there = pa.schema(Schema.from_arrow(schema).to_arrow())
+    # deltalake would make the table with a feature that `_check_fit` refuses.
+    if any("timestamp[ns" in str(field.type) for field in there):
+        raise ValueError("Delta's timestamps are in microseconds")
+    return there
+
+
+def _in_new_delta(schema: pa.Schema) -> pa.Schema:
+    there = _in_delta(schema)
+    # deltalake would make the table without the feature that it needs, and then could not read it.
+    if any(_has_local_time(field.type, is_below_map=False) for field in there):
+        raise ValueError("deltalake makes no table with timestamps without a zone in a map")
+    return there
+
+
+def _has_local_time(kind: pa.DataType, *, is_below_map: bool) -> bool:
+    """Whether there is a timestamp without a zone in a map, at any depth."""
+    if pa.types.is_map(kind):
+        below = [kind.key_type, kind.item_type]
+    elif pa.types.is_list(kind):
+        below = [kind.value_type]
+    elif pa.types.is_struct(kind):
+        below = [field.type for field in kind]
+    else:
+        return is_below_map and pa.types.is_timestamp(kind) and kind.tz is None
+    return any(_has_local_time(each, is_below_map=is_below_map or pa.types.is_map(kind)) for each in below)
 
 
 def _create(folder: Path, schema: pa.Schema | None) -> None:
@@ -220,11 +288,3 @@ def _check_fit(table: DeltaTable) -> None:
         problems.append(f"writer version {protocol.min_writer_version}")
     if problems:
         raise NotASinkError(f"the Delta table {table.table_uri} cannot be a sink: it has {', '.join(problems)}")
-
-
-def _check_columns(folder: Path, there: pa.Schema, given: pa.Schema) -> None:
-    from deltalake import Schema  # noqa: PLC0415 - an extra
-
-    wanted = pa.schema(Schema.from_arrow(given).to_arrow())
-    if {field.name: field.type for field in there} != {field.name: field.type for field in wanted}:
-        raise NotASinkError(f"the Delta table {folder} has other columns than the schema: {there} and not {wanted}")

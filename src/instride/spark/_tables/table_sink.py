@@ -5,7 +5,8 @@ Laws
    one of the same partitions since, the format refuses, and all is decided anew on the next snapshot.
 2. The offsets reached are in the table itself, set by the commit that brings the rows. With each goes a mark of the
    job that set it, so that a repeat of a commit without a response is known, and a mark of the topic's id.
-3. Ranges of one commit are independent: one that is in conflict, or whose files are missing, keeps back no other.
+3. Ranges of one commit are independent: one that is in conflict, or whose files are missing or may not be looked at,
+   keeps back no other.
 4. Files that no commit names are left to the format's own vacuum. They are never deleted here: that a job seems to
    be in conflict is no proof that its files are not in the table.
 5. Whether rows fit the table's columns is decided where they are written (`writer`).
@@ -127,7 +128,7 @@ class Round:
 
     def _check_data(self, file: FileInfo) -> None:
         path = self.snapshot.folder / file.path
-        size = path.stat().st_size if path.exists() else None
+        size = _size(path)
         if size != file.bytes:
             found = "is not there" if size is None else f"has {counted(size, 'byte')}"
             raise MissingDataError(
@@ -219,6 +220,19 @@ def _each_tried(
         except SinkError as error:
             error.add_note(f"while job {job.job} committed {written.range}")
             errors[written.range] = error
+
+
+def _size(path: Path) -> int | None:
+    """In bytes; None where it is not there. Raises SinkError where the system does not tell."""
+    try:
+        return path.stat().st_size
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise SinkError(
+            f"a task wrote {path}, but here the system refuses to look at it: {error}. "
+            "Let the driver's user enter that folder: do executors run as another user?"
+        ) from error
 
 
 def _checked(partition: TopicPartition) -> TopicPartition:

@@ -28,7 +28,11 @@ class TableWriter:
     compression: str = "zstd"
 
     def write(self, output: OutputRange, *, job: str, attempt: int, batches: Iterator[pa.RecordBatch]) -> WrittenRange:
-        """Write one range. Raises SinkError where the function's columns do not fit the table's, SinkWriteError."""
+        """Write one range. Columns that the batches lack are null.
+
+        Raises SinkError where the batches' columns do not fit the table's, or lack one that is required; and
+        SinkWriteError.
+        """
         file = write_data_file(
             self.folder,
             output,
@@ -46,7 +50,18 @@ class TableWriter:
             if unknown:
                 raise SinkError(f"the table has no columns {', '.join(unknown)}: it has {', '.join(self.schema.names)}")
             try:
-                fitted = list(cast_to(batch, self.schema))
-            except (KeyError, pa.ArrowException) as error:
+                fitted = list(cast_to(self._filled(batch), self.schema))
+            # ValueError: nulls in a required column.
+            except (KeyError, ValueError, pa.ArrowException) as error:
                 raise SinkError(f"what the function returned does not fit the table's columns: {error}") from error
             yield from fitted
+
+    def _filled(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """With nulls in the columns that it lacks: the table may have got one since the function was written."""
+        lacking = [field for field in self.schema if field.name not in batch.schema.names]
+        required = [field.name for field in lacking if not field.nullable]
+        if required:
+            raise SinkError(f"the table requires values in {', '.join(required)}: let the function return them")
+        for field in lacking:
+            batch = batch.append_column(field, pa.nulls(batch.num_rows, field.type))
+        return batch

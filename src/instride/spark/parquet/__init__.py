@@ -9,6 +9,7 @@ for each partition, one unbroken chain of ranges, each written by exactly one jo
 # _manifest_chain, _manifest           a partition's chain of manifests, and one link of it
 # _checkpoint, _compaction, _vacuum    fewer, larger files; what is deleted
 # _read, _data_source, _spark_options  reading, also by Spark; the options of Spark's source
+# _schemas, _spark_types               the columns of files that differ, together; and in Spark's types
 # _layout                              where what lies
 # _storage, _location                  what the sink needs of the place that holds it; which places are served
 # _local_storage, _files               a folder, and the steps on its file system

@@ -31,7 +31,8 @@ class Piece:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """number: its place among the chain's checkpoints. created: when, in seconds since 1970.
+    """number: its place among the chain's checkpoints. created: when it was made, in seconds since 1970; it may have
+    appeared later.
 
     last: the manifest up to which it speaks. pieces: what is in the sink up to there, in order.
     """

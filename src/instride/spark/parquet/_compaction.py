@@ -22,12 +22,12 @@ import pyarrow.parquet as pq
 from instride.errors import CorruptManifestError, SinkError
 from instride.errors._quoting import counted
 from instride.spark.parquet._checkpoint import Checkpoint, Piece
-from instride.spark.parquet._data import write_to
+from instride.spark.parquet._data import check_compression, write_to
 from instride.spark.parquet._layout import COMPACTED, open_sink
 from instride.spark.parquet._location import storage_at
 from instride.spark.parquet._manifest_chain import Chain, ChainState
 from instride.spark.parquet._read import chains_in
-from instride.spark.parquet._storage import Storage
+from instride.spark.parquet._storage import Storage, reading
 from instride.spark.sink import FileInfo, OutputRange, new_job_id
 
 __all__ = ["compact"]
@@ -38,20 +38,21 @@ def compact(
     *,
     storage_options: Mapping[str, str] | None = None,
     target_bytes: int = 128 << 20,
-    compression: str = "zstd",
+    compression: str | Mapping[str, str | None] | None = "zstd",
 ) -> list[str]:
     """Put small files together, and write a checkpoint of each partition's chain; the files that were made, as
     `read_files` names them.
 
     It runs in the calling process, a partition at a time, beside writers, readers and others of its kind. What it
     replaces stays until `vacuum`. target_bytes: files are put together up to this size, as they are in the sink.
-    Raises NotASinkError, CorruptManifestError, MissingDataError, SinkWriteError, SinkUnavailableError, SinkError; what
-    was done before stays.
+    Raises NotASinkError, CorruptManifestError, MissingDataError, SinkWriteError, SinkUnavailableError, SinkError, and
+    ConfigError as `ParquetSink`; what was done before stays.
     """
+    checked = check_compression(compression)
     storage = open_sink(storage_at(path, storage_options))
     made: list[str] = []
     for chain in chains_in(storage):
-        made += _Compaction(storage=storage, chain=chain, target=target_bytes, compression=compression).run()
+        made += _Compaction(storage=storage, chain=chain, target=target_bytes, compression=checked).run()
     return made
 
 
@@ -62,7 +63,7 @@ class _Compaction:
     storage: Storage
     chain: Chain
     target: int
-    compression: str
+    compression: str | dict[str, str]
 
     def run(self) -> list[str]:
         state = self.chain.state()
@@ -137,9 +138,10 @@ class _Compaction:
 
     def _rows(self, listed: Sequence[FileInfo]) -> Iterator[pa.RecordBatch]:
         for file in listed:
-            with pq.ParquetFile(self.storage.opened(file)) as opened:
+            with reading(self.storage, file), pq.ParquetFile(self.storage.opened(file)) as opened:
                 for batch in opened.iter_batches():
                     yield batch.replace_schema_metadata(None)
 
     def _schema(self, file: FileInfo) -> pa.Schema:
-        return pq.read_schema(self.storage.opened(file))
+        with reading(self.storage, file):
+            return pq.read_schema(self.storage.opened(file))

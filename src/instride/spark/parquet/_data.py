@@ -15,12 +15,12 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from instride.errors import SinkError
+from instride.errors import ConfigError, SinkError
 from instride.spark.parquet import _files as files
 from instride.spark.parquet._layout import DATA, check_job_id, check_topic, file_name
 from instride.spark.parquet._location import storage_at
@@ -28,7 +28,9 @@ from instride.spark.parquet._manifest import chain_folder
 from instride.spark.parquet._storage import Storage
 from instride.spark.sink import FileInfo, OutputRange, WrittenRange
 
-__all__ = ["ParquetWriter", "write_data_file", "write_to"]
+__all__ = ["ParquetWriter", "check_compression", "write_data_file", "write_to"]
+
+_COMPRESSIONS: Final = ("none", "snappy", "gzip", "brotli", "lz4", "lz4_raw", "zstd")
 
 # Small batches are gathered into row groups of about this size: a row group a batch would make files large
 # and slow.
@@ -43,7 +45,7 @@ class ParquetWriter:
     """
 
     folder: str
-    compression: str = "zstd"
+    compression: str | Mapping[str, str | None] | None = "zstd"
     storage_options: Mapping[str, str] | None = field(default=None, repr=False)
 
     def write(self, output: OutputRange, *, job: str, attempt: int, batches: Iterator[pa.RecordBatch]) -> WrittenRange:
@@ -66,14 +68,14 @@ def write_data_file(
     job: str,
     attempt: int,
     batches: Iterator[pa.RecordBatch],
-    compression: str = "zstd",
+    compression: str | Mapping[str, str | None] | None = "zstd",
     below: str = DATA,
     storage_options: Mapping[str, str] | None = None,
 ) -> FileInfo | None:
     """Write a range's rows into one new data file, or none where there are no rows.
 
     folder: the sink's, a path or URI. below: the folder in it that holds all data files. job, attempt: as for
-    `RangeWriter.write`. storage_options: as for `ParquetSink`.
+    `RangeWriter.write`. compression, storage_options: as for `ParquetSink`.
     Memory: one row group (64 MiB or 131,072 rows, whichever is reached first, and one batch more). For an object store
     the file is first written to the local folder for temporary files (TMPDIR).
 
@@ -91,10 +93,11 @@ def write_to(
     job: str,
     attempt: int,
     batches: Iterator[pa.RecordBatch],
-    compression: str,
+    compression: str | Mapping[str, str | None] | None,
     below: str = DATA,
 ) -> FileInfo | None:
     """As `write_data_file`."""
+    checked = check_compression(compression)
     name = file_name(output, check_job_id(job), attempt)
     key = f"{below}/{chain_folder(check_topic(output.topic), output.partition)}/{name}"
     groups = _groups(batches)
@@ -103,12 +106,29 @@ def write_to(
         return None
     temp = storage.scratch(key)
     try:
-        rows = _write_groups(temp, first, groups, compression)
+        rows = _write_groups(temp, first, groups, checked)
         size = storage.publish(temp, key)
     except BaseException:
         files.remove(temp)
         raise
     return FileInfo(path=key, rows=rows, bytes=size, attempt=attempt)
+
+
+def check_compression(given: str | Mapping[str, str | None] | None) -> str | dict[str, str]:
+    """As PyArrow takes it: a name, or one for each column that is named. ConfigError where it writes no file so."""
+    if not isinstance(given, Mapping):
+        return _codec(given)
+    if not all(isinstance(column, str) for column in given):
+        raise ConfigError(f"compression names columns by strings, not as {given!r}")
+    return {column: _codec(name) for column, name in given.items()}
+
+
+def _codec(name: str | None) -> str:
+    if name is None:
+        return "none"
+    if not isinstance(name, str) or name.lower() not in _COMPRESSIONS:
+        raise ConfigError(f"compression must be one of {', '.join(_COMPRESSIONS)}, not {name!r}")
+    return name
 
 
 def _groups(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
@@ -129,7 +149,7 @@ def _groups(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(gathered)
 
 
-def _write_groups(temp: Path, first: pa.Table, groups: Iterator[pa.Table], compression: str) -> int:
+def _write_groups(temp: Path, first: pa.Table, groups: Iterator[pa.Table], compression: str | dict[str, str]) -> int:
     """Write the first group and the others; the number of rows."""
     writer = _open(temp, first.schema, compression)
     try:
@@ -151,7 +171,7 @@ def _write_groups(temp: Path, first: pa.Table, groups: Iterator[pa.Table], compr
 # that the batches' source raises (a broken connection to Kafka) is never taken for the disk's.
 
 
-def _open(temp: Path, schema: pa.Schema, compression: str) -> Any:
+def _open(temp: Path, schema: pa.Schema, compression: str | dict[str, str]) -> Any:
     try:
         return pq.ParquetWriter(str(temp), schema, compression=compression)
     except OSError as error:

@@ -21,9 +21,10 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from instride.errors import ConfigError
 from instride.spark.parquet._location import storage_at
-from instride.spark.parquet._read import listed_files, schema_of, spark_schema
+from instride.spark.parquet._read import listed_files, schema_of
 from instride.spark.parquet._spark_options import ParquetOptions, parse_parquet_options
-from instride.spark.parquet._storage import Storage
+from instride.spark.parquet._spark_types import spark_schema
+from instride.spark.parquet._storage import Storage, reading
 from instride.spark.sink import FileInfo
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ class ParquetReader(DataSourceReader):
         return [FilesPartition(tuple(task)) for task in _tasks(_storage(self._options))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Raises MissingDataError where a file of the snapshot is gone."""
+        """Raises MissingDataError where a file of the snapshot is gone, SinkError where one cannot be read or cast."""
         # Where there is nothing to read, Spark makes a task with a partition of its own.
         if isinstance(partition, FilesPartition):
             storage = _storage(self._options)
@@ -77,7 +78,7 @@ class ParquetReader(DataSourceReader):
                 yield from self._rows(storage, file)
 
     def _rows(self, storage: Storage, file: FileInfo) -> Iterator[pa.RecordBatch]:
-        with pq.ParquetFile(storage.opened(file)) as opened:
+        with reading(storage, file), pq.ParquetFile(storage.opened(file)) as opened:
             there = [name for name in self._schema.names if name in opened.schema_arrow.names]
             for batch in opened.iter_batches(columns=there):
                 yield _in_schema(batch, self._schema)

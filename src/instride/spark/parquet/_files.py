@@ -7,6 +7,8 @@ Laws
 3. A change of a folder is durable only when the folder is synced; so it is, before success is reported.
 4. Whoever finds a name taken syncs the folder too: what somebody saw there is then durable, even if its
    creator died before its own sync.
+5. The time of a file that `create_if_absent` made says when its name appeared. It is set just before the link, however
+   long the process was stopped until then: only one that is stopped between these two calls makes a file look older.
 
 Only this module makes system calls that change anything, all through its name ``os``, so that the tests can
 end the process between any two of them.
@@ -57,6 +59,7 @@ def create_if_absent(target: Path, content: bytes) -> bool:
         make_folders(target.parent)
         try:
             _write_synced(temp, content)
+            _touch(temp)
             created = _link(temp, target)
         finally:
             remove(temp)
@@ -117,6 +120,12 @@ def _write_synced(path: Path, content: bytes) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def _touch(temp: Path) -> None:
+    """Law 5, by the file system's own clock. Where that has no such call, the file's time is that of its content."""
+    with contextlib.suppress(OSError):
+        os.utime(temp)
 
 
 def _link(temp: Path, target: Path) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,7 +32,13 @@ class LocalStorage:
         return LocalStorage(self.folder / folder)
 
     def check_kind(self) -> None:
-        if self.folder.exists() and not self.folder.is_dir():
+        try:
+            is_folder = stat.S_ISDIR(self.folder.stat().st_mode)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise SinkError(f"cannot read {self.folder}: {error}") from error
+        if not is_folder:
             raise NotASinkError(f"{self.folder} is a file, not a sink's folder")
 
     def check_creates(self, key: str, content: bytes) -> None:
@@ -50,12 +57,17 @@ class LocalStorage:
             raise SinkError(f"cannot read {self.folder / key}: {error}") from error
 
     def size(self, key: str) -> int | None:
-        try:
-            return (self.folder / key).stat().st_size
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise SinkError(f"cannot read {self.folder / key}: {error}") from error
+        found = self._stat(key)
+        return None if found is None else found.st_size
+
+    def appeared(self, key: str) -> float | None:
+        """The file's time, which `files.create_if_absent` sets just before the link.
+
+        Not that of the inode's last change, which the link sets: so does whoever changes owners or rights, such as
+        Kubernetes at each mount, and no vacuum would ever delete anything.
+        """
+        found = self._stat(key)
+        return None if found is None else found.st_mtime
 
     def names(self, folder: str) -> list[str]:
         return [name for name in self._all_names(folder) if not files.is_temporary(name)]
@@ -88,6 +100,14 @@ class LocalStorage:
         if self.size(file.path) is None:
             raise missing_data(self.at(file.path))
         return self.at(file.path)
+
+    def _stat(self, key: str) -> os.stat_result | None:
+        try:
+            return (self.folder / key).stat()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise SinkError(f"cannot read {self.folder / key}: {error}") from error
 
     def _all_names(self, folder: str) -> list[str]:
         try:

@@ -1,11 +1,18 @@
-"""From the path or URI that a user gives to the storage behind it: the one place that knows which are served."""
+"""From the path or URI that a user gives to the storage behind it: the one place that knows which are served.
+
+Laws
+1. A file: URI is decoded, as `Path.as_uri` has encoded it: it and the path name one folder.
+2. A URI holds no credentials. Where it seems to, it is refused, and no message shows them.
+"""
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
+from urllib.parse import unquote_to_bytes
 
 from instride.errors import ConfigError, NotASinkError
 from instride.spark.parquet._local_storage import LocalStorage
@@ -17,6 +24,9 @@ OBJECT_STORES: Final = ("s3", "s3a", "gs", "az", "abfs", "abfss")
 """The schemes of stores that can create an object only if it is absent."""
 
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
+_USER: Final = re.compile(r"(?<=:/)(/*)[^?#]*@")
+_NO_NAME: Final = re.compile(r"[\0\ud800-\udfff]")
+_QUERY: Final = re.compile(r"[?#].*", re.DOTALL)
 
 
 def storage_at(place: str | Path, storage_options: Mapping[str, str] | None = None) -> Storage:
@@ -29,12 +39,16 @@ def storage_at(place: str | Path, storage_options: Mapping[str, str] | None = No
     if scheme in OBJECT_STORES:
         from instride.spark.parquet._object_storage import object_storage  # noqa: PLC0415 - needs an extra
 
-        return object_storage(str(place), _checked(storage_options or {}))
+        return object_storage(_plain(place), _checked(storage_options or {}))
     if scheme not in ("", "file"):
         served = ", ".join(f"{each}://" for each in OBJECT_STORES)
-        raise NotASinkError(f"{place} is not served: give a local path or file: URI, or one that begins with {served}")
+        raise NotASinkError(
+            f"{_shown(place)} is not served: give a local path or file: URI, or one that begins with {served}"
+        )
     if storage_options:
-        raise ConfigError(f"storage_options are for an object store, and {place} is a local folder: leave them out")
+        raise ConfigError(
+            f"storage_options are for an object store, and {_shown(place)} is a local folder: leave them out"
+        )
     return LocalStorage(local_folder(place))
 
 
@@ -44,18 +58,52 @@ def is_local(place: str | Path) -> bool:
 
 
 def local_folder(place: str | Path) -> Path:
-    """The folder of a local path or a file: URI. Raises NotASinkError for any other URI: it would be a folder "s3:"."""
+    """The folder of a local path or a file: URI. Law 1. Raises NotASinkError for any other URI: it would be a folder
+    "s3:".
+    """
     if not is_local(place):
-        raise NotASinkError(f"{place} is not on a local file system, and its data files would be: give a folder")
-    text = str(place)
-    # file:/data and file:///data are the same.
-    return Path("/" + text[5:].lstrip("/")) if _scheme_of(text) else Path(text).absolute()
+        raise NotASinkError(
+            f"{_shown(place)} is not on a local file system, and its data files would be: give a folder"
+        )
+    path = str(place)
+    if _scheme_of(path):
+        path = "/" + os.fsdecode(unquote_to_bytes(os.fsencode(_path_of(_plain(path))))).lstrip("/")
+    # Of other bytes Python makes such characters, which PyArrow cannot turn back.
+    if _NO_NAME.search(path):
+        raise NotASinkError(f"{path!r} can be no sink: a folder's name is UTF-8, and has no character 0")
+    return Path(path).absolute()
+
+
+def _path_of(uri: str) -> str:
+    """Of a file: URI. file:/data, file:///data and file://localhost/data are the same."""
+    rest = uri[len("file:") :]
+    host, _, path = rest.removeprefix("//").partition("/") if rest.startswith("//") else ("", "", rest)
+    if host.lower() not in ("", "localhost"):
+        raise NotASinkError(
+            f"{_shown(uri)} is on a machine of its own, between the second / and the third: give file:///FOLDER"
+        )
+    return path
 
 
 def _scheme_of(place: str | Path) -> str:
     # pathlib makes "s3:/bucket" of "s3://bucket".
     found = _SCHEME.match(str(place))
     return found[1].lower() if found else ""
+
+
+def _plain(place: str | Path) -> str:
+    """A URI without query and fragment. Raises NotASinkError: Law 2."""
+    if _QUERY.search(str(place)):
+        raise NotASinkError(
+            f"{_shown(place)}: a sink's URI holds no ? and no #: credentials are given as storage_options or in the "
+            "environment, and in a file: URI these characters are %3F and %23"
+        )
+    return str(place)
+
+
+def _shown(place: str | Path) -> str:
+    """For a message. Law 2."""
+    return _QUERY.sub("?***", _USER.sub(r"\1***@", str(place), count=1)) if _scheme_of(place) else str(place)
 
 
 def _checked(options: Mapping[str, str]) -> dict[str, str]:

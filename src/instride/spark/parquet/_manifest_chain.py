@@ -161,7 +161,7 @@ class Chain:
 
         def look(listing: _Listing) -> Retained:
             checkpoints = [self._must_read_checkpoint(number) for number in listing.checkpoints]
-            oldest = next((each for each in reversed(checkpoints) if each.created <= since), None)
+            oldest = next((each for each in reversed(checkpoints) if self._was_there(each, since)), None)
             manifests = self._listed_after(oldest.sequence if oldest else 0, listing)
             needed = tuple(each for each in checkpoints if oldest is None or each.number >= oldest.number)
             return Retained(state=self._listed_state(listing), oldest=oldest, checkpoints=needed, manifests=manifests)
@@ -263,6 +263,18 @@ class Chain:
         if content is None:
             raise CorruptManifestError(f"the checkpoint {key} was listed, but is missing")
         return decode_checkpoint(content, key)
+
+    def _was_there(self, checkpoint: Checkpoint, time: float) -> bool:
+        """At a time, in seconds since 1970. A compaction that was stopped just before its last step creates a
+        checkpoint long after the time that its text has: then the storage's clock says when.
+        """
+        if checkpoint.created > time:
+            return False
+        key = checkpoint_key(self.topic, self.partition, checkpoint.number)
+        appeared = self.store.appeared(key)
+        if appeared is None:
+            raise CorruptManifestError(f"the checkpoint {key} was listed, but is missing")
+        return appeared <= time
 
     def _missing(self, sequence: int) -> CorruptManifestError:
         key = key_of(self.topic, self.partition, sequence)

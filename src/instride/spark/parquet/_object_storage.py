@@ -17,9 +17,12 @@ Laws
    themselves. Left out is what obstore does beside it: it fetches a role's credentials before a request, with retries
    of their own, and it aborts an upload whose completion failed. `remove` says where a further one would take as long.
 7. What obstore raises at a call is translated, whatever it is: its own errors, the system's, and Python's where the
-   store answers what Python cannot hold (a date in the year 0), or where no key can be what a manifest says.
+   store answers what Python cannot hold (a date in the year 0), or where no key can be what a manifest says. Also its
+   panics, which are no Exception: an endpoint or a key of the environment that can be in no request.
 8. What an error is, its type, its status or (where there was no answer) the client's own text says. But for the code of
    a bucket that is not there, nothing that a store or a proxy has written decides it.
+9. obstore's threads begin with a process's first request, and a fork does not copy them: in its child every request
+   would wait for ever. So there each is refused. A process that was forked before any request may make some.
 """
 
 from __future__ import annotations
@@ -30,8 +33,8 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
@@ -53,6 +56,7 @@ except ImportError as error:
     ) from error
 
 if TYPE_CHECKING:
+    from obstore import ObjectMeta
     from obstore.store import AzureStore, GCSStore, S3Store
 
     Client = S3Store | GCSStore | AzureStore
@@ -62,13 +66,22 @@ __all__ = ["ObjectStorage", "object_storage"]
 _log = logging.getLogger(__name__)
 
 _URI: Final = re.compile(r"([A-Za-z0-9]+):/+([^/]+)/*(.*)")
+# In front of Azure's account is a container. Else "@" ends a user and password.
+_BUCKET: Final = re.compile(r"[\w.$-]+", re.ASCII)
+_CONTAINER: Final = re.compile(r"([\w.$-]+@)?[\w.$-]+", re.ASCII)
 # Others are percent-encoded on the way, so that a user would not find the objects again.
 _PREFIX: Final = re.compile(r"[A-Za-z0-9._=+@()!', -]+")
 _NO_BUCKET: Final = ("NoSuchBucket", "ContainerNotFound", "The specified bucket does not exist")
 # A date, a length or a path that its Python side cannot make.
 _UNREADABLE: Final = (ValueError, OverflowError)
+
+
+class _UnsentError(Exception):
+    """No request was made, and none can be. Its text says why, and what to do."""
+
+
 # Law 7.
-_FAILED: Final = (exceptions.BaseError, OSError, NotImplementedError, *_UNREADABLE)
+_FAILED: Final = (exceptions.BaseError, OSError, NotImplementedError, _UnsentError, *_UNREADABLE)
 _EXISTS: Final = (exceptions.AlreadyExistsError, exceptions.PreconditionError)
 _DENIED: Final = (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)
 _UNABLE: Final = (exceptions.NotSupportedError, NotImplementedError)
@@ -82,7 +95,9 @@ _NO_TLS: Final = re.compile(
     r"\berror: (?:(InvalidCertificate)\(\s*(\w+)|NoCertificatesPresented|PeerIncompatible"
     r"|InvalidMessage\(\s*InvalidContentType)"
 )
-_USER: Final = re.compile(r"://[^/@\s]*@")
+_USER: Final = re.compile(r"://[^/\s]*@")
+# Azure's signature is there.
+_QUERY: Final = re.compile(r"(://[^\s?]*)\?\S*")
 # Before each further PUT that creates, in seconds.
 _PAUSES: Final = [0.1, 0.4, 1.6, 6.4, 15.0]
 _DELETION: Final = "DeleteObjects; set the storage option aws_disable_bulk_delete to true"
@@ -96,6 +111,12 @@ def object_storage(uri: str, options: Mapping[str, str]) -> ObjectStorage:
     if found is None:
         raise NotASinkError(f"{uri} names no bucket: give SCHEME://BUCKET/PREFIX")
     scheme, bucket, rest = found.groups()
+    if not (_CONTAINER if scheme.lower().startswith("abfs") else _BUCKET).fullmatch(bucket):
+        # It is not shown: it may be a key and a secret.
+        raise NotASinkError(
+            f"{scheme}://: what follows is no bucket's name, which is of letters, digits and -_. alone. A URI holds no "
+            "credentials and no port: give them as storage_options or in the environment"
+        )
     parts = rest.rstrip("/").split("/") if rest.rstrip("/") else []
     for part in parts:
         if part in (".", "..") or not _PREFIX.fullmatch(part):
@@ -118,13 +139,55 @@ def _client(root: str, options: ClientOptions, *, retries: int) -> Client:
         found = make(root, config=options.store, client_options=options.http, retry_config=options.retry(retries))
         return cast("Client", found)
     except BaseException as error:
-        # The package panics at a client's option with the store's prefix (aws_allow_http), and a panic is no Exception.
-        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+        # The package panics at a client's option with the store's prefix (aws_allow_http).
+        if not isinstance(error, Exception) and not _is_panic(error):
             raise
         reason = _reason(error)
         for value in (*options.store.values(), *options.http.values()):  # law 5: it may quote what it could not parse
             reason = reason.replace(value, "***") if isinstance(value, str) and len(value) > 3 else reason
         raise ConfigError(f"storage_options: no client for {root} can be made: {reason}") from None
+
+
+class _Process:
+    """Law 9. The process that makes requests: the one with the first of them."""
+
+    def __init__(self) -> None:
+        self._id = 0
+
+    def check(self) -> None:
+        """Before each request. Raises _UnsentError."""
+        here = os.getpid()
+        if self._id == 0:
+            self._id = here
+        elif self._id != here:
+            raise _UnsentError(
+                "this process was forked from one that had used an object store, and the client's threads are not in "
+                'it. Start processes by "spawn" or "forkserver" (multiprocessing.set_start_method), or fork before the '
+                "first use of a sink"
+            )
+
+
+_process: Final = _Process()
+
+
+@contextmanager
+def _asking() -> Iterator[None]:
+    """Every request is made inside. Laws 7 and 9. Raises _UnsentError."""
+    _process.check()
+    try:
+        yield
+    except BaseException as error:
+        if not _is_panic(error):
+            raise
+        raise _UnsentError(
+            "no request can be made: check the endpoint (http://HOST:PORT or https://...) and the credentials (no "
+            f"newline at their ends) in storage_options and the environment: {_reason(error)}"
+        ) from error
+
+
+def _is_panic(error: BaseException) -> bool:
+    """One of Rust, whose class cannot be imported: no Exception, so that it would pass whoever deals with errors."""
+    return type(error).__name__ == "PanicException"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +235,8 @@ class ObjectStorage:
                 _log.info("%s may have been created, and is looked up: %s", self.at(key), _reason(unsure))
                 time.sleep(pause)
             try:
-                obstore.put(self.creator, self._path(key), content, mode="create", use_multipart=False)
+                with _asking():
+                    obstore.put(self.creator, self._path(key), content, mode="create", use_multipart=False)
             except _FAILED as error:
                 if isinstance(error, FileNotFoundError):  # there is nothing else that such a PUT may miss
                     raise NotASinkError(
@@ -195,18 +259,18 @@ class ObjectStorage:
         return self._read(self.client, key)
 
     def size(self, key: str) -> int | None:
-        try:
-            return obstore.head(self.client, self._path(key))["size"]
-        except FileNotFoundError as error:
-            self._check_bucket(error)
-            return None
-        except _FAILED as error:
-            raise self._error(f"cannot read {self.at(key)}", error, "HEAD") from error
+        found = self._head(key)
+        return None if found is None else found["size"]
+
+    def appeared(self, key: str) -> float | None:
+        found = self._head(key)
+        return None if found is None else found["last_modified"].timestamp()
 
     def names(self, folder: str) -> list[str]:
         path = self._path(folder)
         try:
-            found = obstore.list_with_delimiter(self.client, path or None)
+            with _asking():
+                found = obstore.list_with_delimiter(self.client, path or None)
         except _FAILED as error:
             self._check_bucket(error)
             raise self._error(f"cannot list {self.at(folder)}", error, "listings (ListObjectsV2)") from error
@@ -220,10 +284,11 @@ class ObjectStorage:
 
     def remove(self, key: str) -> bool:
         try:
-            obstore.delete(self.client, self._path(key))
+            with _asking():
+                obstore.delete(self.client, self._path(key))
         except _FAILED as error:
             _log.warning("%s", self._error(f"cannot remove {self.at(key)}", error, _DELETION))
-            if _is_unable(error) or _passes(error):
+            if _is_unable(error) or _passes(error) or isinstance(error, _UnsentError):
                 raise NoRemovalError from error
             return False
         return True
@@ -244,7 +309,8 @@ class ObjectStorage:
         except OSError as error:
             raise files.write_error(scratch, error) from error
         try:
-            obstore.put(self.client, path, scratch, chunk_size=_PART_BYTES, max_concurrency=_PARTS_AT_ONCE)
+            with _asking():
+                obstore.put(self.client, path, scratch, chunk_size=_PART_BYTES, max_concurrency=_PARTS_AT_ONCE)
         except _FAILED as error:
             # Not found may be the file here, or an upload that is completed once more, as its first answer was lost.
             if isinstance(error, FileNotFoundError):
@@ -274,9 +340,20 @@ class ObjectStorage:
         # The first PUT was refused for sure, so it is another's, even with the same content.
         return there == content and not (is_first and isinstance(error, _EXISTS))
 
+    def _head(self, key: str) -> ObjectMeta | None:
+        try:
+            with _asking():
+                return obstore.head(self.client, self._path(key))
+        except FileNotFoundError as error:
+            self._check_bucket(error)
+            return None
+        except _FAILED as error:
+            raise self._error(f"cannot read {self.at(key)}", error, "HEAD") from error
+
     def _read(self, client: Client, key: str) -> bytes | None:
         try:
-            return bytes(obstore.get(client, self._path(key)).bytes())
+            with _asking():
+                return bytes(obstore.get(client, self._path(key)).bytes())
         except FileNotFoundError as error:
             self._check_bucket(error)
             return None
@@ -297,6 +374,8 @@ class ObjectStorage:
     def _error(self, failed: str, error: Exception, asked: str) -> SinkError:
         """What it is to who called. failed: what could not be done. asked: of the store."""
         reason = _reason(error)
+        if isinstance(error, _UnsentError):
+            return SinkError(f"{failed}: {error}")
         if _is_unable(error):
             return NotASinkError(f"{failed}: the object store does not implement {asked}: {reason}")
         if _passes(error):
@@ -344,7 +423,8 @@ class _ObjectFile(io.RawIOBase):
     def _range(self, start: int, end: int) -> bytes:
         storage, key = self._storage, self._file.path
         try:
-            return bytes(obstore.get_range(storage.client, storage._path(key), start=start, end=end))
+            with _asking():
+                return bytes(obstore.get_range(storage.client, storage._path(key), start=start, end=end))
         except FileNotFoundError as error:
             storage._check_bucket(error)
             raise missing_data(storage.at(key)) from error
@@ -397,6 +477,8 @@ def _passes(error: Exception) -> bool:
 
 def _is_misconfigured(error: Exception) -> bool:
     """No answer, and none ever with these options."""
+    if isinstance(error, _UnsentError):
+        return True
     said = _said(error)
     return said == _NO_REQUEST or (said != "" and not said.isdecimal() and _NO_TLS.search(str(error)) is not None)
 
@@ -413,4 +495,4 @@ def _is_unable(error: Exception) -> bool:
 def _reason(error: BaseException) -> str:
     """The first line: the others are the client's structures. Law 5."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
-    return _USER.sub("://***@", lines[0])[:400]
+    return _QUERY.sub(r"\1?***", _USER.sub("://***@", lines[0]))[:400]

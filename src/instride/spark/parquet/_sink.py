@@ -29,7 +29,7 @@ from pathlib import Path, PurePosixPath
 from instride.errors import MissingDataError, SinkError, WrongTopicError
 from instride.errors._quoting import counted
 from instride.records import TopicPartition
-from instride.spark.parquet._data import ParquetWriter
+from instride.spark.parquet._data import ParquetWriter, check_compression
 from instride.spark.parquet._layout import (
     META,
     check_job_id,
@@ -54,11 +54,16 @@ class ParquetSink:
 
     folder: a path, a file: URI, or a prefix in an object store such as s3://bucket/flights (also gs:, az: and abfss:);
     absent, empty, or a sink already; shared by all drivers and executors (a local disk for one machine). Any other URI
-    is NotASinkError, at once. A local folder needs a POSIX file system with hard links. An object store needs the extra
-    "s3". Nothing is read or made before the first call. compression: of the data files.
+    is NotASinkError, at once, and so is one with a user, a query or a fragment. A local folder needs a POSIX file
+    system with hard links. An object store needs the extra "s3". Nothing is read or made before the first call.
+    compression: of the data files: "zstd", "snappy", "gzip", "brotli", "lz4", "lz4_raw" or "none", which None is too;
+    or a mapping with one of these for each column, by its path in the file; the others are not compressed. Anything
+    else is ConfigError.
 
     storage_options: of the object store's client, as obstore names them ("aws_endpoint", "aws_region"); they precede
-    the environment (AWS_ACCESS_KEY_ID and so on). They travel to executors within `writer`, and are in no repr.
+    the environment (AWS_ACCESS_KEY_ID and so on). They travel to executors within `writer`, and are in no repr. What
+    they cannot be is ConfigError, at once. A process that was forked after its parent had used an object store cannot
+    use one: SinkError.
 
     Implements `instride.spark.sink.Sink`. Thread-safe. Every method raises NotASinkError for a folder that
     holds something else, a bucket that is not there or a store that cannot create conditionally, CorruptManifestError
@@ -66,11 +71,15 @@ class ParquetSink:
     """
 
     def __init__(
-        self, folder: str | Path, *, compression: str = "zstd", storage_options: Mapping[str, str] | None = None
+        self,
+        folder: str | Path,
+        *,
+        compression: str | Mapping[str, str | None] | None = "zstd",
+        storage_options: Mapping[str, str] | None = None,
     ) -> None:
         self._storage = storage_at(folder, storage_options)
         self._options = dict(storage_options) if storage_options else None
-        self._compression = compression
+        self._compression = check_compression(compression)
         self._lock = threading.Lock()
         self._opened: Storage | None = None
         self._seen: dict[TopicPartition, Manifest] = {}

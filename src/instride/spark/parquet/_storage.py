@@ -12,13 +12,17 @@ Laws
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from instride.errors import MissingDataError
+import pyarrow as pa
+
+from instride.errors import MissingDataError, SinkError
 from instride.spark.sink import FileInfo
 
-__all__ = ["ManifestStore", "NoRemovalError", "Storage", "missing_data"]
+__all__ = ["ManifestStore", "NoRemovalError", "Storage", "missing_data", "reading"]
 
 
 class NoRemovalError(Exception):
@@ -45,6 +49,14 @@ class ManifestStore(Protocol):
         """The next parts of the keys below a folder ("" for the top), each once, in any order.
 
         A key that was created before the call is among them; an unfinished file is not listed. Raises SinkError.
+        """
+        ...
+
+    def appeared(self, key: str) -> float | None:
+        """When what is under the key came to be there, or later: in seconds since 1970, by the storage's own clock.
+        In a local folder it may be earlier, by law 5 of `_files`.
+
+        None where the key does not exist. Raises SinkError.
         """
         ...
 
@@ -106,7 +118,7 @@ class Storage(ManifestStore, Protocol):
     def opened(self, file: FileInfo) -> str | BinaryIO:
         """A data file as PyArrow opens it. Raises MissingDataError where it is not there, here or at the first read.
 
-        Reading raises SinkError too, or the system's error.
+        Reading raises SinkError too, or the system's or PyArrow's error: see `reading`.
         """
         ...
 
@@ -117,3 +129,17 @@ def missing_data(place: str) -> MissingDataError:
         f"a manifest lists {place}, but it is not there: it was deleted or moved, this reader took longer than "
         "vacuum(keep_for=...), or this machine does not share the sink's folder"
     )
+
+
+@contextmanager
+def reading(storage: Storage, file: FileInfo) -> Iterator[None]:
+    """What PyArrow raises of a data file, inside, becomes MissingDataError or SinkError, which name the file."""
+    place = storage.at(file.path)
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise missing_data(place) from error
+    except MemoryError:  # PyArrow's is one of its own errors too
+        raise
+    except (OSError, pa.ArrowException) as error:
+        raise SinkError(f"cannot read {place}: {error}") from error

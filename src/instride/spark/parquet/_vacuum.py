@@ -5,7 +5,9 @@ Laws
    lists it would have to start there, so none ever will, whatever is still running. A file at or beyond the
    chain's end may be a job's in flight: it stays.
 2. What a compaction has replaced (data files, manifests, checkpoints) is deleted only if a checkpoint that does without
-   it has been there for `keep_for`: whoever took a snapshot since then took that checkpoint, or a newer one.
+   it has been there for `keep_for`, both by its text and by the storage: whoever took a snapshot since then took that
+   checkpoint, or a newer one. But where a compaction in a local folder was stopped for longer than that between two
+   system calls (law 5 of `_files`), what readers use may go: they fail with MissingDataError.
 3. A file that was made for a checkpoint is deleted only once that checkpoint is there and does not list it: no
    later one will. Until then its compaction may be at work.
 4. A temporary file of a manifest goes when its place is taken: its maker died, or is about to lose. The same
@@ -43,8 +45,8 @@ def vacuum(path: str | Path, *, storage_options: Mapping[str, str] | None = None
     """Delete the files of dropped, failed and repeated attempts, and what `compact` has replaced; the paths (URIs).
 
     keep_for: seconds. What was replaced less than that ago stays, for readers that took their snapshot before: longer
-    than any of them takes. By the clocks of the machines that call `compact` and this. In an object store at least
-    900.0: so long a store may yet take a request that was sent and not answered. Raises NotASinkError,
+    than any of them takes. By the clocks of the machines that call `compact` and this, and of the storage. In an object
+    store at least 900.0: so long a store may yet take a request that was sent and not answered. Raises NotASinkError,
     CorruptManifestError, SinkError; a file that cannot be deleted is left. An object store that answers no deletion, or
     knows none, ends it: the log says so, and the next call deletes the rest.
     """

@@ -49,12 +49,14 @@ class Assignment:
     begun: on which of its records work was begun, where its user tells. idle_delays: how often in a row it was delayed
         without any work. acknowledged: what the coordinator said last that it took.
     began_at_reset: when its revoke was requested it had a place, which no commit of the group had given it.
+    log_start: where the log began when a reset led it to another place.
     responses: what the coordinator said is committed, None for nothing. reset: why it may start elsewhere.
     released: its listener was told of its revoke.
     paused: its user wants nothing of it at present.
     was_leaving: its member had begun to close before it was assigned; lost_leaving: before it was lost.
-    earlier: after a seek, until a commit goes beyond: the first and last offset that one that was requested before the
-        seek may have.
+    sought: whether its user ever read on from elsewhere.
+    earlier: after a seek or a reset, until a commit goes beyond: the first and last offset that a commit of before that
+        may have.
     in_hand: from a signal's handler within a poll until that poll returns, raises or waits without records.
     left: offsets that this poll returned, though its user had sought elsewhere: nothing that is done with them is a
         part of what he reads.
@@ -92,7 +94,9 @@ class Assignment:
     idle_delays: int = 0
     acknowledged: int = 0
     began_at_reset: bool = False
+    log_start: int | None = None
     paused: bool = False
+    sought: bool = False
     earlier: tuple[int, int] | None = None
     in_hand: InHand | None = None
     left: set[int] = field(default_factory=set)
@@ -125,15 +129,25 @@ class Assignment:
     def reads_elsewhere(self, holes: Set[int]) -> None:
         """Its user reads on from elsewhere; nothing of it counts as finished then. holes: it had passed over them."""
         if self.start is not None:
-            low, high = self.earlier or (self.committed, self.committed)
             reached = self.start + self.done
             while reached in holes:
                 reached += 1
-            self.earlier = min(low, self.committed), max(high, reached)
+            self._leave(reached)
+        self.sought = True
         self.reset, self.start, self.next = "seek", None, None
         self.finished.clear()
         if self.in_hand is not None:
             self.in_hand = self.in_hand._replace(sought=True)
+
+    def reset_to(self, offset: int) -> None:
+        """It is read on from here, since the log did not have what was due. Work on what it returned goes on."""
+        if self.next is not None:
+            self._leave(self.next)
+        self.begin(offset)
+
+    def _leave(self, reached: int) -> None:
+        low, high = self.earlier or (self.committed, self.committed)
+        self.earlier = min(low, self.committed), max(high, reached)
 
     def of_before_its_seek(self, seek_number: int) -> InHand | None:
         """What a poll had in hand when its user sought, if this is of it."""
@@ -141,7 +155,7 @@ class Assignment:
         return hand if hand is not None and hand.sought and seek_number <= hand.seek_number else None
 
     def is_of_before_its_seek(self, offset: int) -> bool:
-        """Whether a commit at the offset may have been requested before the user sought."""
+        """Whether a commit at the offset may be of before the user sought, or before a reset."""
         return self.earlier is not None and self.earlier[0] <= offset <= self.earlier[1]
 
     def waits(self, since: float) -> None:

@@ -52,6 +52,7 @@ class HistoryState:
     group's. interrupted: who ever was. leaving: who has begun to close.
     taken: by member and partition, what the coordinator took of it: the last that the member knows of, and those since.
     commits_at_all: who has sent a commit. tells_begins: whose users tell on which records work is begun.
+    was_reset: partitions of which a reset of what the log did not have has led to a place.
     in_flight: what each pending commit speaks of. own: offsets that a user chose himself, without a leader epoch.
     """
 
@@ -91,6 +92,7 @@ class HistoryState:
     alive: dict[str, float] = field(default_factory=dict)
     taken: defaultdict[tuple[str, TopicPartition], list[int]] = field(default_factory=lambda: defaultdict(list))
     in_flight: defaultdict[str, dict[int, dict[TopicPartition, int]]] = field(default_factory=lambda: defaultdict(dict))
+    was_reset: set[TopicPartition] = field(default_factory=set)
     own: defaultdict[str, set[tuple[TopicPartition, int]]] = field(default_factory=lambda: defaultdict(set))
     evicted: dict[str, tuple[float, str]] = field(default_factory=dict)
     blind: dict[str, float] = field(default_factory=dict)

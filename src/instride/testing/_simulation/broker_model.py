@@ -94,6 +94,8 @@ class BrokerModel:
         self.logs = {tp: LogModel() for tp in partitions}
         self.leaders = {tp: self._nodes[place % nodes] for place, tp in enumerate(partitions)}
         self.leader_epochs: dict[TopicPartition, int] = dict.fromkeys(partitions, 0)
+        # Of which a fetch was refused, ever.
+        self.out_of_range: set[TopicPartition] = set()
         # Of each log, the offset at which each epoch begins.
         self._epoch_starts: dict[TopicPartition, list[int]] = {tp: [0] for tp in partitions}
         self.coordinator = 1
@@ -121,6 +123,14 @@ class BrokerModel:
     def compact(self, tp: TopicPartition) -> None:
         for offset in self.logs[tp].compact(self._scheduler.random):
             self._history.add(BROKER, "hole", tp, offset, offset)
+
+    def retain(self, tp: TopicPartition, count: int) -> None:
+        """Only the last `count` offsets are left."""
+        taken = self.logs[tp].retain(count)
+        if taken:
+            self._history.add(BROKER, "hole", tp, taken[0], taken[-1])
+            self._history.add(BROKER, "log starts", tp, taken.stop)
+            self._respond_to_those_due()
 
     def _appended(self, tp: TopicPartition) -> None:
         """Law 5."""
@@ -262,9 +272,8 @@ class BrokerModel:
             return api.ListedOffset(error=error)
         log = self.logs[tp]
         end = log.stable if request.read_committed else log.end
-        return api.ListedOffset(
-            offset=end if request.timestamps[partition] == _LATEST else 0, leader_epoch=self.leader_epochs[tp]
-        )
+        at = end if request.timestamps[partition] == _LATEST else log.start
+        return api.ListedOffset(offset=at, leader_epoch=self.leader_epochs[tp])
 
     def _epoch_end(
         self, node: int, tp: TopicPartition, partition: api.Partition, request: api.OffsetForLeaderEpoch
@@ -274,7 +283,8 @@ class BrokerModel:
         requested, present = request.epochs[partition], self.leader_epochs[tp]
         if not 0 <= requested <= present:
             return api.EpochEnd()
-        end = self.logs[tp].end if requested == present else self._epoch_starts[tp][requested + 1]
+        log = self.logs[tp]
+        end = log.end if requested == present else max(self._epoch_starts[tp][requested + 1], log.start)
         return api.EpochEnd(leader_epoch=requested, end_offset=end)
 
     # -- fetching
@@ -314,7 +324,9 @@ class BrokerModel:
 
     def _fetch_error(self, node: int, tp: api.Partition, requested: api.FetchPartition) -> int:
         error = self._log_error(node, TopicPartition(*tp), requested.leader_epoch)
-        if not error and not 0 <= requested.offset <= self.logs[TopicPartition(*tp)].end:
+        log = self.logs.get(TopicPartition(*tp))
+        if not error and log is not None and not log.start <= requested.offset <= log.end:
+            self.out_of_range.add(TopicPartition(*tp))
             return _OFFSET_OUT_OF_RANGE
         return error
 
@@ -334,7 +346,7 @@ class BrokerModel:
         return api.FetchedPartition(
             high_watermark=log.end,
             last_stable_offset=log.stable,
-            log_start_offset=0,
+            log_start_offset=log.start,
             **self._records(tp, requested, found),
         )
 

@@ -99,6 +99,8 @@ class SimulatedCluster:
             at(time, partial(self.brokers.transact, plan.partition(number), count, seconds, commit=commit))
         for time, number in plan.compactions:
             at(time, partial(self.brokers.compact, plan.partition(number)))
+        for time, number, count in plan.retentions:
+            at(time, partial(self.brokers.retain, plan.partition(number), count))
         for member in plan.members:
             at(member.joins_at, partial(self._join, member))
             if member.leaves_at < float("inf"):
@@ -149,9 +151,11 @@ class SimulatedCluster:
     def _next_offset(self, partition: TopicPartition) -> int:
         """What is committed; else where it is read since a reset to the latest: there may be nothing to commit."""
         committed = self.brokers.group.committed
-        if self.plan.reset == "earliest" or committed.has(partition):
-            return committed.next_offset(partition)
-        return max((owned.get(partition) or 0 for owned in self._owned()), default=0)
+        next_offset = committed.next_offset(partition)
+        is_there = committed.has(partition) and partition not in self.brokers.out_of_range
+        if self.plan.reset == "earliest" or is_there:
+            return next_offset
+        return max((owned.get(partition) or 0 for owned in self._owned()), default=next_offset)
 
     def _all_read(self) -> bool:
         """A user who sought back a moment ago has not, and commits less than was committed if he is stopped now."""

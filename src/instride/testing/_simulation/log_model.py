@@ -1,4 +1,4 @@
-"""A model of one partition's log: records, transactions with their markers, and what a compaction takes away.
+"""A model of one partition's log: records, transactions with their markers, and what compaction and retention take.
 
 Laws
 1. Offsets rise by one with each record and each marker, and are never given twice. A transaction's records stand
@@ -6,6 +6,7 @@ Laws
 2. Who reads committed records only sees nothing from the first open transaction on (`stable`), nor records of an
    aborted one. Nobody sees a marker. Both have bytes: a fetch that finds only such ones moves on, and has no record.
 3. A compaction leaves no bytes of what it takes. It takes records before the last one that is stable, by chance.
+4. Retention moves the beginning of the log, never beyond what is stable. Nothing before it can be read.
 """
 
 from __future__ import annotations
@@ -26,12 +27,13 @@ class Found(NamedTuple):
 
 
 class LogModel:
-    """end: after the last offset that was given. stable: where an open transaction holds readers up, or `end`."""
+    """start: the first offset that is left. end: after the last offset that was given. stable: where an open
+    transaction holds readers up, or `end`."""
 
-    __slots__ = ("_aborted", "_gone", "_markers", "_open", "end")
+    __slots__ = ("_aborted", "_gone", "_markers", "_open", "end", "start")
 
     def __init__(self) -> None:
-        self.end = 0
+        self.start = self.end = 0
         self._open: dict[int, int] = {}
         self._aborted: set[int] = set()
         self._markers: set[int] = set()
@@ -64,14 +66,20 @@ class LogModel:
 
     def compact(self, chance: random.Random) -> list[int]:
         """Law 3. Returns the offsets that have a record no more."""
-        last = next((at for at in range(self.stable - 1, 0, -1) if self._has_record(at)), 0)
-        taken = [at for at in range(last) if self._has_record(at) and chance.random() < 0.5]
+        last = next((at for at in range(self.stable - 1, self.start, -1) if self._has_record(at)), self.start)
+        taken = [at for at in range(self.start, last) if self._has_record(at) and chance.random() < 0.5]
         self._gone.update(taken)
+        return taken
+
+    def retain(self, count: int) -> range:
+        """Law 4: so many offsets before `stable` are left. Returns those that are not any more."""
+        taken = range(self.start, max(self.start, self.stable - count))
+        self.start = taken.stop
         return taken
 
     def next_record(self, offset: int) -> int:
         """The first offset from this one on that has a committed record, or `end`."""
-        return next((at for at in range(offset, self.end) if self._has_record(at)), self.end)
+        return next((at for at in range(max(offset, self.start), self.end) if self._has_record(at)), self.end)
 
     def _has_record(self, offset: int) -> bool:
         return offset not in self._markers and offset not in self._aborted and offset not in self._gone

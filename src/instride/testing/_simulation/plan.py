@@ -118,6 +118,7 @@ class Plan:
     topics: "t", or "t" and "u". partitions: of all topics together; they are numbered through.
     produced: (time, number of the partition, records). transactions: (time, partition, records, seconds that it is
     open, whether it is committed), read by members that read committed records only. compactions: (time, partition).
+    retentions: (time, partition, how many offsets before the log's stable end are left).
     quiet_after: no fault, and no slow handler, after it. ends_at: the history's end, if it does not end by itself.
     latency: (least, most) of one way. handler: (shortest, longest, longest of a slow one, chance of that).
     failing: chance that a handler fails. assigning: (shortest, longest) time that a leader's assignor takes.
@@ -137,6 +138,7 @@ class Plan:
     produced: tuple[tuple[float, int, int], ...] = ()
     transactions: tuple[tuple[float, int, int, float, bool], ...] = ()
     compactions: tuple[tuple[float, int], ...] = ()
+    retentions: tuple[tuple[float, int, int], ...] = ()
     faults: tuple[Fault, ...] = ()
     quiet_after: float = 10.0
     ends_at: float = 100.0

@@ -1,4 +1,5 @@
-"""Plans of groups that begin at the end of the logs, and of users whose workers have a queue for each partition.
+"""Plans of groups that begin at the end of the logs, of users whose workers have a queue for each partition, and of
+logs that are cut by retention.
 
 Laws
 1. By numbers of its own, so that all else of a seed's plan stays as it is.
@@ -15,9 +16,10 @@ from instride.testing._simulation.plan import Plan
 
 __all__ = ["GROUPS", "with_groups"]
 
-GROUPS: Final = ("executors", "latest")
+GROUPS: Final = ("executors", "latest", "retention")
 """executors: users handle their records as `PartitionExecutor` does (rule 16). latest: where nothing is committed the
-group begins at the end of the log, so that many partitions are handed over before anything of them is (rule 18)."""
+group begins at the end of the log, so that many partitions are handed over before anything of them is (rule 18).
+retention: logs lose what is old, read or not, so that members are reset while partitions move."""
 
 
 def with_groups(seed: int, plan: Plan, means: frozenset[str] = frozenset(GROUPS)) -> Plan:
@@ -25,7 +27,8 @@ def with_groups(seed: int, plan: Plan, means: frozenset[str] = frozenset(GROUPS)
     rng = random.Random(f"groups {seed}")  # noqa: S311 - not for secrets: it must be repeatable
     if "executors" in means:
         plan = _with_executors(rng, plan)
-    return _latest(rng, plan) if "latest" in means else plan
+    plan = _latest(rng, plan) if "latest" in means else plan
+    return _retained(seed, plan) if "retention" in means else plan
 
 
 def _with_executors(rng: random.Random, plan: Plan) -> Plan:
@@ -53,3 +56,11 @@ def _latest(rng: random.Random, plan: Plan) -> Plan:
     """Little is written after the beginning: what is handed over has often returned nothing yet."""
     produced = tuple(each for each in plan.produced if not each[0] or rng.random() < 0.4)
     return replace(plan, reset="latest", start_offsets=rng.random() < 0.5, produced=produced)
+
+
+def _retained(seed: int, plan: Plan) -> Plan:
+    """Often all of a log, so that a reset leads to its end."""
+    rng = random.Random(f"retention {seed}")  # noqa: S311 - the same
+    times = sorted(rng.uniform(0.2, plan.quiet_after) for _ in range(rng.randint(1, 8)))
+    cuts = ((time, rng.randrange(plan.partitions), rng.choice((0, 0, 1, 3, 10))) for time in times)
+    return replace(plan, retentions=tuple(cuts))

@@ -87,6 +87,7 @@ def _smaller(plan: Plan) -> Iterator[Plan]:
     yield from (replace(plan, produced=some) for some in _less(plan.produced))
     yield from (replace(plan, transactions=some) for some in _less(plan.transactions))
     yield from (replace(plan, compactions=some) for some in _less(plan.compactions))
+    yield from (replace(plan, retentions=some) for some in _less(plan.retentions))
     if plan.quiet_after > 2.0:
         yield _until(plan, 0.7 * plan.quiet_after)
     yield from (each for each in _plainer(plan) if each != plan)
@@ -126,6 +127,7 @@ def _until(plan: Plan, end: float) -> Plan:
         produced=tuple(each for each in plan.produced if each[0] < end),
         transactions=tuple(each for each in plan.transactions if each[0] + each[3] < end),
         compactions=tuple(each for each in plan.compactions if each[0] < end),
+        retentions=tuple(each for each in plan.retentions if each[0] < end),
         faults=tuple(each for each in plan.faults if each.time < end),
         quiet_after=min(plan.quiet_after, end),
     )
@@ -139,6 +141,7 @@ def _without_a_partition(plan: Plan) -> Plan:
         produced=tuple(each for each in plan.produced if each[1] < last),
         transactions=tuple(each for each in plan.transactions if each[1] < last),
         compactions=tuple(each for each in plan.compactions if each[1] < last),
+        retentions=tuple(each for each in plan.retentions if each[1] < last),
     )
 
 

@@ -47,9 +47,16 @@ def _requested(state: HistoryState, event: Event) -> None:
     for each in state.each(event.who, event.detail[0]):
         state.ask("requested", Change(event, each))
         each.requested, each.requested_at = True, event.time
-        each.began_at_reset = each.start is not None and not each.reset and each.responses[-1:] == [None]
+        each.began_at_reset = _began_at_reset(each)
         each.waiting_since, each.passed, each.overdue = None, 0, 0
         each.lines.append(state.line)
+
+
+def _began_at_reset(each: Assignment) -> bool:
+    """A reset of what the log did not have leads to a place, too, of which the group does not know."""
+    if each.reset == "out of range":
+        return each.log_start is not None
+    return each.start is not None and not each.reset and each.responses[-1:] == [None]
 
 
 def _deadline(state: HistoryState, event: Event) -> None:

@@ -37,6 +37,9 @@ def _hole(state: HistoryState, event: Event) -> None:
         state.never[partition].update(range(max(first, state.ends.get(partition, 0)), last + 1))
     if first <= state.reached(partition) <= last:
         state.prefix[partition] = state.next_record(partition, state.reached(partition))
+    owner = state.newest.get(partition)
+    if owner is not None and owner.next is not None and not state.has_records(partition, owner.next):
+        owner.waiting_since = None
 
 
 def _looked_up(state: HistoryState, event: Event) -> None:
@@ -51,7 +54,7 @@ def _looked_up(state: HistoryState, event: Event) -> None:
 def _out_of_range(state: HistoryState, event: Event) -> None:
     each = state.live[event.who].get(event.detail[0])
     if each is not None:
-        each.reset = event.what
+        each.reset, each.log_start = event.what, None
         each.lines.append(state.line)
 
 
@@ -74,6 +77,7 @@ def _positioned(state: HistoryState, event: Event) -> None:
     each = state.find(event.who, partition, epoch)
     state.ask("positioned", Place(event, each, offset))
     _begin(state, each, offset)
+    each.waiting_since = None
     if state.has_records(partition, offset):
         each.waits(event.time)
 
@@ -103,8 +107,11 @@ def _begin(state: HistoryState, each: Assignment, offset: int) -> None:
         if each.reset == "seek":
             state.forget_deliveries(each.partition, min(offset, *(each.earlier or (offset,))))
     if each.reset:
+        if each.reset == "out of range":
+            each.log_start = state.start_of(each.partition)
+            state.was_reset.add(each.partition)
         if each.next != offset:
-            each.begin(offset)
+            each.reset_to(offset)
         state.skip_to(each.partition, offset)
 
 

@@ -48,7 +48,7 @@ def s5_leader_epoch(commit: Commit, state: HistoryState) -> str | None:
     each = commit.each
     if each is None or (commit.leader_epoch < 0 and (commit.partition, commit.offset) in state.own[each.who]):
         return None
-    sought = each.reset == "seek" and (commit.offset == each.start or each.is_of_before_its_seek(commit.offset))
+    sought = each.sought and (commit.offset == each.start or each.is_of_before_its_seek(commit.offset))
     if sought and commit.leader_epoch < 0:
         return None
     last = each.delivery_of(commit.offset - 1)

@@ -42,17 +42,18 @@ def _began_at_a_reset(step: Change, state: HistoryState) -> bool:
     """Of a member that commits at all, where the coordinator is seen and the next owner would begin at a later end."""
     each, parameters = step.each, state.judged_by
     seen = parameters.view == "broker" and parameters.reset == "latest"
-    return seen and each.began_at_reset and not each.reset and each.who in state.commits_at_all
+    return seen and each.began_at_reset and each.reset != "seek" and each.who in state.commits_at_all
 
 
 @rule("S7", "a start moves with its partition", "revoked", within="faultless", when=_began_at_a_reset)
 def s7_start(step: Change, state: HistoryState) -> str | None:
     """Where a partition began at a reset to the latest and nothing of it was committed, its start is committed before
     its revoke completes: else the next owner would begin at a later end, and pass over what was written between (rule
-    18). Not after a seek."""
-    if step.each.partition in state.committed:
+    18). So it is where it was reset later, and the group still has what the log does not have. Not after a seek."""
+    committed = state.committed.get(step.each.partition)
+    if committed is not None and committed >= (step.each.log_start or 0):
         return None
-    return f"{step.each} began at {step.each.start} by a reset, and was let go of with nothing committed"
+    return f"{step.each} began at {step.each.start} by a reset, and was let go of with {committed} committed"
 
 
 @rule("S7", "a delayed partition begins nothing more", "begins")
