@@ -226,11 +226,16 @@ class Resolver:
 
     def _look_up(self, host: str, begun: float) -> None:
         found: Resolved | None = None
+        port = 0
         while waiting := self._taken(host, begun):
             for each in waiting:
                 if each.wanted():
-                    found = _ask(host, each.port) if found is None else found
-                    each.take(found if isinstance(found, TransportError) else _with_port(found, each.port))
+                    if found is None:
+                        port, found = each.port, _ask(host, each.port)
+                    if isinstance(found, TransportError) or each.port == port:
+                        each.take(found)
+                    else:
+                        each.take(_with_port(found, each.port))
 
     def _taken(self, host: str, begun: float) -> list[_Waiter]:
         """Those that wait for it now; where there are none, the look-up has ended."""

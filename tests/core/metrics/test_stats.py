@@ -7,7 +7,6 @@ import random
 
 import pytest
 
-from instride._core.application.ownership_view import OwnershipView
 from instride._core.metrics.meters import WINDOW, ApplicationMeter, NetworkMeter, Stat
 from instride._core.metrics.snapshot import metrics
 from instride._core.network.ranges import RangeChunk
@@ -242,7 +241,3 @@ def test_hand_overs_and_losses() -> None:
     values = named(NetworkMeter(), meter, 10.0)
     assert (values["partitions-handed-over-total"], values["partitions-lost-total"]) == (1, 1)
     assert (values["handover-time-max"], values["records-abandoned-total"]) == (2000.0, 7.0)
-
-
-def test_an_application_asks_which_topics_it_owns() -> None:
-    assert OwnershipView().meter._owned_topics() == set()
