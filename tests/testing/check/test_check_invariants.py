@@ -675,6 +675,13 @@ KEPT: dict[str, tuple[list[Say | float], dict[str, Any]]] = {
         {"reset": "latest"},
     ),
     "a start that is committed": (at_the_end(*commits("A", 10, number=2)), {"reset": "latest"}),
+    "what was taken between two signals of a poll, of which one resumes and one pauses": (
+        [
+            *[*READS, ("A", "pauses", (P,)), SIGNAL, ("A", "resumes", (P,)), SIGNAL, ("A", "pauses", (P,))],
+            *[("A", "still paused", (P,)), poll("A", 5, 9), ("A", "signal over")],
+        ],
+        {},
+    ),
     "a start after a later reset": (at_a_reset(*commits("A", 10, number=2)), {"reset": "latest"}),
     "what was done before a reset is committed late": (
         at_a_reset(*commits("A", 5, number=2), *commits("A", 10, number=3)),

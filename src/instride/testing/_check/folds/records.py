@@ -204,9 +204,11 @@ def _finish(state: HistoryState, each: Assignment, first: int, last: int) -> Non
 def _signal(state: HistoryState, event: Event) -> None:
     for partition, epoch, seek_number in event.detail[0]:
         each = state.find(event.who, partition, epoch)
-        if each.in_hand is None:  # a second signal within one poll adds nothing
+        if each.in_hand is None:
             each.in_hand = InHand(each.next, seek_number, each.paused)
             state.in_hand[event.who].append(each)
+        elif not each.paused:  # an earlier signal's handler has resumed it: records may have been taken since
+            each.in_hand = each.in_hand._replace(paused=False)
 
 
 def _signal_over(state: HistoryState, event: Event) -> None:
