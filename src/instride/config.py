@@ -126,7 +126,7 @@ class ConsumerConfig:
         without a timeout of its own, and of making a connection.
     retry_backoff(_max), reconnect_backoff(_max): exponential, with jitter.
     metadata_max_age: topics and leaders are looked up again after this.
-    client_dns_lookup: "use_all_dns_ips" tries every address of a name, a new connection another one first;
+    client_dns_lookup: "use_all_dns_ips" tries every address of a name, those first that have not failed;
         "resolve_canonical_bootstrap_servers_only" goes by the canonical names of a bootstrap server's addresses.
     max_frame_bytes: a longer response of a broker is refused before anything is allocated.
     max_decompressed_bytes: a record batch that decompresses to more, its index included, is refused. Of a compressed

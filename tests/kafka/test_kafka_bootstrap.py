@@ -70,14 +70,14 @@ def relay(to: str, *, host: str = "::1") -> Iterator[str]:
 def dns(monkeypatch: pytest.MonkeyPatch) -> dict[str, Addresses]:
     """Names of this test's own, besides the system's."""
     names: dict[str, Addresses] = {}
-    lookup = resolver._lookup
+    lookup = resolver.lookup
 
     def known(host: str, port: int, flags: int = 0) -> Addresses:
         if host in names and not flags:
             return names[host]
         return lookup(host, port, flags)
 
-    monkeypatch.setattr(resolver, "_lookup", known)
+    monkeypatch.setattr(resolver, "lookup", known)
     return names
 
 

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 
 import pytest
 
+from instride import Consumer, TopicPartition
 from instride._net.resolver import SocketAddress
 
 PATIENCE = 20.0
@@ -23,6 +24,16 @@ def no_network_thread_is_left() -> Iterator[None]:
     for thread in left:
         thread.join(PATIENCE)
     assert not [each.name for each in left if each.is_alive()], "close the consumer of this test"
+
+
+@pytest.fixture
+def consumer() -> Iterator[Consumer]:
+    """An open consumer of t-0 whose broker takes connections and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        made = Consumer(bootstrap_servers=f"127.0.0.1:{server.getsockname()[1]}", group_id="g")
+        made.assign([TopicPartition("t", 0)])
+        yield made
+        made.close(timeout=0.1)
 
 
 @pytest.fixture

@@ -36,16 +36,6 @@ from instride.errors import (
 TP = TopicPartition("t", 0)
 
 
-@pytest.fixture
-def consumer() -> Iterator[Consumer]:
-    """An open consumer whose broker takes connections and says nothing."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        made = Consumer(bootstrap_servers=f"127.0.0.1:{server.getsockname()[1]}", group_id="g")
-        made.assign([TP])
-        yield made
-        made.close(timeout=0.1)
-
-
 def driver_of(consumer: Consumer) -> Driver:
     return consumer._driver
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import socket
-from collections.abc import Iterator
 from itertools import islice
 
 import pytest
@@ -18,16 +16,12 @@ TP = TopicPartition("t", 0)
 
 
 @pytest.fixture
-def consumer() -> Iterator[Consumer]:
-    """Ten records of t-0 have come to it. Its broker takes connections and says nothing."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        made = Consumer(bootstrap_servers=f"127.0.0.1:{server.getsockname()[1]}", group_id="g")
-        made.assign([TP])
-        made._driver._mailbox.deliver(
-            [Positioned(partition=TP, epoch=1, seek_number=0, offset=0), fetched(0, 10, fetch_number=0)]
-        )
-        yield made
-        made.close(timeout=0.1)
+def consumer(consumer: Consumer) -> Consumer:
+    """Ten records of t-0 have come to it."""
+    consumer._driver._mailbox.deliver(
+        [Positioned(partition=TP, epoch=1, seek_number=0, offset=0), fetched(0, 10, fetch_number=0)]
+    )
+    return consumer
 
 
 def fetched(start: int, end: int, *, fetch_number: int) -> Fetched:

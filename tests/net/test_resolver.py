@@ -218,7 +218,7 @@ def test_what_nobody_wants_any_more_is_not_looked_up(slow: Slow) -> None:
     assert found == {f"broker-{number}" for number in range(20)} - given_up
 
 
-def test_a_name_that_hangs_holds_up_no_other_however_often_it_is_asked_for(slow: Slow) -> None:
+def test_a_name_that_hangs_holds_up_no_other_however_often_it_is_requested(slow: Slow) -> None:
     """Law 4."""
     results: queue.Queue[tuple[str, object]] = queue.Queue()
     resolver, newest = Resolver(), [0]

@@ -337,7 +337,7 @@ def test_a_connection_whose_session_ends_soon_authenticates_anew(make: Callable[
 
     ends.session.authenticate_again = noted  # type: ignore[method-assign]
     thread._authenticate_due()
-    assert ends.transport.authenticate_at == float("inf"), "it is asked for once"
+    assert ends.transport.authenticate_at == float("inf"), "it is requested once"
     thread.woken()
     thread._act([Transmit(key=KEY, request_id=1, request=ApiVersions())])
     assert ends.session.sent == [1], "it is of use until the token is there"

@@ -23,7 +23,7 @@ OFFSETS = {each: each.partition * 3 for each in PARTITIONS}
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What deltalake is asked for; each reads the log once more."""
+    """The calls of deltalake; each reads the log once more."""
     asked: list[str] = []
     real = DeltaTable.transaction_version
 

@@ -670,21 +670,22 @@ def test_a_failed_range_is_tried_again_then_the_pipeline_stops_with_nothing_skip
     assert stage.consumer.closed
 
 
+def fails(stage: Stage, times: int, *, private: bool = False) -> Script:
+    """Each try of the one range that there is."""
+    yield from stage.assigned(0)
+    stage.consumer.offer(0, 5)
+    for number in range(times):
+        yield from stage.until_started(number + 1)
+        stage.runner.fail(number, 0, private=private)
+        stage.runner.end(number)
+    yield from until(lambda: False)
+
+
 def test_a_failing_functions_traceback_is_raised_once_and_logged_by_nobody(caplog: pytest.LogCaptureFixture) -> None:
     """It was logged with each try."""
     stage = Stage(retries=2)
-
-    def script() -> Script:
-        yield from stage.assigned(0)
-        stage.consumer.offer(0, 5)
-        for number in range(3):
-            yield from stage.until_started(number + 1)
-            stage.runner.fail(number, 0)
-            stage.runner.end(number)
-        yield from until(lambda: False)
-
     with caplog.at_level("INFO"), pytest.raises(RangeFailedError) as caught:
-        stage.play(script())
+        stage.play(fails(stage, 3))
     assert "line 7" not in caplog.text
     assert [note.count("line 7") for note in caught.value.__notes__] == [1]
     assert caplog.text.count("ValueError: no flight") == 4  # three tries, and the end
@@ -693,18 +694,8 @@ def test_a_failing_functions_traceback_is_raised_once_and_logged_by_nobody(caplo
 def test_the_text_of_a_functions_error_is_logged_at_debug_alone(caplog: pytest.LogCaptureFixture) -> None:
     """It may have a record's content. The error that `run` raises has it, and so has the event."""
     stage = Stage(retries=1)
-
-    def script() -> Script:
-        yield from stage.assigned(0)
-        stage.consumer.offer(0, 5)
-        for number in range(2):
-            yield from stage.until_started(number + 1)
-            stage.runner.fail(number, 0, private=True)
-            stage.runner.end(number)
-        yield from until(lambda: False)
-
     with caplog.at_level("DEBUG"), pytest.raises(RangeFailedError, match="ValueError: no flight"):
-        stage.play(script())
+        stage.play(fails(stage, 2, private=True))
     texts = [(each.levelname, "no flight" in each.getMessage()) for each in caplog.records if "failed" in each.msg]
     assert ("WARNING", True) not in texts
     assert ("ERROR", True) not in texts

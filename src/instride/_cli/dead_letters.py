@@ -181,10 +181,12 @@ class _Outcome:
 def _replayed(reader: _Reader, left_out: set[tuple[int, int]], to: str | None, produce: ConfluentProduce) -> _Outcome:
     refused: list[_Refused] = []
     for letters in reader.batches():
-        chosen = [each for each in letters if (each.partition, each.offset) not in left_out]
+        chosen: list[Letter] = []
         for each in letters:
             if (each.partition, each.offset) in left_out:
                 typer.echo(f"{_where(each)}  left out: --skip", err=True)
+            else:
+                chosen.append(each)
         refused += _send(chosen, to, produce)
         is_remembered = reader.commit([each.letter for each in refused])
         if refused and (not is_remembered or len(refused) >= _MOST_REFUSED):

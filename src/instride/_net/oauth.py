@@ -49,7 +49,7 @@ from typing import Any, Final, Literal
 from urllib.parse import SplitResult, quote_plus, urlencode, urlsplit
 
 from instride._net.clock import now
-from instride._net.resolver import AddressOrder, SocketAddress, least_share, share
+from instride._net.resolver import AddressOrder, SocketAddress, least_share, lookup, share
 from instride._wire.sasl.exchange import Mechanism
 from instride._wire.sasl.oauthbearer import OAuthBearer, OAuthToken
 from instride.errors import AuthenticationError, ConfigError, KafkaError, TlsError, TransportError
@@ -192,9 +192,7 @@ class OAuthClientCredentials:
     def _post(self) -> tuple[int, bytes, float]:
         """Law 2. The status, the body, and for how many seconds the provider wants no request."""
         host, port = self._parts.hostname or "", self._parts.port or 443
-        found: list[SocketAddress] = [
-            (family, address) for family, _, _, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        ]
+        found = lookup(host, port)
         deadline = time.monotonic() + self._timeout
         ordered = self._order.ordered(host, found)
         failed: list[SocketAddress] = []

@@ -17,7 +17,7 @@ from typing import Any, Final
 from instride._net.clock import now
 from instride.errors import TransportError
 
-__all__ = ["AddressOrder", "Resolver", "SocketAddress", "least_share", "share"]
+__all__ = ["AddressOrder", "Resolver", "SocketAddress", "least_share", "lookup", "share"]
 
 SocketAddress = tuple[int, Any]
 """Address family, and the address as `socket.connect` takes it."""
@@ -130,7 +130,7 @@ class Resolver:
             on_done(TransportError(f"{host}:{port} is no address: ports are 1 to {_HIGHEST_PORT}"))
             return
         try:
-            on_done(_lookup(host, port, flags=socket.AI_NUMERICHOST))
+            on_done(lookup(host, port, flags=socket.AI_NUMERICHOST))
         except (OSError, UnicodeError):  # a name, or what cannot even be one
             self._add(host, _Waiter(port=port, take=on_done, wanted=wanted))
 
@@ -260,7 +260,7 @@ class Resolver:
 
 def _ask(host: str, port: int) -> Resolved:
     try:
-        return _lookup(host, port)
+        return lookup(host, port)
     except (OSError, UnicodeError, MemoryError) as error:
         return TransportError(f"cannot resolve {host!r}: {error}")
 
@@ -277,7 +277,8 @@ def _canonical(address: Any, host: str) -> str:
         return host  # an address without a name of its own
 
 
-def _lookup(host: str, port: int, flags: int = 0) -> list[SocketAddress]:
+def lookup(host: str, port: int, flags: int = 0) -> list[SocketAddress]:
+    """What the system says, in its order. Waits for it. Raises OSError, UnicodeError, MemoryError."""
     return [
         (family, address)
         for family, _, _, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)

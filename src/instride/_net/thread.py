@@ -146,7 +146,7 @@ class NetworkThread:
         self._transports: dict[ConnectionKey, Transport] = {}
         self._openings: dict[ConnectionKey, int] = {}
         self._order = AddressOrder()
-        # Of each bootstrap server, where canonical names are asked for: attempts that came to nothing.
+        # Of each bootstrap server, where canonical names are wanted: attempts that came to nothing.
         self._names_tried: dict[ConnectionKey, int] = {}
         self._mechanisms: dict[ConnectionKey, Mechanism] = {}
         # Open ones that wait for a mechanism.

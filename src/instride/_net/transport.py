@@ -222,8 +222,8 @@ class Transport:
     def readable(self) -> list[Received]:
         """Responses that are complete now. May set `failure`."""
         received: list[Received] = []
-        # The handshake is gone on with in `writable`, whichever way its bytes go. What is not connected yet has nothing
-        # to say: the event was of the address before it, which has failed.
+        # The handshake is gone on with in `writable`, whichever way its bytes go. A socket that is not connected yet
+        # has nothing to say: the event was of the address before it, which has failed.
         if not self._secure:
             if self._connected:
                 self.writable()

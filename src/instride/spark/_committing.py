@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from instride._processing.dead_letters import text_of
@@ -77,8 +77,6 @@ class Committer:
             response = work()
         except BaseException as error:  # noqa: BLE001 - a sink may be anybody's; the range fails with what it raised
             problem = problem_of(error, text_of(error))
-            # After a panic (pyo3's PanicException is no Exception) a library is in no state to be called again.
-            problem = replace(problem, fatal=problem.fatal or not isinstance(error, Exception))
             _log.warning("the sink: %s: %s", running_job.range, problem.told)
             response = Failed(running_job=running_job, problem=problem)
         self._tell(response)

@@ -150,7 +150,8 @@ def problem_of(error: BaseException, message: str | None = None) -> RangeProblem
         kind=type(error).__name__,
         message=reason_of(error) if message is None else _cut(message, LONGEST_LINE),
         traceback=_last_lines("".join(traceback.format_exception(error)).splitlines()),
-        fatal=isinstance(error, KafkaError) and error.fatal,
+        # After a panic (pyo3's PanicException is no Exception) a library is in no state to be called again.
+        fatal=error.fatal if isinstance(error, KafkaError) else not isinstance(error, Exception),
         private=not _quotes_nobody(error),
     )
 

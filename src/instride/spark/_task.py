@@ -116,13 +116,15 @@ class RangeTask:
         if context is not None:
             spare_collections()
         read = _Given(count.of(reader.read(part.offsets, following)), frames=self._takes_frames and sieve is None)
-        results = _Results(self._results(function, read) if sieve is None else self._sifted(function, read, sieve))
+        results = _Given(self._results(function, read) if sieve is None else self._sifted(function, read, sieve))
         try:
             written = self.writer.write(part.range, job=self.job, attempt=attempt, batches=results)
         finally:
             # Law 5. Also in the place of what was raised since the reader failed: whether that is fatal is in its own.
             read.check()
         results.check()
+        if not results.ended:
+            raise SinkError("the sink's writer returned before it had taken all batches of the range")
         return written
 
     @property
@@ -160,45 +162,18 @@ def _called(function: Callable[[Any], Any], what: Any) -> Any:
         ) from error
 
 
-class _Results:
-    """Law 5: the batches as a sink's writer, which may be the user's, is given them."""
-
-    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
-        self._batches = batches
-        self._error: BaseException | None = None
-        self._ended = False
-
-    def __iter__(self) -> Iterator[pa.RecordBatch]:
-        return self
-
-    def __next__(self) -> pa.RecordBatch:
-        try:
-            return next(self._batches)
-        except StopIteration:
-            self._ended = True
-            raise
-        except BaseException as error:
-            self._error = error
-            raise
-
-    def check(self) -> None:
-        """Raises what the function raised, and SinkError where the writer did not take all."""
-        if self._error is not None:
-            raise self._error
-        if not self._ended:
-            raise SinkError("the sink's writer returned before it had taken all batches of the range")
-
-
 class _Given:
-    """Law 5: the batches as the function is given them. Not a generator, which anybody could close.
+    """Law 5: batches as the user's code is given them, the function or a sink's writer. Not a generator, which anybody
+    could close.
 
     frames: as pandas has them.
     """
 
-    def __init__(self, batches: Iterator[pa.RecordBatch], *, frames: bool) -> None:
+    def __init__(self, batches: Iterator[pa.RecordBatch], *, frames: bool = False) -> None:
         self._batches = batches
         self._frames = frames
         self._error: BaseException | None = None
+        self.ended = False
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -208,14 +183,15 @@ class _Given:
             batch = next(self._batches)
             return batch.to_pandas() if self._frames else batch
         except StopIteration:
+            self.ended = True
             raise
         except BaseException as error:
-            if self._error is None:  # what is read after it says less
+            if self._error is None:  # what is raised after it says less
                 self._error = error
             raise
 
     def check(self) -> None:
-        """Raises what reading raised, however often."""
+        """Raises what came in the place of a batch, however often."""
         if self._error is not None:
             raise self._error
 

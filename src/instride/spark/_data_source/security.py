@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from instride.errors import ConfigError
 
-__all__ = ["consumer_settings", "member_settings"]
+__all__ = ["OF_CONSUMERS", "consumer_settings", "member_settings", "milliseconds"]
 
 _PLAIN: Final[dict[str, str]] = {
     "bootstrap.servers": "bootstrap_servers",
@@ -56,7 +56,7 @@ _REFUSED: Final[dict[str, str]] = {
     "sasl.login.callback.handler.class": "it names a Java class",
     "sasl.login.class": "it names a Java class",
 }
-_NO_MATTER: Final = frozenset(
+OF_CONSUMERS: Final = frozenset(
     (
         "group.id",
         "max.poll.records",
@@ -67,10 +67,15 @@ _NO_MATTER: Final = frozenset(
         "fetch.max.bytes",
         "fetch.max.wait.ms",
         "max.partition.fetch.bytes",
+        "check.crcs",
+    )
+)
+"""Of Kafka's consumers alone. They change nothing for the source, and a sink has none of them."""
+_NO_MATTER: Final = OF_CONSUMERS | frozenset(
+    (
         "receive.buffer.bytes",
         "send.buffer.bytes",
         "connections.max.idle.ms",
-        "check.crcs",
         "ssl.truststore.type",
         "ssl.keystore.type",
         "ssl.protocol",
@@ -101,14 +106,14 @@ def consumer_settings(kafka: Mapping[str, str]) -> dict[str, Any]:
 
 def member_settings(kafka: Mapping[str, str]) -> dict[str, Any]:
     """Those that only a member of a group has (group mode). kafka: as for `consumer_settings`. Raises ConfigError."""
-    return {_OF_MEMBERS[name]: _number(name, value) / 1000 for name, value in kafka.items() if name in _OF_MEMBERS}
+    return {_OF_MEMBERS[name]: milliseconds(name, value) / 1000 for name, value in kafka.items() if name in _OF_MEMBERS}
 
 
 def _translated(name: str, value: str) -> dict[str, Any]:
     if name in _PLAIN:
         return {_PLAIN[name]: value}
     if name in _MILLISECONDS:
-        return {_MILLISECONDS[name]: _number(name, value) / 1000}
+        return {_MILLISECONDS[name]: milliseconds(name, value) / 1000}
     if name == "ssl.endpoint.identification.algorithm":
         # Kafka turns the check off by an empty text.
         return {"ssl_check_hostname": value.strip() != ""}
@@ -164,7 +169,8 @@ def _unquoted(double: str, single: str, bare: str) -> str:
     return bare or re.sub(r"\\(.)", r"\1", double or single)
 
 
-def _number(name: str, value: str) -> float:
+def milliseconds(name: str, value: str) -> float:
+    """Of Kafka's setting of that name. Raises ConfigError."""
     try:
         return float(int(value))
     except ValueError:

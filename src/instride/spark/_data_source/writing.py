@@ -26,7 +26,7 @@ from pyspark.sql.datasource import (
 from instride._processing.dead_letters import confluent_settings
 from instride.errors import ConfigError, SinkError
 from instride.errors._quoting import counted
-from instride.spark._data_source.security import consumer_settings
+from instride.spark._data_source.security import OF_CONSUMERS, consumer_settings, milliseconds
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -64,22 +64,7 @@ _REFUSED: Final[dict[str, str]] = {
     "value.serializer": "values are bytes or text; convert them with DataFrame operations",
     "transactional.id": "the sink is at-least-once",
     **dict.fromkeys(
-        (
-            "auto.offset.reset",
-            "check.crcs",
-            "client.rack",
-            "default.api.timeout.ms",
-            "fetch.max.bytes",
-            "fetch.max.wait.ms",
-            "fetch.min.bytes",
-            "group.id",
-            "heartbeat.interval.ms",
-            "isolation.level",
-            "max.partition.fetch.bytes",
-            "max.poll.interval.ms",
-            "max.poll.records",
-            "session.timeout.ms",
-        ),
+        (*OF_CONSUMERS, "auto.offset.reset", "client.rack", "default.api.timeout.ms", "isolation.level"),
         "it is a setting of consumers, and this is a sink",
     ),
 }
@@ -236,14 +221,11 @@ def _settings(kafka: Mapping[str, str]) -> dict[str, Any]:
     # librdkafka's default of the greater one is 10 s, and it refuses a smaller one.
     if "reconnect.backoff.ms" in own:
         own.setdefault("reconnect.backoff.max.ms", own["reconnect.backoff.ms"])
-    _check_request_timeout(own.get("request.timeout.ms", "1"))
+    timeout = milliseconds("request.timeout.ms", own.get("request.timeout.ms", "1"))
+    if not 1 <= timeout <= _LONGEST_REQUEST:
+        raise ConfigError(f"kafka.request.timeout.ms must be a whole number from 1 to {_LONGEST_REQUEST}")
     shared = consumer_settings({name: value for name, value in kafka.items() if name not in _PRODUCERS})
     return {**_DEFAULTS, **confluent_settings(shared), **own}
-
-
-def _check_request_timeout(text: str) -> None:
-    if not (text.strip().isdecimal() and 1 <= int(text) <= _LONGEST_REQUEST):
-        raise ConfigError(f"kafka.request.timeout.ms must be a whole number from 1 to {_LONGEST_REQUEST}")
 
 
 _producers: dict[tuple[int, tuple[tuple[str, Any], ...]], Any] = {}

@@ -133,7 +133,7 @@ class _Delta:
 class _Snapshot:
     """Implements `Snapshot`, with the table's present state, which nobody moves while a round is under way.
 
-    transactions: the number of each application, or None where deltalake is to be asked for each.
+    transactions: the number of each application; None: deltalake reads each.
     """
 
     def __init__(self, delta: _Delta, transactions: Mapping[str, int] | None) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-__all__ = ["together"]
+__all__ = ["held", "together"]
 
 
 def together(schemas: Sequence[pa.Schema]) -> pa.Schema:
@@ -25,6 +25,13 @@ def together(schemas: Sequence[pa.Schema]) -> pa.Schema:
         names = {name for schema in schemas for name in schema.names}
         others = {name for name in names if not _goes_together(name, schemas)}
         return _unified([_plain_columns(schema, others) for schema in schemas])
+
+
+def held(kind: pa.DataType) -> pa.DataType:
+    """What an extension type or a dictionary holds; any other type as it is."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return held(kind.storage_type)
+    return held(kind.value_type) if pa.types.is_dictionary(kind) else kind
 
 
 def _unified(schemas: Sequence[pa.Schema]) -> pa.Schema:
@@ -49,11 +56,7 @@ def _plain_field(field: pa.Field) -> pa.Field:
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
-    types = pa.types
-    if isinstance(kind, pa.BaseExtensionType):
-        return _plain(kind.storage_type)
-    if types.is_dictionary(kind):
-        return _plain(kind.value_type)
+    types, kind = pa.types, held(kind)
     if types.is_timestamp(kind) and kind.tz is not None:
         return pa.timestamp(kind.unit, "UTC")
     if types.is_string_view(kind):

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from instride.spark.parquet._schemas import held
+
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
@@ -52,11 +54,7 @@ def spark_reads(schema: pa.Schema, wanted: StructType) -> bool:
 
 
 def _known(kind: pa.DataType) -> pa.DataType:
-    types = pa.types
-    if isinstance(kind, pa.BaseExtensionType):
-        return _known(kind.storage_type)
-    if types.is_dictionary(kind):
-        return _known(kind.value_type)
+    types, kind = pa.types, held(kind)
     if types.is_struct(kind):
         return pa.struct([field.with_type(_known(field.type)) for field in kind])
     if types.is_map(kind):
@@ -69,11 +67,7 @@ def _known(kind: pa.DataType) -> pa.DataType:
 
 def _is_misread(kind: pa.DataType) -> bool:
     """Spark's own reader refuses it, or takes it for numbers of another unit."""
-    types = pa.types
-    if isinstance(kind, pa.BaseExtensionType):
-        return _is_misread(kind.storage_type)
-    if types.is_dictionary(kind):
-        return _is_misread(kind.value_type)
+    types, kind = pa.types, held(kind)
     if types.is_nested(kind):
         return any(_is_misread(kind.field(place).type) for place in range(kind.num_fields))
     if types.is_timestamp(kind):
