@@ -80,6 +80,23 @@ def test_the_function_is_called_with_a_growing_back_off(provider: Provider, expi
     assert set(apart) == {60.0}, "a minute at most"
 
 
+def test_a_function_that_keeps_its_token_is_called_with_the_same_back_off(provider: Provider) -> None:
+    """It was called twice, and then when the refused token was four fifths of its life old."""
+    kept = OAuthToken(value="kept", expires_in=3600.0)
+    called: list[float] = []
+
+    class Keeping(Provider):
+        def __call__(self) -> OAuthToken:
+            called.append(provider.at)
+            return kept
+
+    asks = Asks(Keeping())
+    for _ in range(200):
+        asks.authenticator.refused(asks.mechanism())
+        provider.at += 1.0
+    assert called == [1000.0, 1001.0, 1003.0, 1007.0, 1015.0, 1031.0, 1063.0, 1123.0, 1183.0]
+
+
 def test_the_back_off_ends_when_a_token_is_accepted(provider: Provider) -> None:
     asks = Asks(provider)
     for _ in range(100):

@@ -205,6 +205,25 @@ def test_nobody_there(provider: Provider, certificates: Certificates) -> None:
         grant(provider, certificates, token_url="https://localhost:1/token")()
 
 
+def test_a_connection_that_ends_in_the_handshake_says_nothing_of_certificates() -> None:
+    """A load balancer without a server behind it. It was a TlsError, which is fatal."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def take_and_close() -> None:
+        connection, _ = listener.accept()
+        with connection:
+            connection.recv(1 << 14)  # the greeting: to close with bytes unread would be a reset
+
+    with listener:
+        thread = threading.Thread(target=take_and_close, daemon=True)
+        thread.start()
+        url = f"https://127.0.0.1:{listener.getsockname()[1]}/token"
+        fetch = OAuthClientCredentials(token_url=url, client_id="id", client_secret=SECRET)
+        with pytest.raises(TransportError, match="did not respond"):
+            fetch()
+        thread.join(60.0)
+
+
 def test_a_response_that_drips_is_given_up_in_time(provider: Provider, certificates: Certificates) -> None:
     provider.drips = threading.Event()
     try:

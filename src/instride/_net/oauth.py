@@ -69,6 +69,8 @@ _LONGEST_BACKOFF = 60.0
 _LONGEST_WITHOUT_A_TOKEN = 8.0
 # Of those that double the back-off: it has reached its longest long before, and 2**n stays small.
 _MOST_REFUSALS = 10
+# The other side ended the connection: a load balancer without a server behind it, or one that starts anew.
+_CUT_OFF: Final = (ssl.SSLEOFError, ssl.SSLZeroReturnError)
 # Calls that were left alone, and have not returned.
 _MOST_HANGING = 4
 # Of an error's causes; there may be a circle of them.
@@ -182,9 +184,10 @@ class OAuthClientCredentials:
             raise TransportError(f"{self._url} wants no request for {wait:.0f} s more (Retry-After)")
         try:
             response = self._post()
-        except ssl.SSLError as error:
-            raise TlsError(f"{self._url}: its certificate or TLS is not good: {self._shown(str(error))}") from None
         except (OSError, http.client.HTTPException) as error:
+            if isinstance(error, ssl.SSLError) and not isinstance(error, _CUT_OFF):
+                text = f"{self._url}: its certificate or TLS is not good: {self._shown(str(error))}"
+                raise TlsError(text) from None
             text = f"{self._url} did not respond within {self._timeout:g} s or as HTTP: {type(error).__name__}"
             raise TransportError(text) from None
         return self._token(*response)
@@ -381,7 +384,7 @@ def _is_of_the_network(error: BaseException) -> bool:
     """Not of files, nor of what was given: `requests` has an OSError that is a ValueError for a URL that is none."""
     if not isinstance(error, OSError) or isinstance(error, ValueError):
         return False
-    if isinstance(error, TimeoutError | ConnectionError | socket.gaierror | ssl.SSLEOFError):
+    if isinstance(error, (TimeoutError, ConnectionError, socket.gaierror, *_CUT_OFF)):
         return True
     if isinstance(error, ssl.SSLError):
         return False  # its numbers are OpenSSL's
@@ -467,7 +470,8 @@ class TokenAuthenticator:
         self._token_call = 0
         self._good_until = 0.0
         self._expires_at = 0.0
-        self._refused: OAuthToken | None = None
+        # Whose token a broker refused: the function may return the same object again.
+        self._refused_call = 0
         self._refusals = 0
 
     @property
@@ -490,7 +494,7 @@ class TokenAuthenticator:
 
     def _serves(self) -> bool:
         """T3."""
-        return self._token is not self._refused and now() < self._expires_at
+        return self._token_call != self._refused_call and now() < self._expires_at
 
     def _call(self) -> None:
         """T1. Unless one is awaited, or too many hang."""
@@ -572,10 +576,12 @@ class TokenAuthenticator:
             on_done(error if token is None else OAuthBearer(token))
 
     def refused(self, mechanism: Mechanism) -> None:
-        """T2. A token counts once; other connections may have used it too, or still have an older one."""
+        """T2. What a call returned counts once; other connections may have used it too, or still have an older one."""
         token = self._token
-        if token is not self._refused and isinstance(mechanism, OAuthBearer) and mechanism.token is token:
-            self._refused = token
+        if not isinstance(mechanism, OAuthBearer) or mechanism.token is not token:
+            return
+        if self._token_call != self._refused_call:
+            self._refused_call = self._token_call
             self._good_until = self._requested_at + _pause(self._refusals)
             self._refusals = min(self._refusals + 1, _MOST_REFUSALS)
 
