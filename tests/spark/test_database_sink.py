@@ -7,8 +7,10 @@ import pickle
 import re
 import sqlite3
 import threading
+import traceback
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -16,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pyarrow as pa
 import pytest
 from table_help import database_of, place, ready, sqlite, table_in
@@ -328,6 +331,17 @@ def test_sinks_of_one_table_with_offsets_of_their_own_share_no_staged_row(
     case.holds(*((span(0, 3), job) for job in sinks))
 
 
+@pytest.mark.parametrize("text", ["postgres//made:canary@localhost/made", "host=localhost password=a canary dbname=x"])
+def test_a_connection_string_that_cannot_be_parsed_is_not_quoted(text: str) -> None:
+    """psycopg quotes it, with its password."""
+    sink = DatabaseSink(partial(psycopg.connect, text), "bills", columns=["n"])
+    with pytest.raises(SinkError, match="is what it gives its driver a connection string") as raised:
+        sink.writer()
+    told = "".join(traceback.format_exception(raised.value))
+    assert "canary" not in told
+    assert "Tried" not in told
+
+
 # -- a table that changes
 
 WIDENED = [
@@ -376,6 +390,34 @@ def test_a_column_that_was_widened_takes_values_whole(
     for at, sink in ((4, early), (5, make())):
         assert commit(sink, "j", put(sink, at, n=at, amount=value)).is_in
     assert run(connect, "SELECT amount FROM bills") == [(value,)] * 2
+
+
+@pytest.mark.parametrize("isolation", list(psycopg.IsolationLevel), ids=lambda level: level.name)
+def test_no_isolation_shows_a_commit_the_types_of_before_a_migration(
+    isolation: psycopg.IsolationLevel, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """A snapshot of before it ended did: the value was read as the old type, and lost digits."""
+    ready("postgresql", request, tmp_path)
+    connect = database_of("postgresql", tmp_path / "out")
+    run(connect, "CREATE TABLE bills (amount real)")
+    sink = DatabaseSink(partial(isolated, connect, isolation), "bills", columns=["amount"])
+    assert commit(sink, "j", put(sink, 0, amount=1.0)).is_in
+    written = put(sink, 1, amount=1234567.891)
+    with closing(connect()) as migration, ThreadPoolExecutor(1) as pool:
+        migration.execute("ALTER TABLE bills ALTER amount TYPE double precision")
+        committing = pool.submit(commit, sink, "j", written)
+        waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE 'EXPLAIN INSERT%'"
+        while not run(connect, waiting):
+            assert not committing.done()
+        migration.commit()
+        assert committing.result(60).is_in
+    assert run(connect, "SELECT amount FROM bills") == [(1.0,), (1234567.891,)]
+
+
+def isolated(connect: Callable[[], Any], level: psycopg.IsolationLevel) -> Any:
+    connection = connect()
+    connection.isolation_level = level
+    return connection
 
 
 @pytest.mark.parametrize(

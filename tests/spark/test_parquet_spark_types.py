@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import DataType
 
+from instride.errors import SinkError
+from instride.spark.parquet._schemas import together
 from instride.spark.parquet._spark_types import spark_reads, spark_schema
 
 STRUCT = pa.struct([("x", pa.uint8()), ("y", pa.list_(pa.float16()))])
@@ -78,6 +82,23 @@ def test_sparks_reader_is_given_what_it_reads(kind: pa.DataType, wanted: pa.Data
     told = spark_schema(_schema(wanted))
     assert isinstance(told["a"].dataType, DataType)
     assert spark_reads(_schema(kind), told) is reads
+
+
+@pytest.mark.parametrize("around", [lambda kind: kind, lambda kind: pa.list_(pa.struct([("x", kind)]))])
+def test_decimals_that_are_too_wide_for_spark_are_told_by_their_column(
+    around: Callable[[pa.DataType], pa.DataType],
+) -> None:
+    """Also those that PyArrow makes of two columns that Spark has. It was an ArithmeticException of the JVM."""
+    both = together([_schema(around(pa.decimal128(38, 0))), _schema(around(pa.decimal128(10, 5)))])
+    with pytest.raises(SinkError, match=r"the column a has decimals of more than 38 digits .*read_table"):
+        spark_schema(both)
+    assert spark_schema(_schema(around(pa.decimal128(38, 0))))
+
+
+def test_names_within_a_struct_that_differ_in_case_are_not_for_sparks_reader() -> None:
+    """It raised COLUMN_ALREADY_EXISTS."""
+    odd = _schema(pa.list_(pa.struct([("b", pa.int32()), ("B", pa.int32())])))
+    assert not spark_reads(odd, spark_schema(odd))
 
 
 def test_a_file_may_lack_columns_and_have_no_others() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import threading
@@ -370,7 +371,7 @@ TYPES = (
     *(pa.list_(pa.int64()), pa.struct([("x", pa.timestamp("ns", tz="Europe/Berlin"))])),
     *(pa.map_(pa.string(), pa.timestamp("us", tz=zone)) for zone in ("UTC", None)),
     *(pa.list_(pa.map_(pa.timestamp("us"), pa.int64())), pa.struct([("x", pa.list_(pa.timestamp("us")))])),
-    pa.map_(pa.string(), pa.struct([("x", pa.list_(pa.timestamp("us")))])),
+    *(pa.map_(pa.string(), pa.struct([("x", pa.list_(pa.timestamp("us")))])), pa.struct([]), pa.list_(pa.struct([]))),
 )
 
 
@@ -546,6 +547,33 @@ def test_a_rule_that_comes_while_drivers_run_stops_them(tmp_path: Path) -> None:
     DeltaTable(str(tmp_path / "out")).alter.add_constraint({"late": "offset > -1"})
     with pytest.raises(NotASinkError, match=r"delta\.constraints\.late"):
         commit(sink, "b", write(sink, span(3, 6), "b"))
+
+
+@pytest.mark.parametrize("around", ["struct", "array", "map"])
+def test_a_rule_for_a_nested_field_is_seen(around: str, tmp_path: Path) -> None:
+    """Spark keeps it; rows that break it were committed."""
+    rule = {"delta.invariants": json.dumps({"expression": {"expression": "s.x > 3"}})}
+    inner = {"type": "struct", "fields": [{"name": "x", "type": "long", "nullable": True, "metadata": rule}]}
+    kinds: dict[str, Any] = {
+        "struct": inner,
+        "array": {"type": "array", "elementType": inner, "containsNull": True},
+        "map": {"type": "map", "keyType": "string", "valueType": inner, "valueContainsNull": True},
+    }
+    schema = {"type": "struct", "fields": [{"name": "s", "type": kinds[around], "nullable": True, "metadata": {}}]}
+    table = {
+        "id": "a",
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": json.dumps(schema),
+        "partitionColumns": [],
+        "configuration": {},
+        "createdTime": 1,
+    }
+    log = tmp_path / "_delta_log"
+    log.mkdir()
+    actions = [{"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}, {"metaData": table}]
+    (log / f"{0:020d}.json").write_text("\n".join(map(json.dumps, actions)))
+    with pytest.raises(NotASinkError, match=r"a rule for the column s\.x"):
+        DeltaSink(tmp_path).writer()
 
 
 def test_places_that_are_no_iceberg_sink_are_refused(tmp_path: Path) -> None:

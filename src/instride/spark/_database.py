@@ -14,7 +14,9 @@ Laws
    commit of their partition. Staged rows belong to a sink, that is a table by its name and a table of offsets: no sink
    moves or deletes those of another, whose offsets it does not know.
 6. PostgreSQL stages values as text, and reads them at the commit, by the types that the table's columns have then. So
-   nothing is left of the types that they had when the staging table was made.
+   nothing is left of the types that they had when the staging table was made. PostgreSQL's transactions are READ
+   COMMITTED, whatever `connect` or the server has as default: a snapshot that was taken before a migration ended would
+   show the types from before it.
 """
 
 # ruff: noqa: S608 - names are checked and quoted, and values go apart from their statements
@@ -379,7 +381,7 @@ class DatabaseSink:
         if cause.retriable:
             raise cause
         # Who may make tables can do it for this program.
-        tried = f"Tried: {'; '.join(made)}" if problem else ""
+        tried = f"Tried: {'; '.join(made)}" if problem and made else ""
         told = ". ".join(filter(None, (f"{table} does not fit, or is not there: {cause}", advice, tried)))
         raise NotASinkError(f"{self!r}: {told}") from cause
 
@@ -472,6 +474,9 @@ class _Transaction:
         if self.is_sqlite:
             # Else two that began by reading would each wait for the other.
             self._cursor.execute("BEGIN IMMEDIATE")
+        else:
+            # Law 6.
+            self._cursor.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
 
     def run(self, statement: str, values: Sequence[Any] = ()) -> int:
         """How many rows it changed."""
@@ -536,7 +541,7 @@ class _Database:
         _keep_connection(self, connection)
 
     def open(self) -> Any:
-        connection = unpickled(self.connect)()
+        connection = self._connected()
         if getattr(connection, "autocommit", False) is True:
             connection.autocommit = False
         if not _is_sqlite(connection):
@@ -545,6 +550,17 @@ class _Database:
             # Or the next rollback would undo the SET.
             connection.commit()
         return connection
+
+    def _connected(self) -> Any:
+        connect = unpickled(self.connect)
+        try:
+            return connect()
+        except Exception as error:
+            # Of a connection string that cannot be parsed a driver may quote all, with its password.
+            if "ProgrammingError" not in {kind.__name__ for kind in type(error).__mro__}:
+                raise
+            told = f"connect raised {type(error).__name__}: is what it gives its driver a connection string or URI?"
+            raise SinkError(f"{told} What the driver says is left out here, since a password may be in it") from None
 
 
 _idle: dict[tuple[int, _Database], list[Any]] = {}

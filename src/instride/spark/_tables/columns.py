@@ -18,6 +18,8 @@ def converted(table: str, schema: pa.Schema, convert: Callable[[pa.Schema], pa.S
     """
     for field in schema:
         try:
+            if _has_empty_struct(field.type):
+                raise ValueError("a data file holds no struct without fields")
             convert(pa.schema([field]))
         except Exception as error:
             # deltalake's is an Exception and no more, with Rust's stack below its first line.
@@ -28,6 +30,11 @@ def converted(table: str, schema: pa.Schema, convert: Callable[[pa.Schema], pa.S
                 "function returns"
             ) from error
     return convert(schema)
+
+
+def _has_empty_struct(kind: pa.DataType) -> bool:
+    below = [kind.field(place).type for place in range(kind.num_fields)]
+    return (pa.types.is_struct(kind) and not below) or any(map(_has_empty_struct, below))
 
 
 def check_columns(table: str, there: pa.Schema, given: pa.Schema) -> None:

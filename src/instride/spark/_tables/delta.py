@@ -15,9 +15,9 @@ import json
 import os
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -272,11 +272,21 @@ def _create(folder: Path, schema: pa.Schema | None) -> None:
             raise SinkWriteError(f"cannot make the Delta table {folder}: {error}") from error
 
 
+def _fields_in(kind: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Delta's fields at any depth, with their paths."""
+    for field in getattr(kind, "fields", ()):
+        yield f"{path}{field.name}", field
+        yield from _fields_in(field.type, f"{path}{field.name}.")
+    for below in ("element_type", "key_type", "value_type"):
+        if hasattr(kind, below):
+            yield from _fields_in(getattr(kind, below), path)
+
+
 def _check_fit(table: DeltaTable) -> None:
     """Files are added past Delta's own writer, which would see to what is refused here."""
     protocol, metadata = table.protocol(), table.metadata()
     features = set(protocol.writer_features or ()) - _SAFE_FEATURES
-    columns = [field.name for field in table.schema().fields if any(map(_UNFIT_COLUMN.match, field.metadata))]
+    columns = [name for name, field in _fields_in(table.schema()) if any(map(_UNFIT_COLUMN.match, field.metadata))]
     problems = [
         *(f"the feature {name}" for name in sorted(features)),
         *(f"the setting {name}" for name in metadata.configuration if _UNFIT_SETTING.fullmatch(name)),

@@ -176,6 +176,8 @@ def _open(temp: Path, schema: pa.Schema, compression: str | dict[str, str]) -> A
         return pq.ParquetWriter(str(temp), schema, compression=compression)
     except OSError as error:
         raise files.write_error(temp, error) from error
+    except pa.ArrowException as error:
+        raise SinkError(f"a Parquet file cannot have the columns of this result: {error}") from error
 
 
 def _write_group(writer: Any, temp: Path, group: pa.Table) -> int:

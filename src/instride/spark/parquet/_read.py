@@ -112,10 +112,11 @@ def read_dataframe(
 ) -> DataFrame:
     """All rows as Spark's DataFrame. The data is read when the DataFrame is used: of a snapshot that is taken now, by
     Spark's own reader. That cannot read an object store, timestamps of nanoseconds, half floats, times of day,
-    durations in another unit than microseconds, and files whose columns differ in type by more than numbers that are
-    widened: then it is `format("instride-parquet")`, whose snapshot is taken each time when Spark plans the query.
+    durations in another unit than microseconds, structs with names that differ in case only, and files whose columns
+    differ in type by more than numbers that are widened: then it is `format("instride-parquet")`, whose snapshot is
+    taken each time when Spark plans the query. Raises SinkError for decimals of more than 38 digits: Spark has none.
 
-    A sink without rows gives a DataFrame without columns. Raises as `read_table`.
+    A sink without rows gives a DataFrame without columns. Else it raises as `read_table`.
     """
     from pyspark.sql.types import StructType  # noqa: PLC0415 - only here is Spark needed
 

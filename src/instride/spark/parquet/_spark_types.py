@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from instride.errors import SinkError
 from instride.spark.parquet._schemas import held
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ _NEXT: Final = {
     pa.time32("s"): pa.time64("us"),
     pa.time32("ms"): pa.time64("us"),
 }
+_MOST_DIGITS: Final = 38
 # Spark's reader widens these, by the names of its types.
 _WIDENED: Final = frozenset(
     {
@@ -42,9 +44,15 @@ _WIDENED: Final = frozenset(
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
-    """What Spark is told of the columns. Law 1."""
+    """What Spark is told of the columns. Law 1. Raises SinkError for decimals that are too wide for it."""
     from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 - only where Spark reads is it needed
 
+    for field in schema:
+        if _has_wide_decimal(field.type):
+            raise SinkError(
+                f"the column {field.name} has decimals of more than {_MOST_DIGITS} digits ({field.type}), which Spark "
+                "does not have: read it with read_table"
+            )
     return from_arrow_schema(pa.schema([(field.name, _known(field.type)) for field in schema]))
 
 
@@ -65,11 +73,21 @@ def _known(kind: pa.DataType) -> pa.DataType:
     return _NEXT.get(kind, kind)
 
 
+def _has_wide_decimal(kind: pa.DataType) -> bool:
+    kind = held(kind)
+    if pa.types.is_nested(kind):
+        return any(_has_wide_decimal(kind.field(place).type) for place in range(kind.num_fields))
+    return bool(pa.types.is_decimal(kind) and kind.precision > _MOST_DIGITS)
+
+
 def _is_misread(kind: pa.DataType) -> bool:
     """Spark's own reader refuses it, or takes it for numbers of another unit."""
     types, kind = pa.types, held(kind)
     if types.is_nested(kind):
-        return any(_is_misread(kind.field(place).type) for place in range(kind.num_fields))
+        below = [kind.field(place) for place in range(kind.num_fields)]
+        # Within a struct it takes names that differ in case for one, and refuses them.
+        is_clear = len({field.name.lower() for field in below}) == len(below)
+        return not is_clear or any(_is_misread(field.type) for field in below)
     if types.is_timestamp(kind):
         return bool(kind.unit == "ns")
     if types.is_duration(kind):
