@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import Producer
 from pyspark.sql.types import BinaryType, LongType, StringType, StructType
 
 from instride import Consumer, TopicPartition
@@ -64,6 +65,31 @@ def test_the_settings_of_a_producer_are_translated() -> None:
     assert dict(write_task(SERVERS, VALUES, overwrite=False).settings)["message.max.bytes"] == 1_048_576
 
 
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ({"reconnect.backoff.max.ms": "60"}, {"reconnect.backoff.max.ms": "60", "reconnect.backoff.ms": "60"}),
+        ({"reconnect.backoff.max.ms": "3600001"}, {"reconnect.backoff.max.ms": "3600000"}),
+        ({"reconnect.backoff.ms": "500", "reconnect.backoff.max.ms": "200"}, {"reconnect.backoff.ms": "200"}),
+        ({"retry.backoff.ms": "0", "retry.backoff.max.ms": "0"}, {"retry.backoff.ms": "1"}),
+        ({"retry.backoff.ms": "2000"}, {"retry.backoff.ms": "2000"}),
+        ({"metadata.max.age.ms": "0"}, {"metadata.max.age.ms": "1"}),
+    ],
+    ids=str,
+)
+def test_times_that_java_takes_are_within_librdkafkas_bounds(given: dict[str, str], found: dict[str, str]) -> None:
+    """Such a setting failed each write, on an executor."""
+    task = write_task({**SERVERS, **{f"kafka.{name}": value for name, value in given.items()}}, VALUES, overwrite=False)
+    assert found.items() <= dict(task.settings).items()
+    Producer(dict(task.settings))
+
+
+@pytest.mark.parametrize("wrong", ["-1", "100.0", "soon"])
+def test_times_that_are_none_are_refused_by_name(wrong: str) -> None:
+    with pytest.raises(ConfigError, match=r"kafka\.retry\.backoff\.ms must"):
+        write_task({**SERVERS, "kafka.retry.backoff.ms": wrong}, VALUES, overwrite=False)
+
+
 NOBODY = {"kafka.bootstrap.servers": "localhost:1", "topic": "t", "kafka.delivery.timeout.ms": "1000"}
 """Where nothing listens: what is tried here is refused before a record is sent."""
 
@@ -75,6 +101,7 @@ NOBODY = {"kafka.bootstrap.servers": "localhost:1", "topic": "t", "kafka.deliver
         ({"headers": [{"key": None, "value": b"x"}]}, "header without a key"),
         ({"headers": [None]}, "header without a key"),
     ],
+    ids=str,
 )
 def test_a_row_that_no_record_can_be_is_refused(row: dict[str, Any], message: str) -> None:
     columns = {"key": b"", "value": b"", "topic": "t", "partition": None, "headers": None, **row}
@@ -123,12 +150,27 @@ def test_each_row_is_a_record(kafka: LocalKafka, kafka_topic: Callable[..., str]
     }
 
 
+def test_a_header_whose_key_is_no_utf_8_is_refused() -> None:
+    keys = pa.StringArray.from_buffers(1, *_text_buffers(pa.array([b"\xff"], pa.binary())))
+    header = pa.StructArray.from_arrays([keys, pa.array([b"x"])], ["key", "value"])
+    columns = [pa.array([b"v"]), pa.ListArray.from_arrays(pa.array([0, 1], pa.int32()), header)]
+    batch = pa.RecordBatch.from_arrays(columns, ["value", "headers"])
+    schema = StructType([field for field in ALL if field.name in ("value", "headers")])
+    with pytest.raises(ConfigError, match="no UTF-8"):
+        write_task(NOBODY, schema, overwrite=False).write([batch])
+
+
 @pytest.mark.kafka
-def test_texts_that_are_not_utf_8_are_written_as_they_are(kafka: LocalKafka, kafka_topic: Callable[..., str]) -> None:
+@pytest.mark.parametrize("large", [False, True])
+def test_texts_that_are_not_utf_8_are_written_as_they_are(
+    kafka: LocalKafka, kafka_topic: Callable[..., str], *, large: bool
+) -> None:
     """Spark's strings may hold any bytes: `CAST(value AS STRING)` from topic to topic changes none."""
     topic = kafka_topic(1)
     texts = pa.array([b"\xff\xfe", "ü".encode(), None], pa.binary())
-    batch = pa.record_batch({"value": pa.StringArray.from_buffers(3, *_text_buffers(texts))})
+    column = pa.StringArray.from_buffers(3, *_text_buffers(texts))
+    # The cast from string to large_string looks at no bytes.
+    batch = pa.record_batch({"value": column.cast(pa.large_string()) if large else column})
     options = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": topic}
     write_task(options, StructType().add("value", StringType()), overwrite=False).write([batch])
     assert {each.value for each in read(kafka, topic, 1)} == {b"\xff\xfe", "ü".encode(), None}

@@ -702,6 +702,17 @@ def test_each_setting_is_checked(tmp_path: Path) -> None:
     _pipeline(tmp_path, **OTHERS, **dict.fromkeys(COUNTS, 1), max_dead_letters=1, **dict.fromkeys(DURATIONS, 0))
 
 
+def test_events_go_to_a_list_that_can_be_called(tmp_path: Path) -> None:
+    """It is false as long as it is empty, and was taken for none."""
+
+    class Events(list[object]):
+        def __call__(self, event: object) -> None:
+            self.append(event)
+
+    events = Events()
+    assert _pipeline(tmp_path, on_event=events)._on_event is events
+
+
 def _pipeline(folder: Path, **settings: Any) -> Pipeline:
     given: dict[str, Any] = {"function": partial(_nothing), **settings}
     return Pipeline(

@@ -16,7 +16,13 @@ from hypothesis import strategies as st
 from pyspark.sql.datasource import DataSourceReader, EqualTo, LessThan
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, ReadMinRows
 
-from instride.errors import ConfigError, KafkaTimeoutError, OffsetsGoneError, WrongTopicError
+from instride.errors import (
+    ConfigError,
+    KafkaTimeoutError,
+    OffsetsGoneError,
+    UnknownTopicOrPartitionError,
+    WrongTopicError,
+)
 from instride.records import TopicPartition
 from instride.spark import OffsetsBehindListener
 from instride.spark._data_source import batch, batch_reader, reading, source_schema, stream
@@ -614,7 +620,48 @@ def test_a_named_topic_that_was_never_there_is_told_once(brokers: Brokers, caplo
     for _ in range(3):
         latest(made, first)
     assert [each.message for each in caplog.records] == [
-        "there is no topic tpyo in the cluster: the query reads it once it is there"
+        "there is no tpyo in the cluster: the query reads it once it is there"
+    ]
+
+
+NEVER_THERE = [{"subscribe": "t,tpyo"}, {"assign": '{"t":[0],"tpyo":[3]}'}]
+
+
+@pytest.mark.parametrize("named", NEVER_THERE, ids=lambda named: next(iter(named)))
+def test_what_was_never_there_fails_available_now_unless_it_may_have_been_deleted(
+    brokers: Brokers, caplog: pytest.LogCaptureFixture, named: dict[str, str]
+) -> None:
+    """A scheduled run with a mistyped partition ended well and said nothing."""
+    first = latest(made := reader(subscribe="t"), made.initialOffset())
+    for may, more in ((False, {}), (True, {"failOnDataLoss": "false"})):
+        made = named_reader(**named, **more)
+        made.prepareForTriggerAvailableNow()
+        if may:
+            latest(made, first)
+        else:
+            with pytest.raises(UnknownTopicOrPartitionError, match="there is no tpyo"):
+                latest(made, first)
+    assert [each.message.partition(" in")[0] for each in caplog.records] == [f"there is no {list_of_absent(named)}"]
+
+
+def list_of_absent(named: dict[str, str]) -> str:
+    return "tpyo" if "subscribe" in named else "tpyo-3"
+
+
+def named_reader(**given: str) -> stream.StreamReader:
+    options = {"kafka.bootstrap.servers": "nowhere:1", "startingOffsets": "earliest", **given}
+    return stream.StreamReader(parse_options(options, "stream"))
+
+
+def test_available_now_tells_of_a_group_at_once(brokers: Brokers, caplog: pytest.LogCaptureFixture) -> None:
+    """It may have one batch in each of its processes: of a second failure it would never know."""
+    first = latest(made := reader(), made.initialOffset())
+    made = reader(commitOffsetsToGroup="lag")
+    made.prepareForTriggerAvailableNow()
+    brokers.error = KafkaTimeoutError("no coordinator")
+    latest(made, first)
+    assert [each.message.partition(" was not told")[0] for each in caplog.records] == [
+        "the group lag (commitOffsetsToGroup)"
     ]
 
 

@@ -161,7 +161,8 @@ class Pipeline:
         self._group_id = group_id
         self._sink = _checked_sink(sink)
         self._function = function
-        self._on_event = _checked_function("on_event", on_event) or _ignore
+        listener = _checked_function("on_event", on_event)
+        self._on_event = _ignore if listener is None else listener  # a list that can be called is empty at first
         self._progress_line = progress_line
         _check_work(function, batch_format, called_per, group_id, dead_letters)
         _durations(stop_timeout=stop_timeout, read_timeout=read_timeout, max_revoke_delay=max_revoke_delay)

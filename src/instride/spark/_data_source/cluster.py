@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from instride.consumer import Consumer
@@ -14,7 +14,7 @@ from instride.spark._data_source.offsets import Found, Span
 from instride.spark._data_source.options import EARLIEST, LATEST, Bound, Options, Topics
 from instride.spark._data_source.sampling import Sampler
 
-__all__ = ["Cluster"]
+__all__ = ["Cluster", "absent", "not_there"]
 
 _NAMED: Final = 5
 _COMMIT_SECONDS: Final = 2.0
@@ -43,13 +43,9 @@ class Cluster:
     def require(self, topics: Topics) -> Found:
         """As `partitions`. Raises UnknownTopicOrPartitionError where a named one is not there."""
         found = self.partitions(topics)
-        there = {partition.topic for partition in found}
-        missing = [name for name in topics.subscribe if name not in there]
-        missing += [str(partition) for partition in topics.assign if partition not in found]
+        missing = absent(topics, found)
         if missing:
-            raise UnknownTopicOrPartitionError(
-                f"there is no {_some(missing)} in the cluster; create it, or correct its name"
-            )
+            raise not_there(missing)
         return found
 
     def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
@@ -148,3 +144,14 @@ def _some(names: Iterable[object]) -> str:
 
 def _ids(infos: Iterable[PartitionInfo]) -> Found:
     return {info.topic_partition: str(info.topic_id) if info.topic_id is not None else "" for info in infos}
+
+
+def absent(topics: Topics, known: Collection[TopicPartition]) -> list[str]:
+    """The topics and partitions that are named, and are not among these."""
+    there = {partition.topic for partition in known}
+    missing = [name for name in topics.subscribe if name not in there]
+    return missing + [str(partition) for partition in topics.assign if partition not in known]
+
+
+def not_there(missing: Sequence[str]) -> UnknownTopicOrPartitionError:
+    return UnknownTopicOrPartitionError(f"there is no {_some(missing)} in the cluster; create it, or correct its name")

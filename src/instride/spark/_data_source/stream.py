@@ -40,7 +40,7 @@ from pyspark.sql.streaming.datasource import (
 from instride.errors import ConfigError, KafkaError
 from instride.records import TopicPartition
 from instride.spark._data_source.admission import Pace, Scale, admitted
-from instride.spark._data_source.cluster import Cluster
+from instride.spark._data_source.cluster import Cluster, absent, not_there
 from instride.spark._data_source.fused import Transform
 from instride.spark._data_source.offsets import BatchPlan, Found, Span
 from instride.spark._data_source.options import Options
@@ -90,7 +90,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """What is there now is the target. `latestOffset`, which hears of the last batch, knows whether that suffices:
-        a topic that is gone since is data loss, and one that never was there an error."""
+        a topic that is gone since is data loss, and one that never was there an error (with failOnDataLoss)."""
         self._target = self._cluster.latest(self._cluster.partitions(self._options.topics))
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
@@ -131,7 +131,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         topics = self._options.topics
         if last.begun:
             found = self._cluster.partitions(topics)
-            self._warn_of_absent({each.topic for each in (*found, *last.ends)})
+            self._look_for_absent({*found, *last.ends})
             positions = goes_on(last, found, self._loss)
             positions |= self._new_ones(last, found, positions)
         else:
@@ -140,11 +140,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ends = self._ends(positions, found, first=not last.begun)
         return next_plan(positions, ends, {partition.topic: found[partition] for partition in positions}, self._loss)
 
-    def _warn_of_absent(self, known: set[str]) -> None:
-        """Of topics that are named and were never there. For a new query that is an error; this one waits for them."""
-        for name in sorted(set(self._options.topics.subscribe) - known - self._absent):
+    def _look_for_absent(self, known: set[TopicPartition]) -> None:
+        """For what is named and was never there. For a new query that is an error; this one waits for it, unless it
+        reads what is available now. Without failOnDataLoss it may be what was deleted long ago."""
+        missing = absent(self._options.topics, known)
+        if missing and self._target is not None and self._options.fail_on_data_loss:
+            raise not_there(missing)
+        for name in sorted(set(missing) - self._absent):
             self._absent.add(name)
-            _log.warning("there is no topic %s in the cluster: the query reads it once it is there", name)
+            _log.warning("there is no %s in the cluster: the query reads it once it is there", name)
 
     def _new_ones(
         self, last: BatchPlan, found: Found, positions: dict[TopicPartition, int]
@@ -207,7 +211,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._tell_failures = 0
         except KafkaError as error:
             self._tell_failures += 1
-            if self._tell_failures == 1:
+            # What reads what is available now may try it once only.
+            if self._tell_failures == 1 and self._target is None:
                 return
             self._tell_from = time.monotonic() + _TELL_AGAIN
             _log.warning(

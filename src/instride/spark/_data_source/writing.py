@@ -53,6 +53,15 @@ _PRODUCERS: Final[dict[str, str]] = {
     "retry.backoff.ms": "retry.backoff.ms",
 }
 """Java's names, and librdkafka's."""
+_WAITS: Final = {
+    "metadata.max.age.ms": (1, 86_400_000),
+    "reconnect.backoff.ms": (0, 3_600_000),
+    "reconnect.backoff.max.ms": (0, 3_600_000),
+    "retry.backoff.ms": (1, 300_000),
+    "retry.backoff.max.ms": (1, 300_000),
+}
+"""librdkafka's bounds, which are narrower than Java's."""
+_RECONNECT_BACKOFF: Final = 100
 _DEFAULTS: Final[dict[str, Any]] = {
     "enable.idempotence": True,
     "linger.ms": 5,
@@ -76,6 +85,8 @@ _KINDS: Final[dict[str, tuple[str, ...]]] = {
     "headers": ("array<struct<key:string,value:binary>>",),
 }
 _BYTES: Final = ("key", "value")
+_AS_BYTES: Final = {"string": "binary", "large_string": "large_binary"}
+"""Arrow's types; the second with spark.sql.execution.arrow.useLargeVarTypes."""
 _LONGEST_REQUEST: Final = 900_000
 """Milliseconds, of librdkafka's."""
 _SERVED: Final = 1_000
@@ -120,7 +131,10 @@ class WriteTask:
 
     def _records(self, batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
         names = [name for name in self.columns if name != "topic" or self.topic is None]
-        columns = [_column(batch, name).to_pylist() for name in names]
+        try:
+            columns = [_column(batch, name).to_pylist() for name in names]
+        except UnicodeDecodeError:
+            raise ConfigError("a header's key, or a row's topic, is no UTF-8") from None
         fixed = {} if self.topic is None else {"topic": self.topic}
         for values in zip(*columns, strict=True) if columns else repeat((), batch.num_rows):
             record = fixed | dict(zip(names, values, strict=True))
@@ -173,7 +187,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
 def _column(batch: pa.RecordBatch, name: str) -> pa.Array[Any]:
     """Texts as their bytes: Spark's need not be UTF-8, and a record is bytes anyway."""
     column = batch.column(name)
-    return column.cast("binary") if name in _BYTES and str(column.type) == "string" else column
+    kind = _AS_BYTES.get(str(column.type)) if name in _BYTES else None
+    return column if kind is None else column.cast(kind)
 
 
 def _headers(given: list[dict[str, Any] | None] | None) -> list[tuple[str, bytes | None]]:
@@ -218,14 +233,30 @@ def _settings(kafka: Mapping[str, str]) -> dict[str, Any]:
         if name in kafka:
             raise ConfigError(f"kafka.{name} is not supported: {reason}")
     own = {_PRODUCERS[name]: value for name, value in kafka.items() if name in _PRODUCERS}
-    # librdkafka's default of the greater one is 10 s, and it refuses a smaller one.
-    if "reconnect.backoff.ms" in own:
-        own.setdefault("reconnect.backoff.max.ms", own["reconnect.backoff.ms"])
+    own |= _waits(own)
     timeout = milliseconds("request.timeout.ms", own.get("request.timeout.ms", "1"))
     if not 1 <= timeout <= _LONGEST_REQUEST:
         raise ConfigError(f"kafka.request.timeout.ms must be a whole number from 1 to {_LONGEST_REQUEST}")
     shared = consumer_settings({name: value for name, value in kafka.items() if name not in _PRODUCERS})
     return {**_DEFAULTS, **confluent_settings(shared), **own}
+
+
+def _waits(given: Mapping[str, str]) -> dict[str, str]:
+    """Those times within what librdkafka takes. Raises ConfigError."""
+    found: dict[str, int] = {}
+    for name, (least, most) in _WAITS.items():
+        if name in given:
+            wanted = milliseconds(name, given[name])
+            if wanted < 0:
+                raise ConfigError(f"kafka.{name} must not be negative")
+            found[name] = int(min(max(wanted, least), most))
+    first, longest = "reconnect.backoff.ms", "reconnect.backoff.max.ms"
+    # librdkafka refuses a first one above the longest, whose default it has, where one of them is not given.
+    if longest in found:
+        found[first] = min(found.get(first, _RECONNECT_BACKOFF), found[longest])
+    elif first in found:
+        found[longest] = found[first]
+    return {name: str(value) for name, value in found.items()}
 
 
 _producers: dict[tuple[int, tuple[tuple[str, Any], ...]], Any] = {}
