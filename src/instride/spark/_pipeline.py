@@ -161,8 +161,7 @@ class Pipeline:
         self._group_id = group_id
         self._sink = _checked_sink(sink)
         self._function = function
-        listener = _checked_function("on_event", on_event)
-        self._on_event = _ignore if listener is None else listener  # a list that can be called is empty at first
+        self._on_event = _listener(on_event)
         self._progress_line = progress_line
         _check_work(function, batch_format, called_per, group_id, dead_letters)
         _durations(stop_timeout=stop_timeout, read_timeout=read_timeout, max_revoke_delay=max_revoke_delay)
@@ -415,6 +414,12 @@ def _checked_function(name: str, given: Callable[..., Any] | None) -> Callable[.
     if given is not None and (not callable(given) or is_asynchronous(given)):
         raise ConfigError(f"{name} must be callable, and not asynchronous: nobody would await it; it is {given!r}")
     return given
+
+
+def _listener(on_event: Callable[..., Any] | None) -> Callable[..., Any]:
+    listener = _checked_function("on_event", on_event)
+    # A list that can be called is false as long as it is empty.
+    return _ignore if listener is None else listener
 
 
 def _checked_schema(schema: pa.Schema | None) -> pa.Schema | None:
