@@ -255,7 +255,12 @@ def brokers(monkeypatch: pytest.MonkeyPatch) -> Brokers:
 
 
 def reader(**given: str) -> stream.StreamReader:
-    options = {"kafka.bootstrap.servers": "nowhere:1", "subscribe": "t", "startingOffsets": "earliest", **given}
+    return named_reader(**{"subscribe": "t", **given})
+
+
+def named_reader(**given: str) -> stream.StreamReader:
+    """Of what is given by name: a topic, partitions or a pattern."""
+    options = {"kafka.bootstrap.servers": "nowhere:1", "startingOffsets": "earliest", **given}
     return stream.StreamReader(parse_options(options, "stream"))
 
 
@@ -624,12 +629,13 @@ def test_a_named_topic_that_was_never_there_is_told_once(brokers: Brokers, caplo
     ]
 
 
-NEVER_THERE = [{"subscribe": "t,tpyo"}, {"assign": '{"t":[0],"tpyo":[3]}'}]
-
-
-@pytest.mark.parametrize("named", NEVER_THERE, ids=lambda named: next(iter(named)))
+@pytest.mark.parametrize(
+    ("named", "missing"),
+    [({"subscribe": "t,tpyo"}, "tpyo"), ({"assign": '{"t":[0],"tpyo":[3]}'}, "tpyo-3")],
+    ids=["subscribe", "assign"],
+)
 def test_what_was_never_there_fails_available_now_unless_it_may_have_been_deleted(
-    brokers: Brokers, caplog: pytest.LogCaptureFixture, named: dict[str, str]
+    brokers: Brokers, caplog: pytest.LogCaptureFixture, named: dict[str, str], missing: str
 ) -> None:
     """A scheduled run with a mistyped partition ended well and said nothing."""
     first = latest(made := reader(subscribe="t"), made.initialOffset())
@@ -639,18 +645,9 @@ def test_what_was_never_there_fails_available_now_unless_it_may_have_been_delete
         if may:
             latest(made, first)
         else:
-            with pytest.raises(UnknownTopicOrPartitionError, match="there is no tpyo"):
+            with pytest.raises(UnknownTopicOrPartitionError, match=f"there is no {missing} in"):
                 latest(made, first)
-    assert [each.message.partition(" in")[0] for each in caplog.records] == [f"there is no {list_of_absent(named)}"]
-
-
-def list_of_absent(named: dict[str, str]) -> str:
-    return "tpyo" if "subscribe" in named else "tpyo-3"
-
-
-def named_reader(**given: str) -> stream.StreamReader:
-    options = {"kafka.bootstrap.servers": "nowhere:1", "startingOffsets": "earliest", **given}
-    return stream.StreamReader(parse_options(options, "stream"))
+    assert [each.message.partition(" in")[0] for each in caplog.records] == [f"there is no {missing}"]
 
 
 def test_available_now_tells_of_a_group_at_once(brokers: Brokers, caplog: pytest.LogCaptureFixture) -> None:

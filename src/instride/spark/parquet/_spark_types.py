@@ -8,7 +8,7 @@ Laws
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
@@ -76,7 +76,7 @@ def _known(kind: pa.DataType) -> pa.DataType:
 def _has_wide_decimal(kind: pa.DataType) -> bool:
     kind = held(kind)
     if pa.types.is_nested(kind):
-        return any(_has_wide_decimal(kind.field(place).type) for place in range(kind.num_fields))
+        return any(_has_wide_decimal(field.type) for field in _below(kind))
     return bool(pa.types.is_decimal(kind) and kind.precision > _MOST_DIGITS)
 
 
@@ -84,7 +84,7 @@ def _is_misread(kind: pa.DataType) -> bool:
     """Spark's own reader refuses it, or takes it for numbers of another unit."""
     types, kind = pa.types, held(kind)
     if types.is_nested(kind):
-        below = [kind.field(place) for place in range(kind.num_fields)]
+        below = _below(kind)
         # Within a struct it takes names that differ in case for one, and refuses them.
         is_clear = len({field.name.lower() for field in below}) == len(below)
         return not is_clear or any(_is_misread(field.type) for field in below)
@@ -93,6 +93,11 @@ def _is_misread(kind: pa.DataType) -> bool:
     if types.is_duration(kind):
         return bool(kind.unit != "us")
     return bool(types.is_float16(kind) or types.is_time(kind))
+
+
+def _below(kind: pa.DataType) -> list[pa.Field[Any]]:
+    """The fields of a nested type."""
+    return [kind.field(place) for place in range(kind.num_fields)]
 
 
 def _is_list(kind: pa.DataType) -> bool:
