@@ -1,7 +1,7 @@
 """The ZooKeeper that brokers before 3.3 keep their cluster in: its settings, and what it says of them.
 
 Laws
-1. It listens on 127.0.0.1 only, and forgets a broker that was killed within two seconds.
+1. It listens on 127.0.0.1 only, and forgets a killed broker after some ten seconds.
 2. A request without a response counts as "no": whoever asks polls.
 """
 
@@ -14,8 +14,9 @@ from typing import Final
 
 __all__ = ["SESSION_MS", "brokers", "zookeeper_settings"]
 
-SESSION_MS: Final = 2000
-"""How long a broker that does not speak counts as alive."""
+SESSION_MS: Final = 10_000
+"""How long a broker that does not speak counts as alive. A broker that starts on a busy machine may be silent
+for seconds, and ends if its session does."""
 
 _ASK_SECONDS: Final = 3.0
 _BROKER: Final = re.compile(rb"/brokers/ids/(\d+)")
