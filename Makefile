@@ -141,7 +141,7 @@ simulate: $(COMPILED)
 explore: $(COMPILED)
 	@$(BIN)/python -m instride.testing.explore --jobs $(JOBS) $(EXPLORE_ARGS)
 
-# make test tries one line in seventeen, and begins where the commit says.
+# make test tries one line in 29, and begins where the commit says.
 interrupts: $(COMPILED)
 	@INSTRIDE_WHOLE=1 $(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal tests/net/test_interrupted_calls.py
 

@@ -7,7 +7,7 @@ The service is away or overloaded: tried again. It refuses a record: a dead lett
 records again when the service takes them:
 
     instride dead-letters list orders.dlq --bootstrap-servers localhost:9092
-    instride dead-letters replay orders.dlq --bootstrap-servers localhost:9092
+    instride dead-letters replay orders.dlq --from-beginning --bootstrap-servers localhost:9092
 """
 
 from __future__ import annotations

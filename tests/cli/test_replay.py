@@ -49,6 +49,18 @@ class Topic:
         log.append(ConsumerRecord(*partition, len(log), key=letter.key, value=letter.value, headers=letter.headers))
 
 
+class Offsets(dict[TopicPartition, OffsetAndMetadata]):
+    """A group's, with each commit."""
+
+    def __init__(self, before: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        super().__init__(before)
+        self.commits: list[dict[TopicPartition, OffsetAndMetadata]] = []
+
+    def update(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:  # type: ignore[override]
+        super().update(offsets)
+        self.commits.append(dict(offsets))
+
+
 class Reader:
     """A consumer of it."""
 
@@ -129,7 +141,8 @@ class Produce:
 def command(topic: Topic, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Result:
     monkeypatch.setattr(dead_letters, "Consumer", lambda **_: Reader(topic))
     monkeypatch.setattr(dead_letters, "ConfluentProduce", lambda _: Produce(topic))
-    return CliRunner().invoke(dead_letters.app, ["replay", "dlq", "--bootstrap-servers", "b:1", *arguments])
+    first = [] if topic.group or "--at" in arguments else ["--from-beginning"]
+    return CliRunner().invoke(dead_letters.app, ["replay", "dlq", "--bootstrap-servers", "b:1", *first, *arguments])
 
 
 def replay(topic: Topic, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> list[str]:
@@ -246,11 +259,63 @@ def test_a_single_letter_that_is_refused_is_named(monkeypatch: pytest.MonkeyPatc
     assert topic.group == {}
 
 
-@pytest.mark.parametrize("arguments", [["--at", "0:1", "--skip", "0:2"], ["--skip", "0"]])
+@pytest.mark.parametrize(
+    "arguments", [["--at", "0:1", "--skip", "0:2"], ["--at", "0:1", "--from-beginning"], ["--skip", "0"]]
+)
 def test_a_skip_that_means_nothing_is_refused(monkeypatch: pytest.MonkeyPatch, arguments: list[str]) -> None:
     topic = Topic(3, 0)
     assert command(topic, monkeypatch, *arguments).exit_code == 2
     assert topic.sent == []
+
+
+# -- what the brokers have forgotten
+
+
+def test_where_no_offset_is_left_nothing_is_sent_unless_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The brokers forget a group's offsets: what an earlier replay sent, or left out, would be sent again unasked."""
+    topic = Topic(3, 0)
+    topic.refused = {"0:1"}
+    assert command(topic, monkeypatch, "--skip", "0:1").exit_code == 0
+    assert topic.sent == ["0:0", "0:2"]
+    topic.group.clear()
+    monkeypatch.setattr(dead_letters, "Consumer", lambda **_: Reader(topic))
+    done = CliRunner().invoke(dead_letters.app, ["replay", "dlq", "--bootstrap-servers", "b:1"])
+    assert (done.exit_code, topic.sent, topic.group) == (1, ["0:0", "0:2"], {})
+    assert "the group instride-replay-dlq has no offset of dlq" in done.stderr
+    assert "Say --from-beginning to send all" in done.stderr
+    topic.refused = set()
+    assert replay(topic, monkeypatch, "--from-beginning") == ["0:0  sent", "0:1  sent", "0:2  sent"]
+
+
+def test_a_partition_that_is_new_is_sent_from_its_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = Topic(1, 0)
+    assert replay(topic, monkeypatch) == ["0:0  sent"]
+    del topic.group[PARTITIONS[1]]
+    topic.write(PARTITIONS[1])
+    assert replay(topic, monkeypatch) == ["1:0  sent"]
+
+
+def test_a_replay_that_finds_nothing_commits_so_that_nothing_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = Topic(4, 0)
+    topic.refused = {"0:1"}
+    assert command(topic, monkeypatch).exit_code == 1
+    before, topic.group = topic.group, Offsets(topic.group)
+    topic.refused = set()
+    assert replay(topic, monkeypatch) == ["0:1  sent"]
+    commits = topic.group.commits
+    assert commits[0] == before, "as it was before, also what is remembered beyond it"
+    assert replay(topic, monkeypatch) == []
+    assert commits[2:] == [{PARTITIONS[0]: OffsetAndMetadata(offset=4), PARTITIONS[1]: OffsetAndMetadata(offset=0)}]
+
+
+def test_a_topic_that_never_had_a_letter_is_replayed_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = Topic(0, 0)
+    monkeypatch.setattr(dead_letters, "Consumer", lambda **_: Reader(topic))
+    monkeypatch.setattr(dead_letters, "ConfluentProduce", lambda _: Produce(topic))
+    done = CliRunner().invoke(dead_letters.app, ["replay", "dlq", "--bootstrap-servers", "b:1"])
+    assert (done.exit_code, done.output) == (0, "")
+    topic.write(PARTITIONS[0])
+    assert replay(topic, monkeypatch) == ["0:0  sent"]
 
 
 # -- of a consumer's settings, what concerns a reader
@@ -302,7 +367,9 @@ def test_each_setting_is_a_readers_or_is_left_out(monkeypatch: pytest.MonkeyPatc
     assert names - KEPT - security - OURS == dead_letters.NOT_A_READERS
 
 
-@pytest.mark.parametrize("verb", [["list", "dlq"], ["replay", "dlq"], ["replay", "dlq", "--at", "0:0"]])
+@pytest.mark.parametrize(
+    "verb", [["list", "dlq"], ["replay", "dlq", "--from-beginning"], ["replay", "dlq", "--at", "0:0"]]
+)
 def test_the_settings_of_a_static_member_with_deserializers_suit_a_reader(
     monkeypatch: pytest.MonkeyPatch, verb: list[str]
 ) -> None:

@@ -314,7 +314,7 @@ def test_a_service_is_called_and_what_it_refused_is_sent_again(
     wait_until(lambda: len(Service.tried) == EACH and len(Service.taken) == EACH - len(refused), program)
     wait_until(lambda: end_of(kafka, letters) == len(refused), program)
     Service.takes_all = True
-    replay = ["dead-letters", "replay", letters, "--bootstrap-servers", kafka.bootstrap_servers]
+    replay = ["dead-letters", "replay", letters, "--from-beginning", "--bootstrap-servers", kafka.bootstrap_servers]
     command = [sys.executable, "-c", "from instride._cli import main; main()", *replay]
     subprocess.run(command, check=True, capture_output=True)
     wait_until(lambda: len(Service.taken) == EACH, program)

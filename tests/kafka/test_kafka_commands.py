@@ -85,7 +85,10 @@ def test_dead_letters_are_listed_shown_and_sent_again_once(
     assert f"group     {group}, 1 attempt" in shown
     assert "value     b'1:1'" in shown
 
-    assert command(kafka, "dead-letters", "replay", letters) == ["0:0  sent", "0:1  sent", "0:2  sent"]
+    with pytest.raises(AssertionError, match=r"instride-replay-.* has no offset of"):
+        command(kafka, "dead-letters", "replay", letters)
+    first = ("replay", letters, "--from-beginning")
+    assert command(kafka, "dead-letters", *first) == ["0:0  sent", "0:1  sent", "0:2  sent"]
     assert command(kafka, "dead-letters", "replay", letters) == [], "they were sent before"
     assert command(kafka, "dead-letters", "replay", letters, "--at", "0:2") == ["0:2  sent"]
     again = read(kafka, topic, 2, 7)
@@ -117,7 +120,9 @@ def test_a_letter_that_is_too_large_says_where_its_record_is(
     assert "left out  value (30000 bytes): too large for this topic" in command(
         kafka, "dead-letters", "show", letters, f"0:{first}"
     )
-    assert len(command(kafka, "dead-letters", "replay", letters)) == 2, "the others have no value to send"
+    assert len(command(kafka, "dead-letters", "replay", letters, "--from-beginning")) == 2, (
+        "the others have no value to send"
+    )
 
 
 @pytest.mark.drawn(3, "commands")
@@ -134,8 +139,8 @@ def test_letters_after_a_refused_one_are_sent_once_in_any_number_of_replays(
         producer.produce(letters, letter.value, headers=list(letter.headers))
     assert producer.flush(PATIENCE) == 0
     replay = ["dead-letters", "replay", letters, "--bootstrap-servers", kafka.bootstrap_servers]
-    for sent in (1099, 0):
-        ended = CliRunner().invoke(app, replay)
+    for sent, more in ((1099, ["--from-beginning"]), (0, [])):
+        ended = CliRunner().invoke(app, [*replay, *more])
         assert ended.exit_code == 1
         assert ended.stdout.count("  sent\n") == sent
         assert f"1 letter was refused. The first is {letters}-0@1: {topic}-is-gone: " in ended.stderr

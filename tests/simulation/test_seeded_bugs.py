@@ -201,7 +201,7 @@ BUGS: dict[str, Seed] = {
 }
 
 
-@pytest.mark.drawn(3)
+@pytest.mark.drawn(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("bug", BUGS)
 def test_it_is_caught(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:

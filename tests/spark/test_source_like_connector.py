@@ -181,6 +181,8 @@ REFUSED: list[dict[str, str | None]] = [
     {**ONE, "startingOffsets": _parts(1, 1, 1), "endingOffsets": json.dumps({"both-sources": {"0": 1, "1": 2}})},
     {**ONE, "startingOffsets": _parts(9, 0, 0), "endingOffsets": _parts(8, 1, 1)},
     {"subscribe": "no-such-topic-at-all"},
+]
+REFUSED_OPTIONS: list[dict[str, str | None]] = [
     # Wrong options.
     {},
     {**ONE, "kafka.bootstrap.servers": None},
@@ -237,7 +239,8 @@ def test_both_give_the_same_rows_and_refuse_the_same(
 ) -> None:
     """One test: each worker that ran a part of it would start a broker and a Spark of its own.
 
-    All batches, and of the streams the part that the commit says: each query of ours starts Python processes.
+    All batches, and of the wrong options and the streams the part that the commit says: each query of ours starts
+    Python processes. What the options mean is tested without Spark, too (`test_source_options`).
     `make conformance` counts only what was played.
     """
     for options in READ:
@@ -246,7 +249,8 @@ def test_both_give_the_same_rows_and_refuse_the_same(
         found, tasks = both.same_but_for_tasks(options)
         assert bool(found["rows"]) != (options == NOTHING), options
         assert tasks == [3, ours], options
-    for refused in REFUSED:
+    wrong = REFUSED_OPTIONS if WHOLE else drawn(commit(), "options that both refuse", REFUSED_OPTIONS, 9)
+    for refused in [*REFUSED, *wrong]:
         both.refused("batch", options=refused)
     for options in REFUSED_STREAMS:
         both.refused("stream", name="refused", options={**ONE, "startingOffsets": "earliest", **options})

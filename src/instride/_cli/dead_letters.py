@@ -4,7 +4,10 @@ Laws
 1. A letter counts as sent when the broker has acknowledged it. A refused one holds up none: the others are sent too.
 2. The offset of a partition is that of the first letter that was refused; the commit's metadata remember which later
    ones were sent (`commit_metadata.py`). So the next replay sends none of those again.
-3. Of the settings, which may be those of a member, a reader gets what concerns reading (`NOT_A_READERS`). A letter's
+3. A group without an offset of any partition tells nothing: either no replay was before this one, or the brokers have
+   forgotten what it sent (`offsets.retention.minutes` after its last commit). Then only --from-beginning sends letters.
+   Each replay of all letters commits, even if it finds none, so that time begins anew with it.
+4. Of the settings, which may be those of a member, a reader gets what concerns reading (`NOT_A_READERS`). A letter's
    key and value are bytes.
 """
 
@@ -129,22 +132,29 @@ def replay(
     to: Annotated[str | None, typer.Option(help="the topic, if not the one that each is from")] = None,
     bootstrap_servers: Servers = None,
     settings: Settings = None,
+    from_beginning: Annotated[  # noqa: FBT002 - an option, which is given by its name
+        bool, typer.Option("--from-beginning", help="where no replay is remembered, send all letters")
+    ] = False,
     timeout: Timeout = _PATIENCE,
 ) -> None:
     """Send the records again, as they were. Without --at all that were not replayed before: the group
     instride-replay-TOPIC has an offset of each partition, which moves when the broker has acknowledged them. It stays
-    before a letter that is refused, while later ones are sent; the exit status is 1 then."""
-    if at and skip:
-        raise typer.BadParameter("--skip is for a replay of all letters, so without --at")
+    before a letter that is refused, while later ones are sent; the exit status is 1 then. Where the group has no
+    offset, because this is the first replay or the brokers have forgotten it, say --from-beginning."""
+    if at and (skip or from_beginning):
+        raise typer.BadParameter("--skip and --from-beginning are for a replay of all letters, so without --at")
     left_out = {_place(each) for each in skip or ()}
     found = settings_of(settings, bootstrap_servers, None)
     with (
-        _reader(topic, found, timeout, group=None if at else f"instride-replay-{topic}") as reader,
+        _reader(topic, found, timeout, group=None if at else _group_of(topic)) as reader,
         _producing(found) as produce,
     ):
         if at:
             outcome = _Outcome(refused=_send([reader.letter(*_place(each)) for each in at], to, produce))
         else:
+            if not (reader.remembers or from_beginning):
+                raise _forgotten(topic)
+            reader.commit([])  # law 3
             outcome = _replayed(reader, left_out, to, produce)
     if outcome.refused:
         _tell(outcome.text(is_of_all=not at))
@@ -176,6 +186,18 @@ class _Outcome:
             return said
         again = "" if self.is_remembered else ". The broker takes too little metadata, so others are sent again too"
         return f"{said}. The next replay tries again; with --skip {_where(letter)} it leaves this one out{again}"
+
+
+def _forgotten(topic: str) -> ConfigError:
+    return ConfigError(
+        f"the group {_group_of(topic)} has no offset of {topic}: no replay was before this one, or the brokers have "
+        f"forgotten it (offsets.retention.minutes after it). Say --from-beginning to send all letters that `instride "
+        "dead-letters list` shows, those that an earlier replay has sent or left out too"
+    )
+
+
+def _group_of(topic: str) -> str:
+    return f"instride-replay-{topic}"
 
 
 def _replayed(reader: _Reader, left_out: set[tuple[int, int]], to: str | None, produce: ConfluentProduce) -> _Outcome:
@@ -253,7 +275,10 @@ class _Sent:
 
 
 class _Reader:
-    """The letters from where it begins to where the topic ends now."""
+    """The letters from where it begins to where the topic ends now.
+
+    remembers: False where law 3 lets only --from-beginning send the letters that are there.
+    """
 
     def __init__(self, consumer: Consumer, topic: str, timeout: float, *, from_group: bool) -> None:
         self._consumer = consumer
@@ -268,8 +293,11 @@ class _Reader:
         consumer.seek_to_end(*self._partitions)
         self._ends = {each: consumer.position(each, timeout=self._timeout) for each in self._partitions}
         consumer.seek_to_beginning(*self._partitions)
+        self.remembers = True
         if from_group:
-            for partition, committed in consumer.committed(*self._partitions, timeout=self._timeout).items():
+            group = consumer.committed(*self._partitions, timeout=self._timeout)
+            self.remembers = any(group.values()) or self._is_at_the_end()
+            for partition, committed in group.items():
                 if committed is not None:
                     consumer.seek(partition, committed.offset)
                     topic_id = self._sent[partition].topic_id
