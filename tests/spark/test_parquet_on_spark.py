@@ -20,7 +20,11 @@ from instride.spark.parquet import ParquetSink, ParquetWriter, compact, read_dat
 from instride.spark.parquet._spark_options import spark_option
 from instride.spark.sink import CommitStatus, JobResult, OutputRange, WrittenRange
 
-pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas")]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.drawn(12, "Parquet on Spark"),
+    pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas"),
+]
 
 
 @pytest.fixture(scope="module")

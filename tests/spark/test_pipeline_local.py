@@ -44,7 +44,7 @@ from instride.spark import (
 from instride.telemetry import OwnershipChange, OwnershipChanged
 from instride.testing import LocalKafka
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.drawn(12, "pipelines on Spark")]
 
 Topic = Callable[..., str]
 
