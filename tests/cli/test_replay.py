@@ -25,7 +25,8 @@ class Topic:
     """Two partitions of letters, and the offsets of the group that replays them. comes: letters that are written as
     soon as a reader knows where the topic ends. at_once: records of a partition in one poll. most_metadata: characters
     that the broker takes. sent: what was acknowledged, by the offsets of its records. refused: those that are not.
-    too_large_together: those that are not at first, since their batch is too large."""
+    too_large_together: those that are not at first, since their batch is too large. interrupts: the one whose response
+    does not come before a Ctrl-C."""
 
     def __init__(self, *counts: int) -> None:
         self.logs: dict[TopicPartition, list[Letter]] = {each: [] for each in PARTITIONS}
@@ -37,6 +38,7 @@ class Topic:
         self.sent: list[str] = []
         self.refused: set[str] = set()
         self.too_large_together: set[str] = set()
+        self.interrupts = ""
         for partition, count in zip(PARTITIONS, counts, strict=True):
             for _ in range(count):
                 self.write(partition)
@@ -116,6 +118,11 @@ class Reader:
         self._topic.group.update(offsets)
 
 
+class Interrupted(Future[None]):
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        raise KeyboardInterrupt
+
+
 class Produce:
     def __init__(self, topic: Topic) -> None:
         self._topic = topic
@@ -124,10 +131,12 @@ class Produce:
         where = record.value.decode()
         if where == "raises":
             raise ValueError("it does not even take it")
-        acknowledged: Future[None] = Future()
+        acknowledged: Future[None] = Interrupted() if where == self._topic.interrupts else Future()
         if where in self._topic.too_large_together:
             self._topic.too_large_together.remove(where)
             acknowledged.set_exception(RecordTooLargeError("it is too large"))
+        elif where == self._topic.interrupts:
+            pass
         elif where in self._topic.refused:
             acknowledged.set_exception(ConnectionError("orders\x1b: no such topic"))
         else:
@@ -266,6 +275,34 @@ def test_a_skip_that_means_nothing_is_refused(monkeypatch: pytest.MonkeyPatch, a
     topic = Topic(3, 0)
     assert command(topic, monkeypatch, *arguments).exit_code == 2
     assert topic.sent == []
+
+
+# -- whatever ends it
+
+
+def test_what_was_sent_before_a_pipe_was_closed_is_not_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`replay ... | head -1`: the second line finds nobody who reads it."""
+    topic = Topic(5, 0)
+    topic.refused = {"0:1"}
+    with monkeypatch.context() as patch:
+
+        def echo(text: str, **_: Any) -> None:
+            raise BrokenPipeError(text)
+
+        patch.setattr(dead_letters.typer, "echo", echo)
+        assert command(topic, monkeypatch).exit_code == 1
+    topic.refused = set()
+    assert replay(topic, monkeypatch) == ["0:1  sent"]
+    assert topic.sent == ["0:0", "0:2", "0:3", "0:4", "0:1"]
+
+
+def test_what_was_acknowledged_before_an_interrupt_is_not_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = Topic(4, 0)
+    topic.interrupts = "0:2"
+    assert command(topic, monkeypatch).exit_code != 0
+    assert topic.sent == ["0:0", "0:1", "0:3"]
+    topic.interrupts = ""
+    assert replay(topic, monkeypatch) == ["0:2  sent"]
 
 
 # -- what the brokers have forgotten

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -134,9 +135,9 @@ class Run:
 
 
 @contextmanager
-def run(folder: Path, *arguments: str) -> Iterator[Run]:
+def run(folder: Path, *arguments: str, errors: int | IO[str] = subprocess.PIPE) -> Iterator[Run]:
     with subprocess.Popen(
-        [INSTRIDE, "run", *arguments], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [INSTRIDE, "run", *arguments], cwd=folder, stdout=subprocess.PIPE, stderr=errors, text=True
     ) as process:
         try:
             yield Run(process)
@@ -166,6 +167,22 @@ def test_a_killed_worker_is_replaced_and_sigint_stops(folder: Path) -> None:
         code, output = running.end()
     assert code == 0, running.errors
     assert sorted(output) == sorted([f"down 0 {up[0]}", f"down 1 {process}"])
+
+
+def test_a_line_that_cannot_be_written_ends_no_worker(folder: Path) -> None:
+    """The disk with the log is full; the log's reader is gone."""
+    with (
+        Path("/dev/full").open("w") as full,
+        run(folder, "billing:app", "--workers", "2", "--settings", "billing:settings", errors=full) as running,
+    ):
+        up = dict(running.told()[1:] for _ in range(2))
+        os.kill(up[1], signal.SIGKILL)
+        what, slot, process = running.told()
+        assert (what, slot) == ("up", 1)
+        running.process.terminate()
+        assert running.process.wait(PATIENCE) == 0
+        assert running.process.stdout is not None
+        assert sorted(running.process.stdout.read().splitlines()) == sorted([f"down 0 {up[0]}", f"down 1 {process}"])
 
 
 def test_workers_stop_when_the_supervisor_is_killed(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 Laws
 1. A letter counts as sent when the broker has acknowledged it. A refused one holds up none: the others are sent too.
+   Whatever ends a replay (Ctrl-C, a pipe that nobody reads), what was acknowledged is committed before.
 2. The offset of a partition is that of the first letter that was refused; the commit's metadata remember which later
    ones were sent (`commit_metadata.py`). So the next replay sends none of those again.
 3. A group without an offset of any partition tells nothing: either no replay was before this one, or the brokers have
@@ -150,7 +151,9 @@ def replay(
         _producing(found) as produce,
     ):
         if at:
-            outcome = _Outcome(refused=_send([reader.letter(*_place(each)) for each in at], to, produce))
+            sending = _Sending([reader.letter(*_place(each)) for each in at])
+            outcome = _Outcome(refused=sending.finish(to, produce))
+            sending.tell()
         else:
             if not (reader.remembers or from_beginning):
                 raise _forgotten(topic)
@@ -209,44 +212,86 @@ def _replayed(reader: _Reader, left_out: set[tuple[int, int]], to: str | None, p
                 typer.echo(f"{_where(each)}  left out: --skip", err=True)
             else:
                 chosen.append(each)
-        refused += _send(chosen, to, produce)
-        is_remembered = reader.commit([each.letter for each in refused])
+        sending, before = _Sending(chosen), [each.letter for each in refused]
+        try:
+            refused += sending.finish(to, produce)
+        finally:
+            # Also where it was interrupted; and before anything is told, since nobody may be there to read it.
+            is_remembered = reader.commit([*before, *sending.unsent()])
+        sending.tell()
         if refused and (not is_remembered or len(refused) >= _MOST_REFUSED):
             return _Outcome(refused=refused, ended_early=True, is_remembered=is_remembered)
     return _Outcome(refused=refused)
 
 
-def _send(letters: list[Letter], to: str | None, produce: ConfluentProduce) -> list[_Refused]:
-    """Returns when each is acknowledged or refused: those that are refused."""
-    sent = [(letter, acknowledged) for letter in letters if (acknowledged := _handed_over(letter, to, produce))]
-    errors = [acknowledged.exception() for _, acknowledged in sent]
-    refused: list[_Refused] = []
-    for (letter, _), error in zip(sent, errors, strict=True):
-        if isinstance(error, RecordTooLargeError) and (alone := _handed_over(letter, to, produce)):
-            # The broker measures a batch, so that another of its records may be the one that is too large.
-            error = alone.exception()  # noqa: PLW2901
-        if error is None:
-            typer.echo(f"{_where(letter)}  sent")
+@dataclass(slots=True, kw_only=True)
+class _Attempt:
+    """left_out, refused: why, once that is known."""
+
+    letter: Letter
+    acknowledged: Future[Any] | None = None
+    left_out: str = ""
+    refused: str = ""
+
+    def begin(self, to: str | None, produce: ConfluentProduce) -> None:
+        try:
+            record = replay_of(self.letter, to)
+        except ValueError as error:
+            self.left_out = _printable(str(error))
+            return
+        try:
+            self.acknowledged = produce(record)
+        except Exception as error:  # noqa: BLE001 - a producer may refuse at once what it cannot send
+            self.acknowledged = Future()
+            self.acknowledged.set_exception(error)
+
+    def error(self) -> BaseException | None:
+        """Waits for it."""
+        return None if self.acknowledged is None else self.acknowledged.exception()
+
+    def is_over(self) -> bool:
+        """Whether the letter was left out, or is known to be acknowledged."""
+        known = self.acknowledged is not None and self.acknowledged.done()
+        return bool(self.left_out) or (known and self.error() is None)
+
+    def tell(self) -> None:
+        where = _where(self.letter)
+        if self.left_out:
+            typer.echo(f"{where}  left out: {self.left_out}", err=True)
+        elif self.refused:
+            typer.echo(f"{where}  refused: {self.refused}", err=True)
         else:
-            # It may name the letter's topic, which anyone may have written.
-            refused.append(_Refused(letter=letter, why=_printable(str(error))))
-            typer.echo(f"{_where(letter)}  refused: {refused[-1].why}", err=True)
-    return refused
+            typer.echo(f"{where}  sent")
 
 
-def _handed_over(letter: Letter, to: str | None, produce: ConfluentProduce) -> Future[Any] | None:
-    """None for what is no letter that can be sent."""
-    try:
-        record = replay_of(letter, to)
-    except ValueError as error:
-        typer.echo(f"{_where(letter)}  left out: {_printable(str(error))}", err=True)
-        return None
-    try:
-        return produce(record)
-    except Exception as error:  # noqa: BLE001 - a producer may refuse at once what it cannot send
-        refused: Future[Any] = Future()
-        refused.set_exception(error)
-        return refused
+class _Sending:
+    """Letters that are sent together. Nothing is told of them before `tell`."""
+
+    def __init__(self, letters: Sequence[Letter]) -> None:
+        self._attempts = [_Attempt(letter=each) for each in letters]
+
+    def finish(self, to: str | None, produce: ConfluentProduce) -> list[_Refused]:
+        """Returns when each is acknowledged, left out or refused: those that are refused."""
+        for each in self._attempts:
+            each.begin(to, produce)
+        for each in self._attempts:
+            if isinstance(each.error(), RecordTooLargeError):
+                # The broker measures a batch, so that another of its records may be the one that is too large.
+                each.begin(to, produce)
+                each.error()
+        for each in self._attempts:
+            if (error := each.error()) is not None:
+                # It may name the letter's topic, which anyone may have written.
+                each.refused = _printable(str(error))
+        return [_Refused(letter=each.letter, why=each.refused) for each in self._attempts if each.refused]
+
+    def unsent(self) -> list[Letter]:
+        """At any time: of which it is not known that they need not be sent again."""
+        return [each.letter for each in self._attempts if not each.is_over()]
+
+    def tell(self) -> None:
+        for each in self._attempts:
+            each.tell()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -125,7 +125,9 @@ def _because(code: int) -> str:
 
 
 def _tell(text: str) -> None:
-    typer.echo(f"instride run: {text}", err=True)
+    """A line that cannot be written (a full disk, a log's reader that is gone) ends no worker."""
+    with suppress(OSError):
+        typer.echo(f"instride run: {text}", err=True)
 
 
 @contextmanager
