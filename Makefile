@@ -80,6 +80,9 @@ BEYOND := */instride/ledger.py,*/instride/_partition_ledger.py,*/_net/*.py,*/_wi
 COMPILED_ONLY := */_net/compiled_pump.py
 BEYOND_TESTS := $(addprefix tests/,test_ledger.py test_ledger_threads.py test_partition_ledger.py test_arguments.py test_observers.py test_interceptors.py net aio security wire/test_wire_connection.py wire/test_wire_frames.py wire/test_memory_pool.py wire/test_sasl_connection.py)
 
+# They run the same lines over and over (each pair of verbs, a signal at each line, counts of steps): no line is run by them alone.
+REPEATING := $(addprefix --ignore tests/,core/application/test_signal_handlers.py core/application/test_application_cost.py core/network/test_network_cost.py core/network/test_no_spinning.py core/network/test_verbs_in_any_order.py net/test_interrupted_calls.py)
+
 # Beside each other, as many as there are cores: each has a file of data of its own.
 coverage: $(COMPILED)
 	@$(MAKE) --no-print-directory --jobs $(JOBS) --output-sync=target coverage-network coverage-core coverage-loop
@@ -92,17 +95,17 @@ coverage-core: coverage-core-network coverage-core-others
 	@$(BIN)/python -m coverage report
 
 coverage-core-network: $(COMPILED)
-	@$(BIN)/python -m coverage run -m pytest --quiet -m "not hypothesis and not part" tests/core/network
+	@$(BIN)/python -m coverage run -m pytest --quiet -m "not hypothesis and not part" $(REPEATING) tests/core/network
 
 coverage-core-others: $(COMPILED)
-	@$(BIN)/python -m coverage run -m pytest --quiet -m "not hypothesis and not part" --ignore tests/core/network tests/core
+	@$(BIN)/python -m coverage run -m pytest --quiet -m "not hypothesis and not part" $(REPEATING) --ignore tests/core/network tests/core
 
 coverage-loop: $(COMPILED)
 	@$(BIN)/python -m coverage run --source=src/instride/spark -m pytest --quiet -m "not hypothesis and not part" $(LOOP_TESTS)
 	@$(BIN)/python -m coverage report --include='$(LOOP)'
 
 coverage-network: $(COMPILED)
-	@$(BIN)/python -m coverage run --source=src/instride -m pytest --quiet -m "not hypothesis and not kafka" $(BEYOND_TESTS)
+	@$(BIN)/python -m coverage run --source=src/instride -m pytest --quiet -m "not hypothesis and not kafka" $(REPEATING) $(BEYOND_TESTS)
 	@$(BIN)/python -m coverage report --include='$(BEYOND)' --omit='$(COMPILED_ONLY)'
 
 # Beside each other: the type checkers take most of the time.
