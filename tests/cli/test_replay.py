@@ -289,7 +289,7 @@ def test_what_was_sent_before_a_pipe_was_closed_is_not_sent_again(monkeypatch: p
         def echo(text: str, **_: Any) -> None:
             raise BrokenPipeError(text)
 
-        patch.setattr(dead_letters.typer, "echo", echo)
+        patch.setattr("instride._cli.dead_letters.typer.echo", echo)
         assert command(topic, monkeypatch).exit_code == 1
     topic.refused = set()
     assert replay(topic, monkeypatch) == ["0:1  sent"]

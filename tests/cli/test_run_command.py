@@ -25,7 +25,7 @@ INSTRIDE = Path(sysconfig.get_path("scripts")) / "instride"
 PATIENCE = 120.0
 
 APP = """
-import asyncio, os, signal, stat, subprocess, sys, threading
+import asyncio, atexit, os, signal, stat, subprocess, sys, threading
 from contextlib import asynccontextmanager, contextmanager
 from instride import Processor, RunningProcessor
 
@@ -93,7 +93,17 @@ async def awaits():
 
 async def handle_async(record): ...
 
+@asynccontextmanager
+async def leaves_a_thread():
+    # Called by asyncio.to_thread, say.
+    thread = asyncio.get_running_loop().run_in_executor(None, threading.Event().wait)
+    atexit.register(tell, "down")
+    tell("up")
+    yield
+    thread.cancel()
+
 app = Processor(handle, topics=["t"], lifespan=told)
+leaving = Processor(handle_async, topics=["t"], lifespan=leaves_a_thread)
 stuck = Processor(hang, topics=["t"], concurrency=1, drain_timeout=0.1)
 hung = Processor(handle, topics=["t"], lifespan=hangs, drain_timeout=0.1)
 waits = Processor(handle_async, topics=["t"], lifespan=awaits, drain_timeout=0.1)
@@ -257,6 +267,14 @@ def test_a_worker_without_its_supervisor_finishes_what_is_at_work(
         os.kill(worker, signal.SIGUSR1)
         _, output = running.end()
     assert f"down 0 {worker}" in output
+
+
+def test_a_call_in_a_thread_of_an_executor_keeps_no_worker(folder: Path) -> None:
+    """Python itself waits for such threads at its end. What the user registered for that end is called."""
+    with run(folder, "billing:leaving", "--settings", "billing:settings", "--grace", "30") as running:
+        _, _, worker = running.told()
+        running.process.terminate()
+        assert running.end() == (0, [f"down 0 {worker}"]), running.errors
 
 
 def test_a_program_that_a_handler_starts_has_an_empty_standard_input(folder: Path) -> None:

@@ -18,6 +18,10 @@ class AwaitedConnection:
     def cursor(self) -> AwaitedCursor:
         return AwaitedCursor(self._connection.cursor())
 
+    @property
+    def in_transaction(self) -> bool:
+        return self._connection.in_transaction
+
     async def commit(self) -> None:
         self._connection.commit()
 

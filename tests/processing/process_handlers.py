@@ -47,6 +47,13 @@ def dies() -> Iterator[None]:
     yield
 
 
+@contextmanager
+def leaves() -> Iterator[None]:
+    leave: Callable[[int], object] = os._exit
+    leave(1)
+    yield
+
+
 def middleware(record: Record, following: Callable[[Record], Any]) -> Any:
     resource.set(resource.get() + "+")
     try:
@@ -78,6 +85,11 @@ def handle(record: Record) -> list[OutputRecord]:
         os.fork()
     if what in _DO:
         _DO[what]()
+    if what == "hold":
+        signal.alarm(300)  # it shall not outlive a test that has failed
+        with Path(rest).open("wb", buffering=0) as pipe:
+            pipe.write(b"held")
+            threading.Event().wait()
     if what == "hang":
         Path(rest).touch()
         threading.Event().wait()
@@ -146,9 +158,10 @@ def _is_socket(descriptor: int) -> bool:
         return False
 
 
-_DO = {
+_DO: dict[str, Callable[[], object]] = {
     "cut-off": _die_in_a_response,
     "garbled": _send_no_response,
     "terminate": _start_and_terminate,
     "signalled": _be_signalled,
+    "set": lambda: resource.set("a customer's"),
 }

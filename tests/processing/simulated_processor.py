@@ -27,6 +27,7 @@ from instride._processing.store import Transactions
 from instride._wire.decoder import replaced
 from instride.commits import CommitEntry, CommitOutcome, CommitSnapshot
 from instride.consumer_records import ConsumerRecords, Stretch
+from instride.errors import KafkaError
 from instride.testing._simulation.process import Sleep
 from instride.testing.simulation import Member, UserLoop
 
@@ -376,6 +377,8 @@ def processor_loop(course: Course) -> Any:
             try:
                 verb = verbs.send(result) if error is None else verbs.throw(error)
             except StopIteration:
+                if rounds.error is not None and not isinstance(rounds.error, KafkaError):
+                    raise rounds.error from None  # it is ours: the simulation has found a bug
                 return
             result = error = None
             try:

@@ -6,7 +6,7 @@ import asyncio
 import sqlite3
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -327,6 +327,63 @@ def test_a_crash_after_the_transaction_repeats_nothing_and_letters_are_written_o
         found = Counter(row[0] for row in connection.execute("SELECT value FROM seen"))
     assert found == Counter(map(str, range(11)))
     assert told == (["+", "-", "+", "-"] if has_lifespan else [])
+
+
+def timed(tmp_path: Path, commit: Callable[[AwaitedConnection], Awaitable[None]], handler: Any = None) -> Any:
+    """The kit of a handler that has 2 seconds and one attempt, and writes its record; with a COMMIT of the test's."""
+
+    class Connection(AwaitedConnection):
+        async def commit(self) -> None:
+            await commit(self)
+            await super().commit()
+
+    async def connect() -> AwaitedConnection:
+        return Connection(sqlite3.connect(tmp_path / "bank.db"))
+
+    with closing(sqlite3.connect(tmp_path / "bank.db")) as connection:
+        connection.execute("CREATE TABLE seen (value BLOB)")
+    store = AsyncDatabaseStore(connect, paramstyle="qmark")
+
+    async def write(record: ConsumerRecord) -> None:
+        await store.connection.cursor().execute("INSERT INTO seen VALUES (?)", (record.value,))
+        if handler is not None:
+            await handler()
+
+    return Processor(write, topics=["t"], store=store, timeout=2.0, dead_letters="dlq").testing()
+
+
+def seen(tmp_path: Path) -> list[bytes]:
+    with closing(sqlite3.connect(tmp_path / "bank.db")) as connection:
+        return [row[0] for row in connection.execute("SELECT value FROM seen")]
+
+
+def test_what_is_in_time_stays_so_while_its_transaction_is_committed(tmp_path: Path) -> None:
+    """A record whose COMMIT takes its time is in the database: it must not be a dead letter besides."""
+
+    async def commit(connection: AwaitedConnection) -> None:
+        if connection.in_transaction:
+            await asyncio.sleep(5)
+
+    with timed(tmp_path, commit) as kit:
+        kit.give("t", b"one")
+        kit.advance(10)
+        assert (kit.tally.finished, kit.dead_letters) == (1, [])
+    assert seen(tmp_path) == [b"one"]
+
+
+def test_what_is_out_of_time_and_returns_all_the_same_is_rolled_back(tmp_path: Path) -> None:
+    async def commit(connection: AwaitedConnection) -> None: ...
+
+    async def insists() -> None:
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(5)
+
+    with timed(tmp_path, commit, insists) as kit:
+        kit.give("t", b"one")
+        kit.advance(10)
+        assert [letter.value for letter in kit.dead_letters] == [b"one"]
+        assert isinstance(kit.dead_letters[0].error, TimeoutError)
+    assert seen(tmp_path) == []
 
 
 def test_the_kit_says_that_it_cannot_wait_for_a_server() -> None:

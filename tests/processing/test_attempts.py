@@ -17,6 +17,7 @@ from instride._processing.engine import Engine, EnginePlan
 from instride._processing.lifespan import AsyncLifespan, SyncLifespan
 from instride._processing.retries import Failures
 from instride._processing.thread_workers import ThreadWorkers
+from instride.errors import HandlerCancelledError
 
 PATIENCE = 60.0
 Record = ConsumerRecord[Any, Any]
@@ -65,6 +66,16 @@ def test_a_thread_that_cannot_go_on_ends_the_run(monkeypatch: pytest.MonkeyPatch
     (thread,) = workers._threads
     thread.join(PATIENCE)
     assert isinstance(of_run.failure, LookupError)
+
+
+def test_a_plain_handler_that_is_told_of_a_cancellation_has_failed() -> None:
+    """By a loop of its own, say. A bare CancelledError is no error: the caller's task group would ignore it."""
+    of_run = engine(Retry(attempts=1))
+    desk = desk_of(of_run)
+    job = desk.next_task()
+    assert job is not None
+    desk.end(job, asyncio.CancelledError("theirs"))
+    assert isinstance(of_run.failure, HandlerCancelledError)
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ from instride._processing.engine import Engine, EnginePlan, Order
 from instride._processing.event_loop import new_event_loop
 from instride._processing.lifespan import AsyncLifespan
 from instride._processing.retries import Failures
+from instride.errors import HandlerCancelledError, IllegalStateError
 
 Record = ConsumerRecord[Any, Any]
 mark: ContextVar[int] = ContextVar("mark")
@@ -145,6 +146,52 @@ def test_a_cancellation_is_felt_by_its_own_attempt_only(loop: asyncio.AbstractEv
     ends[3].set_result(None)
     bench.turn(lambda: bench.engine.tally.finished == 4)
     assert servers[0] is servers[1] is not servers[2] is servers[3], "a task for all, until one was cancelled in it"
+
+
+def test_what_somebody_else_cancelled_fails_the_attempt_as_any_error_does(loop: asyncio.AbstractEventLoop) -> None:
+    """The handler awaits a task of others': nobody has cancelled the handler, and the run goes on."""
+    seen: list[str] = []
+
+    async def handler(record: Record) -> None:
+        if current_attempt().number == 1:
+            theirs = loop.create_future()
+            loop.call_soon(theirs.cancel, "its owner has gone")
+            await theirs
+        seen.append(f"{record.offset}")
+
+    bench = Bench(loop, handler, 2, order="partition")
+    errors = list[BaseException | None]()
+    ends = bench.engine.end
+
+    def end(job: Any, error: BaseException | None, now: float, chance: float) -> Any:
+        errors.append(error)
+        return ends(job, error, now, chance)
+
+    bench.engine.end = end  # type: ignore[method-assign]
+    bench.turn(lambda: bench.engine.tally.finished == 2)
+    assert (seen, bench.engine.failure) == (["0", "1"], None)
+    assert isinstance(errors[0], HandlerCancelledError)
+    assert isinstance(errors[0].__cause__, asyncio.CancelledError)
+
+
+def test_a_handler_whose_event_loop_is_closed_has_not_failed(loop: asyncio.AbstractEventLoop) -> None:
+    """Of the user's loop: then its tasks are thrown away where they wait, and the run cannot go on."""
+    begun: list[int] = []
+
+    async def handler(record: Record) -> None:
+        begun.append(record.offset)
+        await loop.create_future()
+
+    bench = Bench(loop, handler, 1)
+    bench.turn(lambda: begun)
+    (server,) = bench.workers._attempts.values()
+    coroutine: Any = server.get_coro()
+    coroutine.close()
+    assert (bench.engine.started, bench.engine.queued, bench.engine.tally.attempts) == (0, 1, 0)
+    assert isinstance(bench.engine.failure, IllegalStateError)
+    server.cancel()
+    with pytest.raises(RuntimeError, match="cannot reuse"):
+        loop.run_until_complete(server)
 
 
 def test_a_batch_that_is_given_up_is_cancelled_once(loop: asyncio.AbstractEventLoop) -> None:

@@ -69,7 +69,7 @@ class Script:
         try:
             while not until():
                 result = self._result(verb)
-                verb = verbs.throw(result) if isinstance(result, Exception) else verbs.send(result)
+                verb = verbs.throw(result) if isinstance(result, BaseException) else verbs.send(result)
         except StopIteration:
             pass
 
@@ -105,6 +105,26 @@ def test_an_error_that_ends_the_consumer_ends_the_rounds(error: KafkaError) -> N
     assert script.rounds.error is error
     assert script.rounds.is_ended
     assert script.said[-1] == "close"
+
+
+@pytest.mark.parametrize("error", [ValueError("nobody expects it"), SystemExit(3)])
+def test_by_whatever_a_round_ends_its_end_is_in_order(error: BaseException) -> None:
+    """What is finished is committed, what is at work given up, and nothing more started."""
+    script = Script(poll=[error])
+    engine = script.engine
+    engine.submit(keyed(P0, "---"))
+    engine.locate(P0, OffsetAndMetadata(offset=0))
+    first, second = engine.take(0.0), engine.take(0.0)
+    assert first is not None
+    assert second is not None
+    engine.end(first, None, 0.0, 0.5)
+    script.play()
+    assert script.rounds.error is error
+    assert script.rounds.is_ended
+    assert script.said == ["subscribe", "poll", "commit", "close"]
+    assert [each.offset for each in script.committed] == [1]
+    assert second.over
+    assert engine.take(0.0) is None
 
 
 @pytest.mark.parametrize("cancels_in_time", [False, True])

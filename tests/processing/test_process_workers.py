@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import multiprocessing
 import os
 import pickle
+import select
 import signal
 import threading
 import time
@@ -120,6 +122,13 @@ def wrapped() -> Any:
     return Processor(handlers.handle, topics=["t"], middleware=[handlers.middleware])._definition.bound("g").handler
 
 
+def test_what_a_handler_sets_the_next_one_in_its_process_does_not_see() -> None:
+    bench = Bench("set", "ok")
+    bench.until_over(2)
+    bench.close()
+    assert bench.outputs == ["0 1 a customer's", "1 1 open"]
+
+
 def test_batches() -> None:
     bench = Bench("ok", "ok", "\xff", "ok", handler=handlers.handle_all, max_batch=4)
     bench.until_over(4)
@@ -176,10 +185,10 @@ def test_a_handler_that_leaves_ends_the_run_as_in_a_thread() -> None:
 
 
 def test_what_a_handler_forks_and_returns_responds_once() -> None:
-    bench = Bench("fork-and-return", "ok", "fork-and-return", "ok")
+    bench = Bench("fork-and-return", "ok", "fork-and-return", "ok", handler=wrapped())
     bench.until_over(4)
     bench.close()
-    assert sorted(bench.outputs) == [f"{number} 1 open" for number in range(4)]
+    assert sorted(bench.outputs) == [f"{number} 1 open+" for number in range(4)]
 
 
 def test_what_a_handler_starts_can_be_terminated_and_itself_cannot() -> None:
@@ -208,6 +217,27 @@ def test_a_close_kills_what_hangs(tmp_path: Path) -> None:
     bench.close()
 
 
+def _handles_for_ever(value: str) -> None:
+    bench = Bench(value)
+    bench.until_over(1)
+
+
+def test_a_handlers_process_ends_with_the_one_that_was_killed(tmp_path: Path) -> None:
+    """Else it works on beside its successor, for as long as its handler does."""
+    os.mkfifo(tmp_path / "held")
+    parent = multiprocessing.get_context("spawn").Process(target=_handles_for_ever, args=(f"hold {tmp_path / 'held'}",))
+    parent.start()
+    try:
+        with (tmp_path / "held").open("rb", buffering=0) as held:
+            assert held.read(4) == b"held"
+            parent.kill()
+            assert select.select([held], [], [], PATIENCE / 2)[0] == [held]
+            assert held.read(1) == b"", "its end is closed: it has ended"
+    finally:
+        parent.kill()
+        parent.join()
+
+
 def test_what_is_killed_from_outside_is_replaced() -> None:
     bench = Bench("ok")
     bench.until_over(1)
@@ -231,6 +261,33 @@ def test_a_process_that_cannot_begin_ends_the_run(around: Any, error: type[BaseE
     assert isinstance(bench.engine.failure, error)
     bench.close()
     assert (bench.engine.started, bench.engine.tally.attempts) == (0, 0)
+
+
+def test_a_process_that_ends_by_itself_before_it_begins_ends_the_run_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What Python could not import in one process it cannot import in the next: the main module, say."""
+    made, real = list[int](), process_workers._Process
+
+    def make(spec: bytes, number: int) -> process_workers._Process:
+        made.append(number)
+        return real(spec, number)
+
+    monkeypatch.setattr(process_workers, "_Process", make)
+    bench = Bench("ok", around=handlers.leaves)
+    bench.until_failed()
+    bench.close()
+    assert isinstance(bench.engine.failure, HandlerDiedError)
+    assert "ended with 1 before it had begun" in str(bench.engine.failure)
+    assert 'if __name__ == "__main__":' in str(bench.engine.failure)
+    assert made == [0]
+
+
+def test_a_run_in_a_process_that_only_imports_the_main_module_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So multiprocessing itself knows that a program has no guard."""
+    monkeypatch.setattr(multiprocessing.current_process(), "_inheriting", True, raising=False)
+    with pytest.raises(ConfigError, match='if __name__ == "__main__":'):
+        Processor(handlers.handle, topics=["t"]).running(bootstrap_servers="localhost:1", group_id="g")
 
 
 def fail_to_make(monkeypatch: pytest.MonkeyPatch, times: int) -> list[OSError]:

@@ -12,7 +12,18 @@ import pytest
 from engine_help import keyed
 from processing_help import P0
 
-from instride import Attempt, ConsumerRecord, Processor, Retry, RetryRecord, current_attempt
+from instride import (
+    Attempt,
+    CircuitBreaker,
+    ConsumerRecord,
+    DeadLetterRecord,
+    Processor,
+    Retry,
+    RetryRecord,
+    SkipRecord,
+    current_attempt,
+)
+from instride._processing.retries import Failures, Step
 from instride.errors import ConfigError, IllegalStateError
 
 
@@ -40,6 +51,7 @@ async def handle_async(record: ConsumerRecord[Any, Any]) -> None: ...
         ({"produce": handle}, ConfigError, "dead_letters"),
         ({"commit_records": 0}, ValueError, "commit_records"),
         ({"timeout": -5.0}, ValueError, "timeout"),
+        ({"timeout": 0}, ConfigError, "timeout must be above 0"),
         ({"dead_letters": ""}, ValueError, "dead_letters is empty"),
         ({"dead_letters": ["letters"]}, TypeError, "dead_letters must be a text"),
         ({"output": ""}, ValueError, "output is empty"),
@@ -132,6 +144,30 @@ def test_errors_are_chosen_by_class_or_by_a_function() -> None:
     assert Retry(on=(OSError, ValueError)).covers(ConnectionError())
     assert not Retry(on=OSError).covers(ValueError())
     assert Retry(on=lambda error: "busy" in str(error)).covers(ValueError("busy"))
+
+
+def test_a_group_of_errors_is_chosen_by_class_if_all_in_it_are() -> None:
+    """What an `asyncio.TaskGroup` of a handler raises."""
+    away, slow, wrong = ConnectionError(), TimeoutError(), ValueError()
+    nested = ExceptionGroup("", [away, ExceptionGroup("", [slow])])
+    assert Retry(on=OSError).covers(nested)
+    assert CircuitBreaker(on=(ConnectionError, TimeoutError)).chooses(nested)
+    assert not Retry(on=ConnectionError).covers(nested)
+    assert not CircuitBreaker(on=OSError).chooses(ExceptionGroup("", [away, wrong]))
+    assert Retry(on=ExceptionGroup).covers(ExceptionGroup("", [wrong]))
+
+
+def test_a_request_that_is_alone_in_a_group_is_heard() -> None:
+    failures = Failures(retry=Retry(attempts=2), has_dead_letters=True)
+
+    def becomes(*errors: Exception) -> tuple[Step, float]:
+        return failures.decide(ExceptionGroup("", [ExceptionGroup("", errors)]), 1, 0.5)
+
+    assert becomes(SkipRecord()) == (Step.SKIP, 0.0)
+    assert becomes(DeadLetterRecord()) == (Step.DEAD_LETTER, 0.0)
+    assert becomes(RetryRecord(after=7.0)) == (Step.RETRY, 7.0)
+    assert becomes(SkipRecord(), ValueError()) == (Step.RETRY, 0.5)
+    assert not CircuitBreaker(on=Exception).chooses(ExceptionGroup("", [SkipRecord()]))
 
 
 def test_outside_a_handler_there_is_no_attempt() -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import os
 import re
 import signal
 import sqlite3
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager, closing, contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
@@ -19,10 +20,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from awaited import AwaitedConnection
 from engine_help import desk_of, keyed
 from processing_help import P0, tp
 
 from instride import (
+    AsyncDatabaseStore,
     ConsumerRecord,
     DatabaseStore,
     OffsetAndMetadata,
@@ -34,10 +37,17 @@ from instride import (
 from instride._processing.engine import Engine, EnginePlan
 from instride._processing.health import Health
 from instride._processing.lifespan import SyncLifespan
+from instride._processing.poll_loop import Verb
 from instride._processing.retries import Failures
 from instride._processing.running_processor import run_with_signals
 from instride._processing.thread_workers import ThreadWorkers
-from instride.errors import ConfigError, ConsumerClosedError, DrainTimeoutError, IllegalStateError
+from instride.errors import (
+    ConfigError,
+    ConsumerClosedError,
+    DrainTimeoutError,
+    IllegalStateError,
+    KafkaTimeoutError,
+)
 
 PATIENCE = 60.0
 Record = ConsumerRecord[Any, Any]
@@ -183,6 +193,28 @@ def test_a_set_up_that_fails_ends_the_run_by_its_error(handler: Any, lifespan: A
     assert (health.live, type(health.ended)) == (False, LookupError)
 
 
+def test_a_run_is_entered_once() -> None:
+    running = Processor(handle, topics=["t"]).running(**NOWHERE)
+    with running, pytest.raises(IllegalStateError, match=r"runs once.*processor\.running"), running:
+        pass
+    with pytest.raises(IllegalStateError, match="runs once"), running:
+        pass
+
+
+async def _entered(running: Any) -> None:
+    async with running:
+        pass
+
+
+def test_a_run_of_coroutines_is_entered_once() -> None:
+    running = Processor(handle_async, topics=["t"]).running(**NOWHERE)
+    asyncio.run(_entered(running))
+    with pytest.raises(IllegalStateError, match="runs once"):
+        asyncio.run(_entered(running))
+    with pytest.raises(IllegalStateError, match="runs once"), running:
+        pass
+
+
 def test_a_run_sets_up_before_it_begins_and_tears_down_when_it_has_ended() -> None:
     life, up = Life(), threading.Event()
 
@@ -195,6 +227,39 @@ def test_a_run_sets_up_before_it_begins_and_tears_down_when_it_has_ended() -> No
     with Processor(handle, topics=["t"], lifespan=lifespan).running(**NOWHERE):
         assert up.wait(PATIENCE)
     assert life.told == ["+run", "-run"]
+
+
+@asynccontextmanager
+async def _is_cancelled_by_another_at_set_up() -> AsyncIterator[None]:
+    theirs = asyncio.get_running_loop().create_future()
+    theirs.cancel()
+    await theirs
+    yield
+
+
+@asynccontextmanager
+async def _is_cancelled_by_another_at_tear_down() -> AsyncIterator[None]:
+    yield
+    theirs = asyncio.get_running_loop().create_future()
+    theirs.cancel()
+    await theirs
+
+
+@pytest.mark.parametrize("lifespan", [_is_cancelled_by_another_at_set_up, _is_cancelled_by_another_at_tear_down])
+def test_a_run_that_others_cancelled_ends_by_a_named_error(lifespan: Any) -> None:
+    """A TaskGroup takes a bare CancelledError for its own, and goes on as if nothing had happened."""
+
+    async def consume() -> None:
+        async with Processor(handle_async, topics=["t"], lifespan=lifespan).running(**NOWHERE) as running:
+            running.stop()
+
+    async def main() -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(consume())
+
+    with pytest.raises(ExceptionGroup) as raised:
+        asyncio.run(main())
+    assert isinstance(raised.value.exceptions[0], IllegalStateError)
 
 
 @pytest.fixture
@@ -330,6 +395,84 @@ def test_a_tear_down_that_fails_is_raised_at_the_end() -> None:
         assert up.wait(PATIENCE)
 
 
+def hasty(processor: Any) -> Any:
+    """What a stop waits for it waits for a moment only."""
+    what = processor._definition
+    object.__setattr__(processor, "_definition", replace(what, pace=replace(what.pace, close_timeout=0.2)))
+    return processor.running(**NOWHERE)
+
+
+def test_a_tear_down_that_hangs_is_named_and_left_behind() -> None:
+    up, release = threading.Event(), threading.Event()
+
+    @contextmanager
+    def lifespan() -> Iterator[None]:
+        up.set()
+        yield
+        release.wait(PATIENCE)
+
+    with pytest.raises(KafkaTimeoutError, match="the tear-down of its lifespan"):  # noqa: SIM117
+        with hasty(Processor(handle, topics=["t"], lifespan=lifespan)):
+            assert up.wait(PATIENCE)
+    release.set()
+
+
+@asynccontextmanager
+async def _of_nothing() -> AsyncIterator[None]:
+    yield
+
+
+def test_an_event_loop_that_a_handler_blocks_is_named_where_it_keeps_a_tear_down() -> None:
+    release = threading.Event()
+    with pytest.raises(KafkaTimeoutError, match="block the event loop"):  # noqa: PT012, SIM117
+        with hasty(Processor(handle_async, topics=["t"], lifespan=_of_nothing)) as running:
+            assert running._is_set_up.wait(PATIENCE)
+            running._loop.call_soon_threadsafe(release.wait, PATIENCE)
+    release.set()
+
+
+def test_a_cancel_of_a_blocked_event_loop_without_a_tear_down_is_no_failure() -> None:
+    release = threading.Event()
+    with hasty(Processor(handle_async, topics=["t"])) as running:
+        assert running._is_set_up.wait(PATIENCE)
+        running._loop.call_soon_threadsafe(release.wait, PATIENCE)
+        running.cancel()
+        assert running.wait(PATIENCE / 2)
+    release.set()
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_stop_waits_for_no_query_of_the_store(tmp_path: Path, *, is_async: bool) -> None:
+    """A database that does not answer where a partition begins."""
+    asked, release, is_prepared = threading.Event(), threading.Event(), threading.Event()
+
+    def connect() -> sqlite3.Connection:
+        if is_prepared.is_set():
+            asked.set()
+            release.wait(PATIENCE)
+        return sqlite3.connect(tmp_path / "x.db")
+
+    async def connect_async() -> AwaitedConnection:
+        if is_prepared.is_set():
+            asked.set()
+            await asyncio.wait_for(asyncio.Event().wait(), PATIENCE)
+        return AwaitedConnection(connect())
+
+    if is_async:
+        processor = Processor(handle_async, topics=["t"], store=AsyncDatabaseStore(connect_async, paramstyle="qmark"))
+    else:
+        processor = Processor(handle, topics=["t"], store=DatabaseStore(connect))
+    with processor.running(**NOWHERE) as running:
+        assert running._is_set_up.wait(PATIENCE)
+        is_prepared.set()
+        with ThreadPoolExecutor() as pool:
+            answer = pool.submit(running._call, Verb("stored", ({P0: None},)))
+            assert asked.wait(PATIENCE)
+            running.stop()
+            assert isinstance(answer.exception(PATIENCE / 2), KafkaTimeoutError)
+        release.set()
+
+
 def test_a_lifespan_of_the_users_loop_is_one_task_and_its_early_end_ends_the_run() -> None:
     async def main() -> None:
         tasks: list[Any] = []
@@ -421,6 +564,71 @@ def test_where_only_a_supervisor_may_cancel_each_signal_stops() -> None:
     assert running.heard == ["stop"] * 3
 
 
+class Forks(Signalled):
+    """A run whose handler forks; its child is sent the signal. status: the child's."""
+
+    def __init__(self, number: signal.Signals) -> None:
+        super().__init__(number)
+        self.status = 0
+
+    def wait(self) -> None:
+        reads, writes = os.pipe()
+        child = os.fork()
+        if child == 0:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(20)  # kills it, if it goes on
+            try:
+                os.write(writes, b".")
+                while True:
+                    threading.Event().wait(0.01)
+            except KeyboardInterrupt:
+                os._exit(42)
+        # A signal that comes while it is forked Python forgets.
+        os.read(reads, 1)
+        os.close(reads)
+        os.close(writes)
+        os.kill(child, self.numbers[0])
+        self.status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+@pytest.mark.skipif(threading.current_thread() is not threading.main_thread(), reason="signals are the main thread's")
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, -signal.SIGTERM), (signal.SIGINT, 42)])
+def test_a_child_that_a_handler_forks_hears_a_signal_as_without_a_run(number: signal.Signals, status: int) -> None:
+    """multiprocessing ends its workers by SIGTERM, and waits for their end."""
+    running: Any = Forks(number)
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL), signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        run_with_signals(running)
+    finally:
+        signal.signal(signal.SIGTERM, before[0])
+        signal.signal(signal.SIGINT, before[1])
+    assert (running.status, running.heard) == (status, [])
+
+
+@pytest.mark.skipif(threading.current_thread() is not threading.main_thread(), reason="signals are the main thread's")
+def test_a_signals_handler_that_python_does_not_know_is_the_systems_after_a_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A program in C that embeds Python may have set one."""
+    numbers, set_handler = (signal.SIGTERM, signal.SIGINT), signal.signal
+    before = [signal.getsignal(each) for each in numbers]
+    running: Any = Signalled(signal.SIGTERM)
+
+    def unknown(_: object) -> None: ...
+
+    with monkeypatch.context() as patched:
+        patched.setattr(signal, "getsignal", lambda _: None)
+        patched.setattr(signal, "signal", lambda *arguments: unknown(set_handler(*arguments)))
+        run_with_signals(running)
+    try:
+        assert running.heard == ["stop"]
+        assert [signal.getsignal(each) for each in numbers] == [signal.SIG_DFL] * 2
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            set_handler(number, handler)
+
+
 @pytest.mark.skipif(threading.current_thread() is not threading.main_thread(), reason="signals are the main thread's")
 def test_a_context_handles_no_signal() -> None:
     async def main() -> None:
@@ -488,6 +696,20 @@ def test_each_thread_has_its_set_up_and_ends_before_the_run_does() -> None:
     assert sorted(life.told) == ["+worker", "+worker", "-worker", "-worker"]
 
 
+def test_what_a_handler_sets_the_next_one_in_its_thread_does_not_see() -> None:
+    """Four records in two threads: of two that meet in one the second would see it."""
+    life, seen = Life(), list[str]()
+
+    def handler(record: Record) -> None:
+        seen.append(client.get())
+        client.set("a customer's")
+
+    bench = Bench(handler, around=life.worker)
+    bench.until(lambda: bench.engine.tally.finished == 4)
+    bench.workers.close(PATIENCE)
+    assert seen == ["worker"] * 4
+
+
 def test_a_thread_whose_set_up_fails_ends_the_run_and_starts_nothing() -> None:
     bench = Bench(handle, around=_refuses)
     bench.workers.close(PATIENCE)
@@ -510,6 +732,42 @@ def test_a_close_waits_for_no_handler_that_is_stuck() -> None:
     assert bench.engine.started == 1
     go.set()
     bench.until(lambda: bench.engine.tally.finished == 4)
+
+
+@pytest.fixture
+def threads_left(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """So many threads of handlers more can be made."""
+    left, start = [0], threading.Thread.start
+
+    def limited(thread: threading.Thread) -> None:
+        if left[0] == 0:
+            raise RuntimeError("can't start new thread")
+        left[0] -= 1
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", limited)
+    return left
+
+
+def test_where_the_system_makes_no_more_threads_those_that_there_are_go_on(
+    threads_left: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    handled: set[str] = set()
+    threads_left[0] = 1
+    bench = Bench(lambda record: handled.add(threading.current_thread().name))
+    bench.workers.wake()
+    bench.until(lambda: bench.engine.tally.finished == 4)
+    assert (handled, bench.engine.failure) == ({"instride-handler-0"}, None)
+    told = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+    assert told == ["the system makes no thread for another handler: 1 of 2 go on (can't start new thread)"], "once"
+    bench.workers.close(PATIENCE)
+
+
+def test_where_the_system_makes_no_thread_at_all_the_run_ends_by_that(threads_left: list[int]) -> None:
+    bench = Bench(handle)
+    assert isinstance(bench.engine.failure, RuntimeError)
+    assert (bench.engine.started, threads_left) == (0, [0])
+    bench.workers.close(PATIENCE)
 
 
 def test_an_attempt_out_of_time_fails_and_another_thread_takes_its_place() -> None:

@@ -342,6 +342,27 @@ def test_a_connection_string_that_cannot_be_parsed_is_not_quoted(text: str) -> N
     assert "Tried" not in told
 
 
+def unreachable(text: str) -> Any:
+    """As psycopg, without a look-up: the host is what follows the first @."""
+    raise psycopg.OperationalError(f"failed to resolve host {text.partition('@')[2].partition('/')[0]!r}")
+
+
+@pytest.mark.parametrize("user", ["made:p@canary/word", "made:p@canary", "made@canary:word", "made:p/@canary"])
+def test_a_password_that_is_not_percent_encoded_is_not_quoted(user: str) -> None:
+    """Of one with an @ a driver takes a part for the host."""
+    text = f"postgresql://{user}@127.0.0.1:1/made"
+    for connect in (partial(unreachable, text), partial(unreachable, text=text), lambda: unreachable(text)):
+        with pytest.raises(SinkWriteError, match="user and password are percent-encoded") as raised:
+            DatabaseSink(connect, "bills", columns=["n"]).writer()
+        assert "canary" not in "".join(traceback.format_exception(raised.value))
+
+
+@pytest.mark.parametrize("text", ["postgresql://made:p%40ss:word@nowhere/made?application_name=a/b", "host=@nowhere"])
+def test_why_a_database_cannot_be_reached_is_told(text: str) -> None:
+    with pytest.raises(SinkWriteError, match="OperationalError: failed to resolve host 'nowhere'"):
+        DatabaseSink(partial(unreachable, text), "bills", columns=["n"]).writer()
+
+
 # -- a table that changes
 
 WIDENED = [

@@ -8,14 +8,17 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pytest
 from parquet_help import PARTITION, Crash, DeadFrom, SystemCalls, commit, rows, span, write
 
-from instride.errors import CorruptManifestError, MissingDataError, SinkWriteError
+from instride.errors import CorruptManifestError, MissingDataError, SinkError, SinkWriteError
 from instride.spark.parquet import ParquetSink, compact, read_files, read_table, vacuum
 from instride.spark.parquet._checkpoint import checkpoint_key
+from instride.spark.parquet._data import write_to
 from instride.spark.parquet._local_storage import LocalStorage
 from instride.spark.parquet._manifest_chain import Chain
 from instride.spark.parquet._read import listed_files
@@ -123,6 +126,44 @@ def test_a_range_of_two_schemas_stays_as_it_is_and_stops_no_other(tmp_path: Path
     assert len(compact(sink.folder)) == 1, "the last two ranges"
     assert read_table(sink.folder) == before
     assert sorted(before["a"].to_pylist(), key=str) == [1, 2, 3, 4, None]
+
+
+def test_metadata_that_all_files_share_stays(tmp_path: Path) -> None:
+    """Of a DataFrame it names the index, and the types that Arrow does not have."""
+    sink = ParquetSink(tmp_path / "out")
+    for start in (0, 2):
+        frame = pd.DataFrame({"size": [1, None]}, index=pd.Index([start, start + 1], name="at"), dtype="Int32")
+        batches = iter([pa.RecordBatch.from_pandas(frame)])
+        commit(sink, "j", sink.writer().write(span(start, start + 2), job="j", attempt=0, batches=batches))
+    before = read_table(sink.folder).to_pandas()
+    assert before.index.name == "at"
+    assert len(compact(sink.folder)) == 1
+    pd.testing.assert_frame_equal(read_table(sink.folder).to_pandas(), before)
+    others = iter([pa.record_batch([pa.array([1], pa.int32()), pa.array([4])], ["size", "at"])])
+    commit(sink, "j", sink.writer().write(span(4, 5), job="j", attempt=0, batches=others))
+    assert len(compact(sink.folder)) == 1
+    assert read_table(sink.folder).schema.metadata is None
+
+
+def test_what_cannot_be_read_back_replaces_nothing(sink: ParquetSink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyArrow wrote it without an error."""
+
+    def damaging(*args: Any, **kwargs: Any) -> FileInfo | None:
+        made = write_to(*args, **kwargs)
+        assert made is not None
+        place = sink.folder / made.path
+        content = place.read_bytes()
+        place.write_bytes(content[:4] + b"\xff" * 60 + content[64:])
+        return made
+
+    before = read_files(sink.folder)
+    with monkeypatch.context() as patch:
+        patch.setattr("instride.spark.parquet._compaction.write_to", damaging)
+        with pytest.raises(SinkError, match=r"^cannot read .*/_compacted/"):
+            compact(sink.folder)
+    assert read_files(sink.folder) == before
+    vacuum(sink.folder, keep_for=0)
+    assert [offset for _, offset, _ in rows(sink.folder)] == list(range(18))
 
 
 def test_what_was_replaced_stays_for_readers_that_began_before(sink: ParquetSink) -> None:

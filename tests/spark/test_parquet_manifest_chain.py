@@ -166,6 +166,37 @@ def test_a_manifest_can_be_read_by_people(tmp_path: Path) -> None:
     assert (body["version"], body["topic"], body["start"], body["end"], body["job"]) == (1, "flights", 10, 30, "a")
 
 
+def test_a_manifest_that_a_page_of_the_listing_missed_is_kept() -> None:
+    """Between two pages another commits it, a reader takes its snapshot, and a checkpoint of a compaction appears."""
+
+    class Paged(MemoryStore):
+        def names(self, folder: str) -> list[str]:
+            first_page = super().names(folder)
+            if len(self.kept) == 4:
+                assert Chain(self, "flights", 3).append(manifest(5, 10, 12), after=manifest(4, 8, 10))
+                checkpoint = Checkpoint(number=1, created=9.0, last=manifest(5, 10, 12), pieces=())
+                assert Chain(self, "flights", 3).add_checkpoint(checkpoint)
+            return first_page + [name for name in super().names(folder) if number_of(name)]
+
+    kept = Chain(Paged(4), "flights", 3).kept(8.0)
+    assert kept.oldest is None
+    assert [each.sequence for each in kept.manifests] == [1, 2, 3, 4, 5]
+
+
+def test_what_expired_long_ago_is_not_asked_for_again() -> None:
+    """A vacuum that is to keep more than the one before it finds no checkpoint that is old enough."""
+    store = MemoryStore(500)
+    chain = Chain(store, "flights", 3)
+    last = chain.read(500)
+    assert last is not None
+    assert chain.add_checkpoint(Checkpoint(number=1, created=7.0, last=last, pieces=()))
+    for sequence in range(1, 500):
+        store.remove(key_of("flights", 3, sequence))
+    store.requested.clear()
+    assert chain.kept(6.0).manifests == (last,)
+    assert len(store.requested) < 10
+
+
 def test_a_checkpoint_that_goes_while_its_age_is_asked_is_listed_anew() -> None:
     store = MemoryStore(4)
     chain = Chain(store, "flights", 3)

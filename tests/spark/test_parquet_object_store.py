@@ -32,7 +32,8 @@ from obstore.exceptions import GenericError
 from parquet_help import PARTITION, Crash, batches, commit, span, write
 from s3_server import HANG, S3Server, options_for, s3_server
 
-from drawn_by_commit import WHOLE, commit
+from drawn_by_commit import WHOLE
+from drawn_by_commit import commit as of_code
 from instride.errors import (
     ConfigError,
     KafkaError,
@@ -291,7 +292,7 @@ def test_a_crash_of_a_compaction_or_vacuum_at_any_call_changes_no_row(s3: S3Serv
     """A run tries one call in three, and begins where the commit says."""
     total = _calls(lambda: _keep_small(_prepared(Place(s3, "s3://bucket/count"))))
     crashes, stride = 0, 1 if WHOLE else 3
-    for at in range(int(commit(), 16) % stride, total, stride):
+    for at in range(int(of_code(), 16) % stride, total, stride):
         place = _prepared(Place(s3, f"s3://bucket/{at}"))
         with pytest.MonkeyPatch.context() as patch:
             DeadFrom(at).install(patch)
@@ -1021,6 +1022,15 @@ def test_a_process_that_is_forked_after_a_request_is_told_so(s3: S3Server) -> No
             'SinkError False cannot (read|list) s3://bucket/x.*: this process was forked .* "spawn" or', line
         )
     assert len(lines) == 6
+
+
+@pytest.mark.parametrize("uri", ["s3://bucket/KEY:hush@x", "s3://bucket/x;hush", "s3://bucket/hush/\n/x", "s3:///\n"])
+def test_a_prefix_that_is_refused_is_not_shown(uri: str) -> None:
+    """A newline was none of the letters of any URI, and the message of that showed all."""
+    with pytest.raises(NotASinkError) as caught:
+        module.object_storage(uri, {})
+    assert re.search(r"""^s3://(bucket)?: (':'|';'|'\\n'|what follows is no bucket's name).""", str(caught.value))
+    assert "hush" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -78,6 +78,47 @@ def test_a_column_that_goes_together_keeps_its_form() -> None:
 def test_other_types_do_not_go_together(kinds: tuple[pa.DataType, pa.DataType]) -> None:
     with pytest.raises(pa.ArrowException, match="a"):
         together([_schema(kind) for kind in kinds])
+
+
+def _required(name: str, kind: pa.DataType | None = None) -> pa.Field:
+    return pa.field(name, kind or pa.int64(), nullable=False)
+
+
+def test_a_column_that_some_file_lacks_may_be_null() -> None:
+    first = pa.schema([_required("both"), _required("gone")])
+    second = pa.schema([_required("both"), _required("later")])
+    for order in ([first, second], [second, first]):
+        merged = together(order)
+        assert {field.name: field.nullable for field in merged} == {"both": False, "gone": True, "later": True}
+    assert together([first, first]) == first
+
+
+@pytest.mark.parametrize("nest", [lambda kind: kind, pa.list_, lambda kind: pa.map_(pa.string(), kind)])
+def test_a_field_within_that_some_file_lacks_may_be_null(nest: Callable[[pa.DataType], pa.DataType]) -> None:
+    first = _schema(nest(pa.struct([_required("x")])))
+    second = _schema(nest(pa.struct([_required("x"), _required("later", pa.struct([_required("y")]))])))
+    loose = _schema(nest(pa.struct([("x", pa.int64()), ("later", pa.struct([("y", pa.int64())]))])))
+    for order in ([first, second], [second, first]):
+        assert together(order) == loose
+    assert together([second, second]) == second
+
+
+def test_required_columns_that_come_and_go_are_read(tmp_path: Path) -> None:
+    sink = ParquetSink(tmp_path / "out")
+    inner = pa.struct([_required("x")])
+    wider = pa.struct([_required("x"), _required("later")])
+    given = [
+        (pa.schema([_required("gone"), pa.field("in", inner)]), {"gone": [1], "in": [{"x": 1}]}),
+        (pa.schema([_required("came"), pa.field("in", wider)]), {"came": [2], "in": [{"x": 2, "later": 2}]}),
+    ]
+    for start, (schema, columns) in enumerate(given):
+        batches = iter([pa.record_batch(columns, schema)])
+        commit(sink, "j", sink.writer().write(span(start, start + 1), job="j", attempt=0, batches=batches))
+    table = read_table(sink.folder)
+    assert table.cast(table.schema).to_pylist() == [
+        {"gone": 1, "in": {"x": 1, "later": None}, "came": None},
+        {"gone": None, "in": {"x": 2, "later": 2}, "came": 2},
+    ]
 
 
 class _Spark:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -24,6 +25,7 @@ from instride.errors import (
     WrongTopicError,
 )
 from instride.records import TopicPartition
+from instride.spark import DeltaSink
 from instride.spark.parquet import (
     ParquetSink,
     compact,
@@ -33,6 +35,7 @@ from instride.spark.parquet import (
     vacuum,
     write_data_file,
 )
+from instride.spark.parquet import _data as data
 from instride.spark.sink import (
     CommitStatus,
     FileInfo,
@@ -218,6 +221,78 @@ def test_batches_of_one_range_share_a_schema(sink: ParquetSink) -> None:
         sink.writer().write(span(0, 9), job="a", attempt=0, batches=iter(mixed))
 
 
+def _words(start: int, end: int) -> pa.Array:
+    """As pandas gives categories: each batch has those that it uses, and indices of one byte."""
+    return pa.array([f"airport{number}" for number in range(start, end)], pa.dictionary(pa.int8(), pa.string()))
+
+
+def _categories(start: int, end: int) -> pa.RecordBatch:
+    words = _words(start, end)
+    lists = pa.ListArray.from_arrays(pa.array(range(len(words) + 1), pa.int32()), words)
+    return pa.record_batch({"a": words, "in_struct": pa.StructArray.from_arrays([words], ["x"]), "in_list": lists})
+
+
+def _check_categories(folder: Path, end: int) -> None:
+    table, words = read_table(folder).combine_chunks(), [f"airport{number}" for number in range(end)]
+    table.validate(full=True)
+    assert pa.types.is_dictionary(table.schema.field("a").type)
+    assert table["a"].to_pylist() == words
+    assert table["in_struct"].to_pylist() == [{"x": word} for word in words]
+    assert table["in_list"].to_pylist() == [[word] for word in words]
+    # So read compact, and the tasks of Spark's source.
+    for file in read_files(folder):
+        with pq.ParquetFile(file) as opened:
+            assert sum(batch.num_rows for batch in opened.iter_batches()) == opened.metadata.num_rows
+
+
+@pytest.mark.parametrize("group_rows", [1 << 17, 100])
+def test_categories_of_a_ranges_batches_may_be_more_than_each_ones_index_holds(
+    sink: ParquetSink, monkeypatch: pytest.MonkeyPatch, group_rows: int
+) -> None:
+    monkeypatch.setattr(data, "_GROUP_ROWS", group_rows)
+    given = iter([_categories(0, 100), _categories(100, 200), _categories(200, 300)])
+    commit(sink, "j", sink.writer().write(span(0, 300), job="j", attempt=0, batches=given))
+    _check_categories(sink.folder, 300)
+
+
+def test_categories_stay_readable_where_files_become_one(sink: ParquetSink) -> None:
+    for start in (0, 100, 200):
+        given = iter([_categories(start, start + 100)])
+        commit(sink, "j", sink.writer().write(span(start, start + 100), job="j", attempt=0, batches=given))
+    assert len(compact(sink.folder)) == 1
+    _check_categories(sink.folder, 300)
+
+
+@pytest.mark.parametrize("index", [pa.int8(), pa.uint8(), pa.int16(), pa.int32(), pa.uint32()], ids=str)
+def test_ordered_categories_stay_so(sink: ParquetSink, index: pa.DataType) -> None:
+    words = pa.DictionaryArray.from_arrays(pa.array([2, 0], index), ["low", "mid", "high"], ordered=True)
+    for start in (0, 2):
+        given = iter([pa.record_batch({"a": words})])
+        commit(sink, "j", sink.writer().write(span(start, start + 2), job="j", attempt=0, batches=given))
+    for _ in ("as written", "compacted"):
+        kind = read_table(sink.folder).schema.field("a").type
+        assert kind.ordered
+        assert kind.index_type == (index if index == pa.uint32() else pa.int32())
+        compact(sink.folder)
+
+
+def test_columns_that_no_reader_can_tell_apart_are_refused(sink: ParquetSink) -> None:
+    twice = pa.RecordBatch.from_arrays([pa.array([1]), pa.array(["x"]), pa.array([2])], names=["a", "b", "a"])
+    none = pa.RecordBatch.from_struct_array(pa.array([{}, {}], pa.struct([])))
+    for batch, message in ((twice, "two columns named 'a'"), (none, "rows without columns")):
+        with pytest.raises(SinkError, match=message):
+            sink.writer().write(span(0, 1), job="j", attempt=0, batches=iter([batch]))
+    assert [path for path in (sink.folder / "_data").rglob("*") if path.is_file()] == []
+
+
+@pytest.mark.parametrize("values", [pa.array([{"x": 1}]), pa.array(["x", None])], ids=["structs", "a null"])
+def test_a_dictionary_that_parquet_lacks_is_a_typed_error(sink: ParquetSink, values: pa.Array) -> None:
+    column = pa.DictionaryArray.from_arrays(pa.array([0, 0], pa.int8()), values)
+    with pytest.raises(SinkError, match=r"^a Parquet file cannot have the columns of this result: .*ictionary"):
+        sink.writer().write(span(0, 2), job="j", attempt=0, batches=iter([pa.record_batch({"a": column})]))
+    assert [path for path in (sink.folder / "_data").rglob("*") if path.is_file()] == []
+
+
 def test_schemas_of_ranges_are_united(sink: ParquetSink) -> None:
     for start, batch in enumerate([pa.record_batch({"a": [1]}), pa.record_batch({"a": [2], "b": ["x"]})]):
         written = sink.writer().write(span(start, start + 1), job="j", attempt=0, batches=iter([batch]))
@@ -310,6 +385,45 @@ def test_a_sink_of_another_version_is_refused(sink: ParquetSink, marker: str) ->
         ParquetSink(sink.folder).positions([PARTITION])
 
 
+def test_names_that_no_sink_gives_are_passed_over(sink: ParquetSink) -> None:
+    """A console's folder, a backup, a copy: each partition, manifest and checkpoint has one name."""
+    for start in (0, 3):
+        commit(sink, "a", write(sink, span(start, start + 3), "a"))
+    chain = sink.folder / "_instride" / "topic-flights" / "partition-00003"
+    for name in ("partition-3", "partition-000003", "partition-\u0663"):
+        (chain.parent / name).mkdir()
+    for name in ("99", "000000000000000000099", "checkpoint-7", "checkpoint-000000000000000000007"):
+        (chain / f"{name}.json").write_text("{}")
+    compact(sink.folder)
+    vacuum(sink.folder, keep_for=0)
+    assert rows(sink.folder) == _seen(0, 6, "a")
+    assert ParquetSink(sink.folder).positions([PARTITION]) == {PARTITION: 6}
+    assert (chain / "99.json").exists()
+
+
+@pytest.mark.parametrize("given", [-1, -0.5, float("nan"), float("inf"), None, "1d", timedelta(days=1), True])
+def test_a_vacuum_that_is_to_keep_for_no_time_deletes_nothing(sink: ParquetSink, given: Any) -> None:
+    commit(sink, "a", write(sink, span(0, 3), "a"))
+    loser = write(sink, span(0, 3), "b")
+    with pytest.raises(ConfigError, match=r"^keep_for must be a number of seconds, of at least 0; it is "):
+        vacuum(sink.folder, keep_for=given)
+    assert (sink.folder / loser.files[0].path).exists()
+
+
+@pytest.mark.parametrize("given", [0, -1, 1.5, float("nan"), None, "128MiB", True])
+def test_a_size_that_no_file_has_is_refused(sink: ParquetSink, given: Any) -> None:
+    with pytest.raises(ConfigError, match=r"^target_bytes must be a whole number of at least 1; it is "):
+        compact(sink.writer().folder, target_bytes=given)
+
+
+@pytest.mark.parametrize("given", [-1, -1001, 2**63, 1.5, True, "3", None])
+def test_a_partition_begins_at_an_offset_or_not_at_all(sink: ParquetSink, given: Any) -> None:
+    with pytest.raises(ConfigError, match=r"^flights-3 begins at an offset, from 0 to 2\*\*63 - 1, not at "):
+        sink.begin(PARTITION, given)
+    assert not sink.folder.exists()
+    assert sink.begin(PARTITION, 0) == 0
+
+
 def test_reading_needs_a_sink(tmp_path: Path) -> None:
     with pytest.raises(NotASinkError):
         read_files(tmp_path / "absent")
@@ -387,6 +501,46 @@ def test_what_no_uri_of_a_folder_is(uri: str, match: str) -> None:
         with pytest.raises(NotASinkError, match=match) as caught:
             call(uri)
         assert "hu" not in str(caught.value)
+
+
+SPELLINGS = [
+    *((f"{odd}s3://KEY:hush@bucket/x", "begins or ends with") for odd in (" ", "\t", "\n", "\ufeff", "'", '"', "\x85")),
+    *((f"s3://bucket/hush{odd}", "begins or ends with") for odd in (" ", "\r\n", "\ufeff", "'")),
+    *((f"/data/hush{odd}", "begins or ends with") for odd in (" ", "\n", "\u2028", '"')),
+    ("s3://bucket/hush\x00", r"no control character.*'\\x00'"),
+    ("file:///data/hush%20", "begins or ends with"),
+    ("s3://KEY:hush\n@bucket/x", r"no control character.*'\\n'"),
+    ("file:///data/hu\x1bsh", r"no control character.*'\\x1b'"),
+    *(
+        (f"{begin}KEY:hush@bucket/x", "lost its slashes")
+        for begin in ("s3:", "S3:", "s3//", "gs:", "abfss:", "s3_a://")
+    ),
+    *((f"{begin}hush/x", "lost its slashes") for begin in ("file:", "hdfs:", "s3:\\\\", "https:", "file//", "s3a//")),
+]
+
+
+@pytest.mark.parametrize(("place", "match"), SPELLINGS, ids=repr)
+def test_a_place_that_is_misspelt_is_no_local_folder(
+    place: str, match: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder of that name was made on each machine, in silence."""
+    monkeypatch.chdir(tmp_path)
+    calls: list[Callable[[str], object]] = [ParquetSink, read_table, vacuum, DeltaSink]
+    for call in calls:
+        with pytest.raises(NotASinkError, match=match) as caught:
+            call(place)
+        assert "hush" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "name", ["run:5", "2026-11-29T11:00", "my lake", "it's", "a: b", "s3", "s3x:y", "./s3:x", "x//y", "file.d"]
+)
+def test_a_local_path_may_hold_colons_blanks_and_quotes(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    commit(ParquetSink(name), "a", write(ParquetSink(name), span(0, 2), "a"))
+    assert read_table(tmp_path / name).num_rows == 2
 
 
 @pytest.mark.parametrize("name", ["bogus", "bz2", "lzo", "", 3, {"offset": "bogus"}, {3: "zstd"}, ["zstd"]])

@@ -316,6 +316,22 @@ def test_pandas_frames_are_given_and_cast(reader: Reader, tmp_path: Path) -> Non
     assert rows(sink, report) == [{"offset": offset, "note": None} for offset in range(10, 14)]
 
 
+def test_a_field_that_the_schema_lacks_within_a_column_is_no_result(reader: Reader, tmp_path: Path) -> None:
+    """Arrow's cast drops it."""
+
+    def noted(batch: pa.RecordBatch) -> pa.RecordBatch:
+        return pa.record_batch({"a": [{"x": 7, "note": "important"}] * batch.num_rows})
+
+    schema = pa.schema([("a", pa.struct([("x", pa.int64())]))])
+    report = work(ParquetSink(tmp_path / "out"), noted, schema=schema)
+    assert report.written is None
+    assert "there is no field a.note to take what was returned: a is struct<x: int64>" in str(report.problem)
+    fuller = pa.schema([("a", pa.struct([("x", pa.int64()), ("note", pa.string()), ("y", pa.int64())]))])
+    sink = ParquetSink(tmp_path / "out")
+    found = rows(sink, work(sink, noted, schema=fuller))
+    assert found == [{"a": {"x": 7, "note": "important", "y": None}}] * 4
+
+
 def test_a_wrong_result_is_a_problem_that_names_what_is_right(reader: Reader, tmp_path: Path) -> None:
     report = work(ParquetSink(tmp_path / "out"), lambda batch: "rows")
     assert report.written is None

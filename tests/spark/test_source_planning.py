@@ -15,6 +15,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pyspark.sql.datasource import DataSourceReader, EqualTo, LessThan
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, ReadMinRows
+from pyspark.sql.types import ArrayType, LongType, StringType, StructType
 
 from instride.errors import (
     ConfigError,
@@ -27,10 +28,12 @@ from instride.records import TopicPartition
 from instride.spark import OffsetsBehindListener
 from instride.spark._data_source import batch, batch_reader, reading, source_schema, stream
 from instride.spark._data_source.admission import Pace, Sample, Scale, admitted
+from instride.spark._data_source.fused import Transform
 from instride.spark._data_source.offsets import BatchPlan, Found, GroupMark, Span
 from instride.spark._data_source.options import Bound, Topics, parse_options
 from instride.spark._data_source.reading import RangesPartition, TaskReader
 from instride.spark._data_source.splitting import tasks_of
+from instride.spark._functions import pickle_function
 from instride.spark._range_reader import ReaderSettings
 from instride.spark.sink import OutputRange
 
@@ -732,6 +735,20 @@ def test_no_error_of_a_fused_function_ends_a_range_in_silence(
     with pytest.raises(ends_by):
         next(given)
     assert forgotten == [settings]
+
+
+def test_the_fused_form_refuses_a_field_that_its_schema_lacks() -> None:
+    def noted(_: pa.RecordBatch) -> pa.RecordBatch:
+        return pa.record_batch({"a": [[{"x": 7, "note": "important"}]]})
+
+    below = StructType().add("x", LongType())
+    schema = StructType().add("a", ArrayType(below))
+    transform = Transform(pickle_function(noted), schema.json())
+    with pytest.raises(ValueError, match=r"there is no field a\.element\.note to take what was returned"):
+        list(transform.results(pa.record_batch({"offset": [0]})))
+    below.add("note", StringType()).add("y", LongType())
+    (made,) = Transform(pickle_function(noted), schema.json()).results(pa.record_batch({"offset": [0]}))
+    assert made.to_pylist() == [{"a": [{"x": 7, "note": "important", "y": None}]}]
 
 
 @pytest.mark.parametrize("lenient", [True, False])

@@ -267,6 +267,58 @@ def test_results_are_fitted_to_the_tables_columns_or_refused(place: Place, tmp_p
             writer.write(span(0, 1), job="a", attempt=0, batches=iter([wrong]))
 
 
+INNER = pa.struct([("x", pa.int64())])
+MORE, CASED = pa.struct([("x", pa.int64()), ("note", pa.string())]), pa.struct([("X", pa.int64())])
+TWICE = pa.struct([("x", pa.int64()), ("x", pa.int64())])
+AROUND: dict[str, Callable[[pa.DataType], pa.DataType]] = {
+    "a": lambda kind: kind,
+    "a.y": lambda kind: pa.struct([("y", kind)]),
+    "a.element": pa.list_,
+    "a.key": lambda kind: pa.map_(kind, pa.int64()),
+    "a.value": lambda kind: pa.map_(pa.int64(), kind),
+}
+OTHER_LISTS = (pa.large_list, lambda kind: pa.list_(kind, 1), pa.list_view, pa.large_list_view)
+NESTED = [
+    *((around, around, given) for around in AROUND.values() for given in (MORE, CASED, TWICE)),
+    *((pa.list_, around, MORE) for around in OTHER_LISTS),
+]
+
+
+@each_format
+@pytest.mark.parametrize(("there", "given", "inner"), NESTED)
+def test_a_field_within_a_column_that_the_table_lacks_is_refused(
+    kind: str,
+    there: Callable[[pa.DataType], pa.DataType],
+    given: Callable[[pa.DataType], pa.DataType],
+    inner: pa.DataType,
+    tmp_path: Path,
+) -> None:
+    sink = MAKERS[kind](tmp_path / "out", pa.schema([("offset", pa.int64()), ("a", there(INNER))]))
+    (path,) = (path for path, around in AROUND.items() if around is there)
+    with pytest.raises(SinkError, match=rf"there is no field {path}\.{inner.names[-1]} to take.*: a is ") as caught:
+        put(sink, 0, offset=[0], a=pa.nulls(1, given(inner)))
+    assert not caught.value.retriable
+
+
+@each_format
+def test_a_nested_field_that_is_not_returned_is_null_as_a_column_is(kind: str, tmp_path: Path) -> None:
+    sink = MAKERS[kind](tmp_path / "out", pa.schema([("offset", pa.int64()), ("a", MORE), ("l", pa.list_(MORE))]))
+    assert put(sink, 0, offset=[0], a=pa.array([{"x": 7}]), l=pa.array([[{"note": "n"}]])) is COMMITTED
+    (row,) = READERS[kind](tmp_path / "out").to_pylist()
+    assert row == {"offset": 0, "a": {"x": 7, "note": None}, "l": [{"x": None, "note": "n"}]}
+
+
+@each_format
+@pytest.mark.parametrize("view", [pa.list_view, pa.large_list_view])
+def test_a_list_view_is_refused_since_arrow_cannot_make_lists_of_it(
+    kind: str, view: Callable[[pa.DataType], pa.DataType], tmp_path: Path
+) -> None:
+    """Its lists were empty or another's."""
+    sink = MAKERS[kind](tmp_path / "out", pa.schema([("offset", pa.int64()), ("l", pa.list_(pa.int64()))]))
+    with pytest.raises(SinkError, match=r"l is (large_)?list_view<.*return lists"):
+        put(sink, 0, offset=[0], l=pa.array([[1, 2]], view(pa.int64())))
+
+
 @each_format
 def test_a_required_column_is_written_and_its_lack_is_told(kind: str, tmp_path: Path) -> None:
     schema = pa.schema([pa.field("offset", pa.int64(), nullable=False), ("note", pa.string())])
@@ -572,7 +624,7 @@ def test_a_rule_for_a_nested_field_is_seen(around: str, tmp_path: Path) -> None:
     log.mkdir()
     actions = [{"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}, {"metaData": table}]
     (log / f"{0:020d}.json").write_text("\n".join(map(json.dumps, actions)))
-    with pytest.raises(NotASinkError, match=r"a rule for the column s\.x"):
+    with pytest.raises(NotASinkError, match=r"a rule for the column s\.(element\.|value\.)?x"):
         DeltaSink(tmp_path).writer()
 
 

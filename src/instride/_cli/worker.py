@@ -7,18 +7,22 @@ Laws
 3. SIGTERM and SIGINT stop its processor, however often they come: an init may signal every process of a service, and
    each stop would come twice. Only the supervisor's word cancels.
 4. Nobody else reads that pipe: no handler, and no program that a handler starts. They have an empty standard input.
+5. It ends when its processor has ended, whatever threads still do: Python itself waits for those of executors, and so
+   for a call in one (`asyncio.to_thread`) that does not return.
 """
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import signal
 import sys
 import threading
 import traceback
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import instride
 from instride._cli.supervisor import CANNOT_BEGIN, FAILED, Word
@@ -105,6 +109,16 @@ class _SupervisorsWords:
             self._running.stop()
 
 
+def _end(status: int) -> NoReturn:
+    """Law 5."""
+    # Of the user's: what sends the last traces, say.
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):  # it may be closed, or broken
+            stream.flush()
+    os._exit(status)
+
+
 if __name__ == "__main__":
     _app, _settings, _servers, _group, _slot = sys.argv[1:]
-    sys.exit(main(_app, _settings or None, _servers or None, _group or None, int(_slot)))
+    _end(main(_app, _settings or None, _servers or None, _group or None, int(_slot)))

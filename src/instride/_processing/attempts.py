@@ -3,7 +3,9 @@
 Laws
 1. The engine is asked under the lock; deserializers, handlers and the dead-letter producer run without it.
 2. A record is deserialized by whoever handles it, so an error of that is the attempt's, and goes the same way.
-3. Whether an attempt was in time is decided once, before its outputs are produced or its transaction is committed. Of a
+3. What somebody else cancelled (a task that a handler awaits, say) is an error of its attempt as others are. A bare
+   CancelledError says that we were cancelled: it would end the run, and whoever awaits that would take it for his own.
+4. Whether an attempt was in time is decided once, before its outputs are produced or its transaction is committed. Of a
    late one nothing stays, and one that was in time is not late because of these.
 
 Whether and when a record is tried again `retries.py` decides; `dead_letters.py` writes a dead letter.
@@ -13,6 +15,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from asyncio import CancelledError
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import ContextVar
@@ -25,7 +28,7 @@ from instride._processing.engine import Batch, Engine, Job, Task, Verdict
 from instride._processing.outputs import OutputRecord, outputs_of
 from instride._processing.retries import Step
 from instride._record_deserializer import RecordDeserializer
-from instride.errors import IllegalStateError
+from instride.errors import HandlerCancelledError, IllegalStateError
 
 __all__ = ["Attempt", "Desk", "current_attempt", "current_job", "enter_attempt", "is_late", "time_by"]
 
@@ -94,7 +97,7 @@ def time_by(stop_clock: Callable[[Job], object]) -> None:
 
 
 def is_late(job: Job) -> bool:
-    """Law 3: from here on its time cannot run out any more."""
+    """Law 4: from here on its time cannot run out any more."""
     stop_clock = _stop_clock.get(None)
     if stop_clock is not None:
         stop_clock(job)
@@ -128,10 +131,14 @@ class Desk:
         """Under the lock."""
         return self.engine.take(self.clock()) if self.may_start() else None
 
-    def end(self, task: Job, error: BaseException | None) -> tuple[Verdict | None, bool]:
+    def end(self, task: Job, error: BaseException | None, *, is_cancelled: bool = False) -> tuple[Verdict | None, bool]:
         """Under the lock. Whether the loop is to be woken, besides. Raises nothing: whoever called it would end by it,
-        and its record be at work for ever."""
+        and its record be at work for ever. is_cancelled: the task that makes the attempt (law 3)."""
         verdict: Verdict | None = None
+        if error is not None and isinstance(error, CancelledError) and not is_cancelled:
+            where = f"{task.lane.partition} at offset {task.offset}"
+            cause, error = error, HandlerCancelledError(f"{where}: what its handler awaited was cancelled by another")
+            error.__cause__ = cause
         try:
             verdict = self.engine.end(task, error, self.clock(), self.chance())
         except Exception as broken:  # noqa: BLE001 - a class of errors of the user's may do anything

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from instride import _arguments as arguments
-from instride._processing.retries import DeadLetterRecord, RetryOn, SkipRecord, chosen, refuse_wrong_choice
+from instride._processing.retries import DeadLetterRecord, RetryOn, SkipRecord, chosen, refuse_wrong_choice, sole
 
 __all__ = ["Breaker", "CircuitBreaker"]
 
@@ -49,7 +49,7 @@ class CircuitBreaker:
 
     def chooses(self, error: BaseException | None) -> bool:
         """Whether it is the error of an outage."""
-        if not isinstance(error, Exception) or isinstance(error, SkipRecord | DeadLetterRecord):
+        if not isinstance(error, Exception) or isinstance(sole(error), SkipRecord | DeadLetterRecord):
             return False
         return chosen(self.on, error)
 

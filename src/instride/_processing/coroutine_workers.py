@@ -4,23 +4,28 @@ Laws
 1. At most `concurrency` handlers at a time, for all partitions together.
 2. Each attempt has a context of its own. An asyncio task makes one attempt after the other, since a task for each is
    felt by all: until one was cancelled in it.
-3. An attempt that takes longer than `timeout` is cancelled, and has failed.
+3. An attempt that takes longer than `timeout` is cancelled, and has failed, also if its handler returns all the same.
+   Once that has returned in time, the commit of its transaction and its outputs make it late no more.
 4. An attempt that returned outputs has ended when these are acknowledged.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from contextlib import suppress
 from contextvars import Context
+from functools import partial
 from typing import Any
 
-from instride._processing.attempts import Desk
+from instride._processing.attempts import Desk, is_late, time_by
 from instride._processing.dead_letters import Produce, write_letter_async
 from instride._processing.engine import Batch, Job, Task
+from instride._processing.forks import end_child
 from instride._processing.lifespan import AsyncLifespan
 from instride._processing.outputs import produce_all_async
+from instride.errors import IllegalStateError
 
 __all__ = ["LoopWorkers"]
 
@@ -121,10 +126,14 @@ class LoopWorkers:
                 error: BaseException | None = None
                 try:
                     await _InContext(self._attempt(task), self._lifespan.context.copy())
+                except GeneratorExit:
+                    self._is_thrown_away(task)
+                    raise
                 except BaseException as caught:  # noqa: BLE001 - the engine decides what becomes of it
                     error = caught
                 with desk.lock:
-                    verdict, attention = desk.end(task, error)
+                    is_cancelled = error is not None and server.cancelling() > 0
+                    verdict, attention = desk.end(task, error, is_cancelled=is_cancelled)
                     following = self._next() if verdict is None else None
                 if verdict is not None:
                     desk.note(task, verdict)
@@ -141,16 +150,33 @@ class LoopWorkers:
                 self._attempts[job] = server
         self._fill()
 
+    def _is_thrown_away(self, job: Job) -> None:
+        """Where it waited, with its event loop: that was closed, and nothing can go on."""
+        with self._desk.lock:
+            self._desk.engine.put_back(job)
+        self._desk.fail(IllegalStateError("the event loop was closed before the processor had ended"))
+
     async def _attempt(self, job: Job) -> None:
         desk = self._desk
         record = desk.read(job)
         if self._timeout is None:
             returned = await self._handle(record)
         else:
-            async with asyncio.timeout(self._timeout):
+            async with asyncio.timeout(self._timeout) as clock:
+                time_by(partial(_stop_clock, clock))
                 returned = await self._handle(record)
+                # Of a handler that kept its cancellation to itself.
+                if is_late(job):
+                    raise TimeoutError(f"the attempt took longer than {self._timeout:g} s")
         if outputs := desk.outputs(job, returned):
             await produce_all_async(self._produce, outputs)
+
+
+def _stop_clock(clock: asyncio.Timeout, job: Job) -> None:
+    if clock.expired():
+        job.late = True
+    elif clock.when() is not None:  # else it was stopped before: by the store, then by whoever looks for outputs
+        clock.reschedule(None)
 
 
 class _InContext:
@@ -165,11 +191,16 @@ class _InContext:
     def __await__(self) -> Generator[Any, None, None]:
         run, send = self._context.run, self._coroutine.send
         error: BaseException | None = None
+        me = os.getpid()
         while True:
             try:
                 awaited = run(send, None) if error is None else run(self._coroutine.throw, error)
             except StopIteration:
                 return
+            if os.getpid() != me:
+                end_child(
+                    IllegalStateError("a child that a handler forked awaits something: the event loop is its parent's")
+                )
             error = None
             try:
                 yield awaited

@@ -16,6 +16,7 @@ from instride._processing.async_store import AsyncDatabaseStore
 from instride._processing.breaker import CircuitBreaker
 from instride._processing.dead_letters import Produce
 from instride._processing.engine import EnginePlan, Order, Task
+from instride._processing.forks import guarded
 from instride._processing.lifespan import Lifespan, Middleware, wrapped
 from instride._processing.poll_loop import Pace
 from instride._processing.retries import NO_RETRY, AfterFailure, Failures, Retry
@@ -128,10 +129,12 @@ class Definition:
 
     def bound(self, group: str) -> Bound:
         """For a run in this group."""
+        handler = guarded(self.handler, is_async=self.is_async)
+        middleware = [guarded(each, is_async=self.is_async) for each in self.middleware]
         if self.store is None:
-            return Bound(wrapped(self.handler, self.middleware))
-        transactions = self.store.database.transactions(self.handler, group)
-        return Bound(wrapped(transactions, self.middleware), transactions.pass_over)
+            return Bound(wrapped(handler, middleware))
+        transactions = self.store.database.transactions(handler, group)
+        return Bound(wrapped(transactions, middleware), transactions.pass_over)
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,7 +301,10 @@ def _is_arrow(verb: str, options: AnyOptions, reader: RecordDeserializer) -> boo
 
 def _timeout(verb: str, options: AnyOptions) -> float | None:
     timeout = options.get("timeout")
-    return None if timeout is None else arguments.seconds(verb, timeout, name="timeout")
+    found = None if timeout is None else arguments.seconds(verb, timeout, name="timeout")
+    if found == 0:
+        raise ConfigError(f"{verb}: timeout must be above 0, or each attempt fails; leave it out for none")
+    return found
 
 
 def _processes(verb: str, options: AnyOptions, concurrency: int, *, is_async: bool) -> int:

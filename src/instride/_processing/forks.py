@@ -1,13 +1,53 @@
-"""A handler in a thread may fork. Its child has this thread and no other: nothing of ours may go on in it."""
+"""A handler, or a middleware, may fork. Its child has this thread and no other: nothing of ours may go on in it.
+
+Laws
+1. What a user gave is guarded by itself, so that in a child no middleware and no transaction around it goes on.
+2. A coroutine ends in a child where it awaits something, too: the event loop there is a copy of the parent's. So each
+   step is looked at, by `coroutine_workers.py`. A task or a thread that a handler starts is not guarded.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
 import traceback
-from typing import NoReturn
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NoReturn
 
-__all__ = ["end_child"]
+__all__ = ["end_child", "guarded"]
+
+
+def guarded(function: Callable[..., Any], *, is_async: bool = False) -> Callable[..., Any]:
+    """In a child that it forked it ends, and does not return. Pickled where the function can be."""
+    return partial(_call_async if is_async else _call, function)
+
+
+def _call(function: Callable[..., Any], *arguments: Any) -> Any:
+    # Not once for all calls: what is pickled is called in another process.
+    me = os.getpid()
+    try:
+        returned = function(*arguments)
+    except BaseException as error:
+        if os.getpid() != me:
+            end_child(error)
+        raise
+    if os.getpid() != me:
+        end_child()
+    return returned
+
+
+async def _call_async(function: Callable[..., Any], *arguments: Any) -> Any:
+    me = os.getpid()
+    try:
+        returned = await function(*arguments)
+    except BaseException as error:
+        if os.getpid() != me:
+            end_child(error)
+        raise
+    if os.getpid() != me:
+        end_child()
+    return returned
 
 
 def end_child(error: BaseException | None = None) -> NoReturn:

@@ -12,7 +12,6 @@ Laws
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -24,7 +23,7 @@ from instride._core.session_lease import Standing
 from instride._coroutines import refuse_coroutine
 from instride._net.clock import now
 from instride._partition_ledger import standing_of, stretches_of
-from instride._processing.forks import end_child
+from instride._processing.forks import guarded
 from instride._processing.partition_queues import PartitionQueues, Task
 from instride.commits import CommitSnapshot
 from instride.errors import IllegalStateError
@@ -85,7 +84,7 @@ class PartitionExecutor(Generic[R]):
         verb = "PartitionExecutor"
         if not callable(handle):
             raise TypeError(f"{verb}: handle must be a function of one record, not {handle!r}")
-        self._handle = handle
+        self._handle = guarded(handle)
         self._max_workers = arguments.positive(verb, "max_workers", max_workers)
         self._drain_timeout = arguments.seconds(verb, drain_timeout, name="drain_timeout")
         self._queues: PartitionQueues[R] = PartitionQueues(
@@ -104,7 +103,6 @@ class PartitionExecutor(Generic[R]):
         self._handling = 0
         self._draining = False
         self._closed = False
-        self._pid = os.getpid()
 
     # -- the loop's verbs
 
@@ -334,12 +332,8 @@ class PartitionExecutor(Generic[R]):
     def _error_of(self, record: R) -> BaseException | None:
         try:
             returned = self._handle(record)
-            if os.getpid() != self._pid:
-                end_child()
             refuse_coroutine(returned)
         except BaseException as error:  # noqa: BLE001 - `check` raises it where the loop is
-            if os.getpid() != self._pid:
-                end_child(error)
             return error
         return None
 

@@ -10,7 +10,8 @@ Laws
 4. In a process that was suspended, whose partitions another member may have by now, nothing is started before a poll
    has told what was lost: `may_start` compares the lease with the clock.
 5. The end: nothing more is started, polls go on (with everything paused) until what was started is finished or
-   the drain time-out is over; then the last commit, and the consumer is closed.
+   the drain time-out is over; then the last commit, and the consumer is closed. Where a round ends by what nobody
+   expects, what was started is given up at once; all else is the same.
 """
 
 from __future__ import annotations
@@ -227,9 +228,17 @@ class Rounds(RebalanceListener):
     # -- the loop
 
     def run(self, topics: Iterable[str]) -> Verbs:
-        yield Verb("subscribe", (list(topics),), {"listener": self})
-        while not self._is_drained():
-            yield from self._round()
+        try:
+            yield Verb("subscribe", (list(topics),), {"listener": self})
+            while not self._is_drained():
+                yield from self._round()
+        except GeneratorExit:  # nobody drives it any more
+            raise
+        except BaseException as error:  # law 5
+            _logger.exception("the processor ends by an error of its own")
+            self.error = error
+            with self._guard:
+                self._engine.stop()
         yield from self._end()
         self.is_ended = True
 

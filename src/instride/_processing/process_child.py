@@ -6,21 +6,26 @@ Laws
 2. Jobs are handled in the order in which they came, and each gets its result at once. So a death is blamed on the first
    one without a result.
 3. Signals are the parent's: SIGINT and SIGTERM do nothing to this process, which ends when its pipe is closed. A
-   program that a handler starts (`exec`) is the handler's, and hears both; what it only forks hears neither.
-4. What a handler forks, and what returns from it as if it were this process, ends without a response.
+   program that a handler starts (`exec`) is the handler's, and hears both; what it only forks hears neither. If the
+   parent is killed, this process ends at once, in the middle of a handler: its successor must not work beside it.
+4. What a handler forks, and what returns from it as if it were this process, ends without a response (`forks.py`),
+   since a second one for one job would put all later ones out of step.
 """
 
 from __future__ import annotations
 
 import marshal
+import multiprocessing
 import os
 import pickle
 import signal
+import threading
 import traceback
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from contextvars import copy_context
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from types import FrameType
 from typing import Any, Final
 
@@ -101,6 +106,7 @@ def serve(pipe: Connection, pickled: bytes) -> None:
         signal.signal(number, _do_nothing)
         # Else a library of C that a handler calls would have its system calls interrupted. (Python's go on: PEP 475.)
         signal.siginterrupt(number, False)
+    threading.Thread(target=_end_with_parent, name="instride-parent", daemon=True).start()
     lifespan = SyncLifespan()
     try:
         spec: Spec = pickle.loads(pickled)  # noqa: S301 - of the process that made this one
@@ -115,21 +121,25 @@ def serve(pipe: Connection, pickled: bytes) -> None:
         lifespan.leave()
 
 
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    wait([parent.sentinel])
+    os._exit(1)
+
+
 def _do_nothing(_: int, __: FrameType | None) -> None: ...
 
 
 def _handle_all(pipe: Connection, spec: Spec) -> None:
-    me = os.getpid()
     while True:
         try:
             jobs = marshal.loads(pipe.recv_bytes())  # noqa: S302 - of the same
         except EOFError:
             return
         for attempts, is_batch, plain in jobs:
-            result = _result(spec, attempts, is_batch, plain)
-            # Law 4: a second response for one job would put all later ones out of step.
-            if os.getpid() != me:
-                os._exit(0)
+            # A copy for each call: what a handler sets is not to be seen by the next.
+            result = copy_context().run(_result, spec, attempts, is_batch, plain)
             try:
                 pipe.send_bytes(result)
             except BrokenPipeError:

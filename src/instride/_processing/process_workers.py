@@ -6,8 +6,9 @@ Laws
 2. Processes are spawned, not forked: they import the handler's module, and share nothing with this process.
 3. When a process dies, the first job without a response has failed, by `HandlerDiedError`. The
    others were not begun, and are put back. Then comes its successor.
-4. A process that cannot begin ends the run by its error. One that dies before it has begun is replaced, up to a limit;
-   so is one that the system could not make. Whatever else a thread of ours cannot go on by ends the run, too.
+4. A process that cannot begin ends the run by its error; so does one that ends by itself before it has begun, since the
+   next would, too. One that is killed before it has begun is replaced, up to a limit; so is one that the system could
+   not make. Whatever else a thread of ours cannot go on by ends the run, too.
 5. What is over a time-out, and what is at work when this is closed, is killed with its process.
 """
 
@@ -44,6 +45,10 @@ _PAUSE: Final = 1.0
 """Seconds, where the system could make no process, until that is tried again."""
 _STILLBORN: Final = 5
 """So many processes in succession may die before they have begun."""
+_GUARD: Final = (
+    "Does the program's main module run the Processor also where it is only imported? "
+    'Then write if __name__ == "__main__": before that call'
+)
 
 
 def pickled(spec: Spec) -> bytes:
@@ -105,6 +110,11 @@ class _Process:
         self._process.join(_LOOK)
         code = self._process.exitcode
         return "what it sent is no response" if code is None else f"its process ended with {code}"
+
+    @property
+    def has_ended_by_itself(self) -> bool:
+        """Not by a signal, as one ends that has no memory left."""
+        return (self._process.exitcode or 0) >= 0
 
     def kill(self) -> None:
         self._process.kill()
@@ -248,6 +258,9 @@ class ProcessWorkers:
                 _logger.warning("a process of handlers was not begun: %s", died)
                 process.kill()
                 process.close(0.0)
+                if process.has_ended_by_itself:
+                    failed = HandlerDiedError(f"{died} before it had begun; its standard error says why. {_GUARD}")
+                    break
                 continue
             if kind == READY:
                 return process

@@ -6,6 +6,8 @@ Laws
    (`commit_metadata`); without that, of one owner.
 3. What is no `Exception` (Ctrl-C, SystemExit) is never retried, skipped or dead-lettered: it ends the processing.
 4. A record that cannot be deserialized is tried again only where `on` names that error: bytes do not change.
+5. An ExceptionGroup (of a handler's task group) is named by classes that name it, or each error in it. A handler's
+   request (`SkipRecord`, say) is one also where it is alone in a group; beside other errors it is an error as they are.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ __all__ = [
     "Step",
     "chosen",
     "refuse_wrong_choice",
+    "sole",
 ]
 
 RetryOn: TypeAlias = "type[BaseException] | tuple[type[BaseException], ...] | Callable[[Exception], bool]"
@@ -54,7 +57,16 @@ def chosen(on: RetryOn, error: Exception) -> bool:
     # Law 4: the default `on=Exception` is above it, and shall not name it.
     if isinstance(error, DeserializationError):
         classes = tuple(each for each in classes if issubclass(each, DeserializationError))
-    return isinstance(error, classes)
+    if isinstance(error, classes) or not isinstance(error, ExceptionGroup):
+        return isinstance(error, classes)
+    return all(chosen(classes, each) for each in error.exceptions)
+
+
+def sole(error: Exception) -> Exception:
+    """What is alone in the groups around it (law 5); else the error itself."""
+    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
 
 
 class RetryRecord(Exception):  # noqa: N818 - a handler's request, not an error
@@ -152,17 +164,20 @@ class Failures:
 
     def decide(self, error: BaseException, attempts: int, chance: float) -> tuple[Step, float]:
         """What to do with a record after so many attempts, and for a retry the seconds until then."""
-        if not isinstance(error, Exception) or isinstance(error, StorePositionError):
+        if not isinstance(error, Exception):
             return Step.STOP, 0.0
-        if isinstance(error, SkipRecord):
+        alone = sole(error)
+        if isinstance(alone, StorePositionError):
+            return Step.STOP, 0.0
+        if isinstance(alone, SkipRecord):
             return Step.SKIP, 0.0
-        if isinstance(error, DeadLetterRecord) and self.has_dead_letters:
+        if isinstance(alone, DeadLetterRecord) and self.has_dead_letters:
             return Step.DEAD_LETTER, 0.0
-        if isinstance(error, HandlerDiedError) and attempts < _ATTEMPTS_THAT_DIE:
+        if isinstance(alone, HandlerDiedError) and attempts < _ATTEMPTS_THAT_DIE:
             return Step.RETRY, self.retry.delay(attempts, chance)
-        requested = isinstance(error, RetryRecord | HandlerDiedError)
-        retries = not isinstance(error, DeadLetterRecord) and (requested or self.retry.covers(error))
+        requested = isinstance(alone, RetryRecord | HandlerDiedError)
+        retries = not isinstance(alone, DeadLetterRecord) and (requested or self.retry.covers(error))
         if retries and not self.retry.is_last(attempts):
-            after = _requested(error) if isinstance(error, RetryRecord) else None
+            after = _requested(alone) if isinstance(alone, RetryRecord) else None
             return Step.RETRY, self.retry.delay(attempts, chance) if after is None else after
         return Step(self.after.replace("-", " ")), 0.0

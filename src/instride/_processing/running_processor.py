@@ -2,12 +2,16 @@
 
 Laws
 1. The consumer is driven by one thread of ours. Threads of handlers and that one share one lock around the engine.
-2. `run` alone touches signals, and puts back what it found. A second signal cancels, except in a worker of
-   `instride run`, to which only its supervisor says so (`_cli/worker.py`, law 3).
+2. `run` alone touches signals, and puts back what it found; so does a child that a handler forks, once it is sent one.
+   A second signal cancels, except in a worker of `instride run`, to which only its supervisor says so
+   (`_cli/worker.py`, law 3).
 3. What ended it is raised once it has ended: by `run`, by `wait`, and at the end of the context.
 4. A stop waits for the set-up as it waits for handlers, for drain_timeout; a cancel does not. A coroutine is cancelled
    then. What does not end even so is left behind in its thread, which keeps no process alive.
-5. A coroutine that raises what is no Exception (SystemExit, say) ends the run. The event loop that the processor made
+5. A stop waits for the tear-down for close_timeout, and for no query of the store. What does not end is left behind as
+   in law 4, and named.
+6. No bare CancelledError is raised but to a caller who was cancelled: others would take it for their own cancellation.
+7. A coroutine that raises what is no Exception (SystemExit, say) ends the run. The event loop that the processor made
    goes on until the tear-down has ended; what a coroutine raises after that nobody hears. The user's own event loop
    (`async with`) ends as asyncio ends it.
 """
@@ -17,17 +21,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import multiprocessing
+import os
 import random
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from concurrent.futures import Future
-from contextlib import contextmanager
+from concurrent.futures import CancelledError, Future, wait
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from types import FrameType, TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 from uuid import UUID
 
 from instride._net.clock import now as lease_clock
@@ -48,12 +55,13 @@ from instride._processing.thread_workers import ThreadWorkers
 from instride._setting_parsing import POLL_RECORDS
 from instride._wire.decoder import ConsumerRecord
 from instride.consumer import Consumer
-from instride.errors import ConfigError, DrainTimeoutError
+from instride.errors import ConfigError, DrainTimeoutError, IllegalStateError, KafkaTimeoutError
 from instride.records import TopicPartition
 from instride.telemetry import Hold
 
 __all__ = ["RunningProcessor", "run_with_signals"]
 
+T = TypeVar("T")
 _logger = logging.getLogger("instride.processing")
 
 _PULSE: Final = 0.25
@@ -77,7 +85,15 @@ class RunningProcessor:
     """
 
     def __init__(self, what: Definition, settings: Mapping[str, Any]) -> None:
-        """Raises ConfigError for a setting that is wrong, or that a processor decides itself."""
+        """Raises ConfigError for a setting that is wrong, or that a processor decides itself; and in a process that
+        only imports the main module.
+        """
+        # So multiprocessing itself finds who starts a process there. Each would be a member of the group.
+        if getattr(multiprocessing.current_process(), "_inheriting", False):
+            raise ConfigError(
+                "this process only imports the program's main module, which must not run the Processor then: "
+                'write if __name__ == "__main__": before that call'
+            )
         for name, why in _OURS.items():
             if name in settings:
                 raise ConfigError(f"{name}: {why}")
@@ -126,8 +142,10 @@ class RunningProcessor:
         )
         self._thread = threading.Thread(target=self._run, name=f"instride-processor-{what.name}", daemon=True)
         self._setting_up: Future[None] | None = None
+        self._is_entered = False
         self._is_set_up = threading.Event()
         self._gave_up_set_up = False
+        self._gave_up_tear_down = False
         self._ended = threading.Event()
         self._error: BaseException | None = None
         self._on_ended: list[Callable[[], object]] = []
@@ -199,6 +217,7 @@ class RunningProcessor:
         return self._consumer
 
     def __enter__(self) -> Self:
+        self._enter()
         if self._what.is_async:
             self._start_loop()
         self._start()
@@ -224,6 +243,7 @@ class RunningProcessor:
             raise self._error
 
     async def __aenter__(self) -> Self:
+        self._enter()
         self._loop = asyncio.get_running_loop()
         self._start()
         return self
@@ -254,6 +274,12 @@ class RunningProcessor:
         await ended.wait()
 
     # -- threads
+
+    def _enter(self) -> None:
+        with self._lock:
+            if self._is_entered:
+                raise IllegalStateError("a RunningProcessor runs once: make another one by processor.running(...)")
+            self._is_entered = True
 
     def _start(self) -> None:
         self._thread.start()
@@ -309,7 +335,7 @@ class RunningProcessor:
         self._workers.made = LoopWorkers(
             self._desk, self._handler, self._produce, what.concurrency, loop, what.timeout, around
         )
-        return lambda: asyncio.run_coroutine_threadsafe(around.leave(), loop).result(what.pace.close_timeout)
+        return lambda: asyncio.run_coroutine_threadsafe(around.leave(), loop).result()
 
     def _awaited(self, what: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop) -> None:
         self._setting_up = asyncio.run_coroutine_threadsafe(what, loop)
@@ -329,10 +355,33 @@ class RunningProcessor:
         try:
             # First the handlers end, then what the lifespan has given them is taken away.
             self._workers.close(self._what.pace.close_timeout)
-            leave()
+            # A watch beside it, since what is torn down may belong to this thread (a connection of sqlite3, say).
+            watch = threading.Timer(self._what.pace.close_timeout, self._give_up_tear_down)
+            watch.daemon = True
+            with suppress(RuntimeError):  # no thread is left: nobody watches
+                watch.start()
+            try:
+                leave()
+            finally:
+                watch.cancel()
         except BaseException as error:  # noqa: BLE001 - `wait` raises it
-            _logger.error("the tear-down failed: %s: %s", type(error).__name__, error)
-            self._error = self._error or error
+            if not self._ended.is_set():
+                _logger.error("the tear-down failed: %s: %s", type(error).__name__, error)
+                self._error = self._error or error
+
+    def _give_up_tear_down(self) -> None:
+        """Law 5. Where there is nothing to tear down, only the event loop hangs, and nothing is left undone."""
+        what = "the tear-down of its lifespan" if self._what.lifespan is not None else "the last turn of its event loop"
+        hint = ". Does a call in a handler block the event loop (time.sleep, say)?" if self._loop is not None else ""
+        seconds = self._what.pace.close_timeout
+        error = KafkaTimeoutError(f"stopped, and {what} did not end in {seconds:g} s{hint}")
+        _logger.warning("%s", error)
+        with self._lock:
+            if not self._ended.is_set():
+                self._gave_up_tear_down = True
+                if self._what.lifespan is not None:
+                    self._error = self._error or error
+        self._end()
 
     def _start_loop(self) -> None:
         self._loop = new_event_loop()
@@ -376,6 +425,9 @@ class RunningProcessor:
 
     def _end(self) -> None:
         with self._lock:
+            if self._ended.is_set():
+                return
+            self._error = _named(self._error)
             self._ended.set()
             for tell in self._on_ended:
                 tell()
@@ -386,19 +438,28 @@ class RunningProcessor:
         return _call(self._consumer, verb)
 
     def _positions(self, partitions: Mapping[TopicPartition, UUID | None]) -> Mapping[TopicPartition, int]:
+        """Law 5: in pulses, since a database that does not answer would keep a stop from being seen."""
+        asked = self._ask_store(partitions)
+        while not wait([asked], _PULSE).done:
+            if self._rounds.is_stopping or self._engine.failure is not None:
+                asked.cancel()
+                raise KafkaTimeoutError("stopped while the database of its store had not answered")
+        return asked.result()
+
+    def _ask_store(self, partitions: Mapping[TopicPartition, UUID | None]) -> Future[dict[TopicPartition, int]]:
         store, group = self._what.store, self._desk.group
         assert store is not None
         if isinstance(store, DatabaseStore):
-            return store.database.positions(group, partitions)
+            return _in_thread(partial(store.database.positions, group, partitions))
         assert self._loop is not None
-        return asyncio.run_coroutine_threadsafe(store.database.positions(group, partitions), self._loop).result()
+        return asyncio.run_coroutine_threadsafe(store.database.positions(group, partitions), self._loop)
 
     def _finish(self) -> None:
         """After the end: nothing of ours is left."""
         self._workers.close()
         if self._loop_thread is not None and self._loop_over is not None:
             self._loop_over.get_loop().call_soon_threadsafe(self._loop_over.set_result, None)
-            self._loop_thread.join(self._what.pace.close_timeout)
+            self._loop_thread.join(0.0 if self._gave_up_tear_down else self._what.pace.close_timeout)
         if isinstance(self._produce, ConfluentProduce):
             self._produce.close()
 
@@ -427,6 +488,31 @@ class _Workers:
     def close(self, patience: float = 0.0) -> None:
         if self.made is not None:
             self.made.close(patience)
+
+
+def _named(error: BaseException | None) -> BaseException | None:
+    """Law 6."""
+    if not isinstance(error, asyncio.CancelledError | CancelledError):
+        return error
+    named = IllegalStateError("somebody else cancelled a task of the processor, or what its lifespan awaited")
+    named.__cause__ = error
+    return named
+
+
+def _in_thread(call: Callable[[], T]) -> Future[T]:
+    """A daemon: what never returns keeps no process alive."""
+    future: Future[T] = Future()
+    # It cannot be cancelled, so that its result may come at any time.
+    future.set_running_or_notify_cancel()
+
+    def run() -> None:
+        try:
+            future.set_result(call())
+        except BaseException as error:  # noqa: BLE001 - it is raised where the result is asked for
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="instride-store", daemon=True).start()
+    return future
 
 
 def _most_records(settings: Mapping[str, Any]) -> int:
@@ -460,8 +546,22 @@ def _handling(heard: Callable[[int, FrameType | None], object]) -> Iterator[None
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, heard) for number in (signal.SIGTERM, signal.SIGINT)}
+    me = os.getpid()
+
+    def heard_here(number: int, frame: FrameType | None) -> None:
+        if os.getpid() == me:
+            heard(number, frame)
+            return
+        # Law 2: a child that a handler forked. multiprocessing ends its workers by SIGTERM, and waits for their end.
+        signal.signal(number, before[number])
+        os.kill(os.getpid(), number)
+
+    # None: a program in C has set one, which Python cannot put back.
+    numbers: tuple[int, ...] = (signal.SIGTERM, signal.SIGINT)
+    before = {number: signal.getsignal(number) or signal.SIG_DFL for number in numbers}
     try:
+        for number in numbers:
+            signal.signal(number, heard_here)
         yield
     finally:
         for number, handler in before.items():
@@ -471,7 +571,7 @@ def _handling(heard: Callable[[int, FrameType | None], object]) -> Iterator[None
 def _drive(verbs: Verbs, call: Callable[[Verb], Any]) -> None:
     """Law 1 of the rounds."""
     result: Any = None
-    error: Exception | None = None
+    error: BaseException | None = None
     while True:
         try:
             verb = verbs.send(result) if error is None else verbs.throw(error)
@@ -480,7 +580,7 @@ def _drive(verbs: Verbs, call: Callable[[Verb], Any]) -> None:
         result = error = None
         try:
             result = call(verb)
-        except Exception as caught:  # noqa: BLE001 - the rounds decide
+        except BaseException as caught:  # noqa: BLE001 - the rounds decide
             error = caught
 
 

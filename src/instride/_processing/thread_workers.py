@@ -3,8 +3,9 @@
 Laws
 1. At most `concurrency` handlers at a time, for all partitions together. Threads are started when there is work. Of
    those that wait one is woken at a time: when it has taken a record, and there is another one, it wakes the next. So
-   short work wakes few, and what an end makes startable waits for no poll.
-2. A context variable tells which attempt a thread makes.
+   short work wakes few, and what an end makes startable waits for no poll. Where the system makes no more threads,
+   those that there are go on; where there is none, the run ends by that.
+2. Each call has a copy of its thread's context, in which a context variable tells which attempt it is.
 3. Threads are daemons: a handler that never ends keeps no program alive. One whose time is out cannot be stopped: its
    attempt has failed, also if it returns, but only when it ends, since until then its key is at work. Another thread
    takes its place meanwhile. Once a handler has returned in time, the producing of its outputs and the commit of its
@@ -13,23 +14,22 @@ Laws
 5. No thread waits for the lock while another of these threads has it: it leaves its result to that one, and rests. For
    a lock that is handed to a sleeper is a switch of threads for each record, as long as the work is short. (Law 3 is
    the exception: what is produced or committed is no short work.)
-6. In a process that a handler forked nothing of ours goes on: it ends where the handler does.
+6. In a process that a handler forked nothing of ours goes on: it ends where the handler does (`forks.py`).
 """
 
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextvars import copy_context
 from typing import Any
 
 from instride._processing.attempts import Desk, time_by
 from instride._processing.dead_letters import Produce, write_letter
 from instride._processing.engine import Job, Task, Verdict
-from instride._processing.forks import end_child
 from instride._processing.lifespan import Lifespan, SyncLifespan
 from instride._processing.outputs import produce_all
 
@@ -90,24 +90,42 @@ class ThreadWorkers:
         self._is_awaited = False
         self._resting: list[_Gate] = []
         self._is_waking = False
+        self._told_of_fewer = False
         self._closed = False
-        self._pid = os.getpid()
 
     def wake(self) -> None:
+        refused: RuntimeError | None = None
         with self._desk.lock:
             engine = self._desk.engine
             for job in self._find_late():
                 _logger.warning("%s at offset %d: its time is out", job.lane.partition, job.offset)
             if not engine.has_next(self._desk.clock()):
                 return
-            queued = engine.queued
-            for _ in range(min(queued - len(self._resting), self._most_threads - len(self._threads))):
-                name = f"instride-handler-{len(self._threads)}"
-                thread = threading.Thread(target=self._run, name=name, daemon=True)
-                thread.start()
-                # Once it has started: where the system has no thread left, none is counted.
-                self._threads.append(thread)
+            try:
+                for _ in range(min(engine.queued - len(self._resting), self._most_threads - len(self._threads))):
+                    self._add_thread()
+            except RuntimeError as error:
+                refused = error
             self._wake_one()
+        if refused is not None:
+            self._go_on_with_fewer(refused)
+
+    def _add_thread(self) -> None:
+        """Under the lock. Raises RuntimeError where the system has no thread left."""
+        name = f"instride-handler-{len(self._threads)}"
+        thread = threading.Thread(target=self._run, name=name, daemon=True)
+        thread.start()
+        # Once it has started: where the system has no thread left, none is counted.
+        self._threads.append(thread)
+
+    def _go_on_with_fewer(self, error: RuntimeError) -> None:
+        """The next wake-up tries again. Without any thread the run ends: nobody would handle a record."""
+        if not self._threads:
+            self._desk.fail(error)
+        elif not self._told_of_fewer:
+            self._told_of_fewer = True
+            text = "the system makes no thread for another handler: %d of %d go on (%s)"
+            _logger.warning(text, len(self._threads), self._concurrency, error)
 
     def _wake_one(self) -> None:
         """Under the lock. Of those that rest, if none is on its way: that one wakes the next."""
@@ -178,9 +196,9 @@ class ThreadWorkers:
             if job is None:
                 self._rest(gate)
             elif isinstance(job, Task) and job.writes_dead_letter:
-                write_letter(self._desk, self._produce, job)
+                copy_context().run(write_letter, self._desk, self._produce, job)
             else:
-                self._ended.append((job, self._error_of(job)))
+                self._ended.append((job, copy_context().run(self._error_of, job)))
 
     def _rest(self, gate: _Gate) -> None:
         gate.wait()
@@ -324,13 +342,9 @@ class ThreadWorkers:
     def _error_of(self, task: Job) -> BaseException | None:
         try:
             returned = self._handle(self._desk.read(task))
-            if os.getpid() != self._pid:
-                end_child()
             outputs = self._desk.outputs(task, returned)
             if outputs:
                 produce_all(self._produce, outputs)
         except BaseException as error:  # noqa: BLE001 - the engine decides what becomes of it
-            if os.getpid() != self._pid:
-                end_child(error)
             return error
         return None

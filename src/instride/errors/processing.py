@@ -7,6 +7,7 @@ from instride.errors.base import KafkaError
 __all__ = [
     "DeadLettersUnwrittenError",
     "DrainTimeoutError",
+    "HandlerCancelledError",
     "HandlerDiedError",
     "RecordTooLargeError",
     "StorePositionError",
@@ -28,6 +29,15 @@ class DrainTimeoutError(KafkaError):
     No commit covers these records: whoever runs next handles them again, though their handlers may have done their work
     by then. Let `drain_timeout` be longer than a record is at work. After a `cancel`, or a second signal, there is no
     such error.
+    """
+
+    retriable = True
+
+
+class HandlerCancelledError(KafkaError):
+    """A handler of a `Processor` awaited what somebody else cancelled: a task or a future that is not its own.
+
+    Nobody has cancelled the handler. So the attempt has failed, as by any other error; the CancelledError is the cause.
     """
 
     retriable = True

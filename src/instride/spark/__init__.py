@@ -6,7 +6,7 @@
 # _membership, _starting, _planning      what the group assigned; where a partition begins; which offsets make a job
 # _jobs, _running_jobs, _connect_jobs    running jobs, also over Spark Connect; what is under way
 # _task, _range_reader, _functions,
-# _frames, _worker, _report              on the executors: read, call the function, say what became of a range
+# _frames, _nested, _worker, _report     on the executors: read, call the function, say what became of a range
 # _committing, _daemon_pool,
 # _dead_letters, sink                    the sink and its commits, and threads for its calls; dead letters
 # _database, _tables, parquet, contract  the sinks, and the checks of one

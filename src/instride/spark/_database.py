@@ -27,6 +27,8 @@ import atexit
 import contextlib
 import logging
 import os
+import pickletools
+import re
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -76,6 +78,8 @@ _COLUMNS_OF: Final = (
 )
 _REFUSED: Final = frozenset({"ProgrammingError", "IntegrityError", "DataError", "NotSupportedError"})
 """DB-API's classes of errors that come again when the same is tried again."""
+_UNENCODED: Final = re.compile(r"postgres(ql)?://[^@]*[@/?#].*@", re.DOTALL)
+"""A URI with an @, / or the like in its user and password."""
 _GONE: Final = ("42P01", "42703", "3F000", "no such table", "no such column", "has no column named")
 """What tells that a table, a column or a schema is not there: PostgreSQL's SQLSTATE, and SQLite's words."""
 
@@ -556,11 +560,22 @@ class _Database:
         try:
             return connect()
         except Exception as error:
+            problem = _translated(error)
             # Of a connection string that cannot be parsed a driver may quote all, with its password.
-            if "ProgrammingError" not in {kind.__name__ for kind in type(error).__mro__}:
+            is_unparsed = "ProgrammingError" in {kind.__name__ for kind in type(error).__mro__}
+            if problem is None or not (is_unparsed or self._is_misread):
                 raise
-            told = f"connect raised {type(error).__name__}: is what it gives its driver a connection string or URI?"
-            raise SinkError(f"{told} What the driver says is left out here, since a password may be in it") from None
+            raise type(problem)(
+                f"connect raised {type(error).__name__}: is what it gives its driver a connection string, or a URI "
+                "whose user and password are percent-encoded (@ is %40, / is %2F)? What the driver says is left out "
+                "here, since a password may be in it"
+            ) from None
+
+    @property
+    def _is_misread(self) -> bool:
+        """Whether a URI is in `connect` of whose password a driver takes a part for the host, which it quotes."""
+        texts = [text for _, text, _ in pickletools.genops(self.connect) if isinstance(text, str)]
+        return any(_UNENCODED.search(text) for text in texts)
 
 
 _idle: dict[tuple[int, _Database], list[Any]] = {}

@@ -40,14 +40,19 @@ def batches_of(result: Any) -> Iterator[pa.RecordBatch]:
 def cast_to(batch: pa.RecordBatch, schema: pa.Schema | None) -> Iterator[pa.RecordBatch]:
     """The columns of the schema, in its types; without one the batch itself.
 
-    Raises KeyError for a column that is not there, and ValueError (pa.ArrowInvalid is one) for values that do not fit.
+    Raises KeyError for a column that is not there, and ValueError (pa.ArrowInvalid is one) for values that do not fit:
+    also for those of a field within a column that the schema's column lacks.
     """
     if schema is None:
         yield batch
         return
     import pyarrow as pa  # noqa: PLC0415 - an extra
 
-    yield from pa.Table.from_batches([batch]).select(schema.names).cast(schema).to_batches()
+    from instride.spark._nested import check_no_loss  # noqa: PLC0415
+
+    chosen = pa.Table.from_batches([batch]).select(schema.names)
+    check_no_loss(schema, chosen.schema)
+    yield from chosen.cast(schema).to_batches()
 
 
 _functions: dict[bytes, Callable[..., Any]] = {}

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 import pyarrow as pa
 
 from instride.errors import NotASinkError
+from instride.spark._nested import fields_in
 
 __all__ = ["check_columns", "converted", "differences"]
 
@@ -18,7 +19,7 @@ def converted(table: str, schema: pa.Schema, convert: Callable[[pa.Schema], pa.S
     """
     for field in schema:
         try:
-            if _has_empty_struct(field.type):
+            if _has_empty_struct(field):
                 raise ValueError("a data file holds no struct without fields")
             convert(pa.schema([field]))
         except Exception as error:
@@ -32,9 +33,8 @@ def converted(table: str, schema: pa.Schema, convert: Callable[[pa.Schema], pa.S
     return convert(schema)
 
 
-def _has_empty_struct(kind: pa.DataType) -> bool:
-    below = [kind.field(place).type for place in range(kind.num_fields)]
-    return (pa.types.is_struct(kind) and not below) or any(map(_has_empty_struct, below))
+def _has_empty_struct(field: pa.Field) -> bool:
+    return any(pa.types.is_struct(each.type) and each.type.num_fields == 0 for _, each in fields_in([field]))
 
 
 def check_columns(table: str, there: pa.Schema, given: pa.Schema) -> None:

@@ -15,15 +15,16 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
 import pyarrow as pa
 
 from instride.errors import NotASinkError, SinkWriteError
 from instride.records import TopicPartition
+from instride.spark._nested import fields_in
 from instride.spark._tables.columns import check_columns, converted
 from instride.spark._tables.delta_log import TransactionLog, commit_file
 from instride.spark._tables.table_sink import Reached, TableSink
@@ -236,22 +237,15 @@ def _in_delta(schema: pa.Schema) -> pa.Schema:
 def _in_new_delta(schema: pa.Schema) -> pa.Schema:
     there = _in_delta(schema)
     # deltalake would make the table without the feature that it needs, and then could not read it.
-    if any(_has_local_time(field.type, is_below_map=False) for field in there):
+    if _has_local_time_in_map(there):
         raise ValueError("deltalake makes no table with timestamps without a zone in a map")
     return there
 
 
-def _has_local_time(kind: pa.DataType, *, is_below_map: bool) -> bool:
+def _has_local_time_in_map(schema: pa.Schema) -> bool:
     """Whether there is a timestamp without a zone in a map, at any depth."""
-    if pa.types.is_map(kind):
-        below = [kind.key_type, kind.item_type]
-    elif pa.types.is_list(kind):
-        below = [kind.value_type]
-    elif pa.types.is_struct(kind):
-        below = [field.type for field in kind]
-    else:
-        return is_below_map and pa.types.is_timestamp(kind) and kind.tz is None
-    return any(_has_local_time(each, is_below_map=is_below_map or pa.types.is_map(kind)) for each in below)
+    maps = [field for _, field in fields_in(schema) if pa.types.is_map(field.type)]
+    return any(pa.types.is_timestamp(each.type) and each.type.tz is None for _, each in fields_in(maps))
 
 
 def _create(folder: Path, schema: pa.Schema | None) -> None:
@@ -272,21 +266,15 @@ def _create(folder: Path, schema: pa.Schema | None) -> None:
             raise SinkWriteError(f"cannot make the Delta table {folder}: {error}") from error
 
 
-def _fields_in(kind: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Delta's fields at any depth, with their paths."""
-    for field in getattr(kind, "fields", ()):
-        yield f"{path}{field.name}", field
-        yield from _fields_in(field.type, f"{path}{field.name}.")
-    for below in ("element_type", "key_type", "value_type"):
-        if hasattr(kind, below):
-            yield from _fields_in(getattr(kind, below), path)
+def _has_rule(field: pa.Field) -> bool:
+    return any(_UNFIT_COLUMN.match(name.decode()) for name in field.metadata or ())
 
 
 def _check_fit(table: DeltaTable) -> None:
     """Files are added past Delta's own writer, which would see to what is refused here."""
     protocol, metadata = table.protocol(), table.metadata()
     features = set(protocol.writer_features or ()) - _SAFE_FEATURES
-    columns = [name for name, field in _fields_in(table.schema()) if any(map(_UNFIT_COLUMN.match, field.metadata))]
+    columns = [".".join(path) for path, field in fields_in(pa.schema(table.schema().to_arrow())) if _has_rule(field)]
     problems = [
         *(f"the feature {name}" for name in sorted(features)),
         *(f"the setting {name}" for name in metadata.configuration if _UNFIT_SETTING.fullmatch(name)),

@@ -50,13 +50,17 @@ class Checkpoint:
 
 def checkpoint_key(topic: str, partition: int, number: int) -> str:
     """The key of a checkpoint."""
-    return f"{chain_folder(topic, partition)}/{_NAME}{number:020d}.json"
+    return f"{chain_folder(topic, partition)}/{_file(number)}"
 
 
 def number_of(name: str) -> int | None:
-    """The number that a key's last part speaks of, if it is a checkpoint's."""
+    """The number that a key's last part speaks of, if it is a checkpoint's: no other spelling of the number is."""
     number = name.removeprefix(_NAME).removesuffix(".json")
-    return int(number) if name.startswith(_NAME) and name.endswith(".json") and number.isdecimal() else None
+    return int(number) if number.isdecimal() and name == _file(int(number)) else None
+
+
+def _file(number: int) -> str:
+    return f"{_NAME}{number:020d}.json"
 
 
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:

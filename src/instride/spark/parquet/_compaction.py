@@ -2,11 +2,11 @@
 
 Laws
 1. What is in the sink does not change: a checkpoint lists the same rows in the same order as the chain up to its
-   manifest, and its files are whole and durable before it is created.
+   manifest, and its files are whole, durable and were read once before it is created.
 2. Neither a writer nor a reader waits for it. Nothing is deleted here: `vacuum` does that, once no reader can need it.
 3. Of two compactions of a partition that began from the same checkpoint one wins. What the other made, or one that
    failed, is `vacuum`'s: here nobody knows whether the checkpoint came to be.
-4. Only neighbours with one schema are put together.
+4. Only neighbours with one schema are put together. Its metadata stays if it is the same in all their files.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from instride.errors import CorruptManifestError, SinkError
+from instride.errors import ConfigError, CorruptManifestError, SinkError
 from instride.errors._quoting import counted
 from instride.spark.parquet._checkpoint import Checkpoint, Piece
 from instride.spark.parquet._data import check_compression, write_to
@@ -44,11 +45,14 @@ def compact(
     `read_files` names them.
 
     It runs in the calling process, a partition at a time, beside writers, readers and others of its kind. What it
-    replaces stays until `vacuum`. target_bytes: files are put together up to this size, as they are in the sink.
+    replaces stays until `vacuum`. target_bytes: files of neighbouring ranges are put together up to this size, as they
+    are in the sink; those of one range whatever their size.
     Raises NotASinkError, CorruptManifestError, MissingDataError, SinkWriteError, SinkUnavailableError, SinkError, and
     ConfigError as `ParquetSink`; what was done before stays.
     """
     checked = check_compression(compression)
+    if isinstance(target_bytes, bool) or not isinstance(target_bytes, int) or target_bytes < 1:
+        raise ConfigError(f"target_bytes must be a whole number of at least 1; it is {target_bytes!r}")
     storage = open_sink(storage_at(path, storage_options))
     made: list[str] = []
     for chain in chains_in(storage):
@@ -110,13 +114,15 @@ class _Compaction:
 
     def _together(self, group: Sequence[Piece], number: int, made: list[FileInfo]) -> Piece:
         listed = tuple(file for piece in group for file in piece.files)
-        # Files of several pieces were found to be of one schema.
-        if len(listed) > 1 and (len(group) > 1 or len(self._schemas(listed)) == 1):
-            listed = (self._merged(group, listed, number),)
+        # Files of several pieces were found to be of one schema; those of one piece may be of two.
+        if len(listed) > 1 and (common := self._common_schema(listed)) is not None:
+            listed = (self._merged(group, listed, number, common.metadata),)
             made += listed
         return Piece(start=group[0].start, end=group[-1].end, files=listed)
 
-    def _merged(self, group: Sequence[Piece], listed: Sequence[FileInfo], number: int) -> FileInfo:
+    def _merged(
+        self, group: Sequence[Piece], listed: Sequence[FileInfo], number: int, metadata: Mapping[Any, Any] | None
+    ) -> FileInfo:
         output = OutputRange(
             topic=self.chain.topic, partition=self.chain.partition, start=group[0].start, end=group[-1].end
         )
@@ -125,7 +131,7 @@ class _Compaction:
             output,
             job=new_job_id(),
             attempt=number,
-            batches=self._rows(listed),
+            batches=self._rows(listed, metadata),
             compression=self.compression,
             below=COMPACTED,
         )
@@ -134,13 +140,28 @@ class _Compaction:
             raise CorruptManifestError(
                 f"the manifests of {output} say {counted(rows, 'row')}, but its files have others"
             )
+        # Law 1: what PyArrow writes without an error it may be unable to read. An error of the reading names the file.
+        if sum(batch.num_rows for batch in self._rows([file], None)) != rows:
+            raise SinkError(f"{self.storage.at(file.path)} was written with {counted(rows, 'row')}, but has others")
         return file
 
-    def _rows(self, listed: Sequence[FileInfo]) -> Iterator[pa.RecordBatch]:
+    def _rows(self, listed: Sequence[FileInfo], metadata: Mapping[Any, Any] | None) -> Iterator[pa.RecordBatch]:
         for file in listed:
             with reading(self.storage, file), pq.ParquetFile(self.storage.opened(file)) as opened:
                 for batch in opened.iter_batches():
-                    yield batch.replace_schema_metadata(None)
+                    yield batch.replace_schema_metadata(metadata)
+
+    def _common_schema(self, files: Sequence[FileInfo]) -> pa.Schema | None:
+        """That of all files, or None where they differ. Without metadata where that differs."""
+        common: pa.Schema | None = None
+        for file in files:
+            schema = self._schema(file)
+            if common is not None and schema != common:
+                return None
+            if common is not None and schema.metadata != common.metadata:
+                schema = schema.remove_metadata()
+            common = schema
+        return common
 
     def _schema(self, file: FileInfo) -> pa.Schema:
         with reading(self.storage, file):

@@ -25,6 +25,7 @@ from instride.spark.parquet import _files as files
 from instride.spark.parquet._layout import DATA, check_job_id, check_topic, file_name
 from instride.spark.parquet._location import storage_at
 from instride.spark.parquet._manifest import chain_folder
+from instride.spark.parquet._schemas import stored
 from instride.spark.parquet._storage import Storage
 from instride.spark.sink import FileInfo, OutputRange, WrittenRange
 
@@ -138,6 +139,7 @@ def _groups(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
     for batch in batches:
         if batch.num_rows == 0:
             continue
+        batch = _stored(batch)  # noqa: PLW2901 - what came is not to be written
         if gathered and batch.schema != gathered[0].schema:
             raise SinkError(f"batches of one range differ in schema: {gathered[0].schema} and {batch.schema}")
         gathered.append(batch)
@@ -147,6 +149,16 @@ def _groups(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
             gathered, rows, size = [], 0, 0
     if gathered:
         yield pa.Table.from_batches(gathered)
+
+
+def _stored(batch: pa.RecordBatch) -> pa.RecordBatch:
+    schema = stored(batch.schema)
+    try:
+        return batch if schema == batch.schema else batch.cast(schema)
+    except MemoryError:  # PyArrow's is one of its own errors too
+        raise
+    except pa.ArrowException as error:
+        raise _no_such_columns(error) from error
 
 
 def _write_groups(temp: Path, first: pa.Table, groups: Iterator[pa.Table], compression: str | dict[str, str]) -> int:
@@ -172,12 +184,26 @@ def _write_groups(temp: Path, first: pa.Table, groups: Iterator[pa.Table], compr
 
 
 def _open(temp: Path, schema: pa.Schema, compression: str | dict[str, str]) -> Any:
+    _check_names(schema.names)
     try:
         return pq.ParquetWriter(str(temp), schema, compression=compression)
     except OSError as error:
         raise files.write_error(temp, error) from error
     except pa.ArrowException as error:
-        raise SinkError(f"a Parquet file cannot have the columns of this result: {error}") from error
+        raise _no_such_columns(error) from error
+
+
+def _check_names(names: list[str]) -> None:
+    """No reader could tell the columns apart, or find the rows."""
+    if not names:
+        raise SinkError("a Parquet file cannot have rows without columns: return a column, or no batch")
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise SinkError(f"a Parquet file cannot have two columns named {twice!r}: rename one of them")
+
+
+def _no_such_columns(error: pa.ArrowException) -> SinkError:
+    return SinkError(f"a Parquet file cannot have the columns of this result: {error}")
 
 
 def _write_group(writer: Any, temp: Path, group: pa.Table) -> int:
@@ -185,6 +211,10 @@ def _write_group(writer: Any, temp: Path, group: pa.Table) -> int:
         writer.write_table(group)
     except OSError as error:
         raise files.write_error(temp, error) from error
+    except MemoryError:
+        raise
+    except pa.ArrowException as error:
+        raise _no_such_columns(error) from error
     return int(group.num_rows)
 
 

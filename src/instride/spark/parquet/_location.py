@@ -3,6 +3,7 @@
 Laws
 1. A file: URI is decoded, as `Path.as_uri` has encoded it: it and the path name one folder.
 2. A URI holds no credentials. Where it seems to, it is refused, and no message shows them.
+3. What is likely meant as another place is refused: it would be made, on each machine, in silence.
 """
 
 from __future__ import annotations
@@ -22,11 +23,16 @@ __all__ = ["is_local", "local_folder", "storage_at"]
 
 OBJECT_STORES: Final = ("s3", "s3a", "gs", "az", "abfs", "abfss")
 """The schemes of stores that can create an object only if it is absent."""
+_OTHERS: Final = ("file", "s3n", "gcs", "adl", "wasb", "wasbs", "hdfs", "dbfs", "http", "https")
 
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
 _USER: Final = re.compile(r"(?<=:/)(/*)[^?#]*@")
 _NO_NAME: Final = re.compile(r"[\0\ud800-\udfff]")
 _QUERY: Final = re.compile(r"[?#].*", re.DOTALL)
+_CONTROL: Final = re.compile(r"[\0-\x1f\x7f-\x9f]")
+_AROUND: Final = ("\ufeff", "'", '"')
+# "./s3:x" is how a folder of such a name is written.
+_NO_SLASHES: Final = re.compile(rf"({'|'.join((*OBJECT_STORES, *_OTHERS))})(:(?!/)|//)|[^/]*:/", re.IGNORECASE)
 
 
 def storage_at(place: str | Path, storage_options: Mapping[str, str] | None = None) -> Storage:
@@ -35,6 +41,7 @@ def storage_at(place: str | Path, storage_options: Mapping[str, str] | None = No
     Raises NotASinkError for a URI that is not served, ConfigError for options that do not fit, or where the extra
     "s3" is not installed.
     """
+    _check_spelling(str(place))
     scheme = _scheme_of(place)
     if scheme in OBJECT_STORES:
         from instride.spark.parquet._object_storage import object_storage  # noqa: PLC0415 - needs an extra
@@ -58,9 +65,10 @@ def is_local(place: str | Path) -> bool:
 
 
 def local_folder(place: str | Path) -> Path:
-    """The folder of a local path or a file: URI. Law 1. Raises NotASinkError for any other URI: it would be a folder
-    "s3:".
+    """The folder of a local path or a file: URI. Laws 1 and 3. Raises NotASinkError for any other URI: it would be a
+    folder "s3:".
     """
+    _check_spelling(str(place))
     if not is_local(place):
         raise NotASinkError(
             f"{_shown(place)} is not on a local file system, and its data files would be: give a folder"
@@ -71,7 +79,28 @@ def local_folder(place: str | Path) -> Path:
     # Of other bytes Python makes such characters, which PyArrow cannot turn back.
     if _NO_NAME.search(path):
         raise NotASinkError(f"{path!r} can be no sink: a folder's name is UTF-8, and has no character 0")
+    _check_ends(path)
     return Path(path).absolute()
+
+
+def _check_spelling(place: str) -> None:
+    """Law 3. Raises NotASinkError, which does not show the place: law 2, and in what is misspelt nobody knows where."""
+    _check_ends(place)
+    if _scheme_of(place):
+        control = _CONTROL.search(place)
+        if control is not None:
+            raise NotASinkError(f"a sink's URI holds no control character, and {control[0]!r} is one: leave it out")
+    elif _NO_SLASHES.match(place):
+        raise NotASinkError(
+            "this place looks like a URI that has lost its slashes or its scheme: give SCHEME://BUCKET/PREFIX or "
+            "file:///FOLDER, and a local folder by a path that begins with / or ./"
+        )
+
+
+def _check_ends(place: str) -> None:
+    for letter in (place[:1], place[-1:]):
+        if letter.isspace() or letter in _AROUND:
+            raise NotASinkError(f"a sink's folder or URI begins or ends with {letter!r}: give it without that")
 
 
 def _path_of(uri: str) -> str:

@@ -28,6 +28,7 @@ __all__ = [
     "key_of",
     "partition_of",
     "sealed",
+    "sequence_of",
     "topic_of",
     "unsealed",
 ]
@@ -53,12 +54,22 @@ class Manifest:
 
 def chain_folder(topic: str, partition: int) -> str:
     """Where the chain of a partition is kept. Prefixed, for a topic's name may start with "." or "_"."""
-    return f"{_TOPIC}{topic}/{_PARTITION}{partition:05d}"
+    return f"{_TOPIC}{topic}/{_partition_folder(partition)}"
 
 
 def key_of(topic: str, partition: int, sequence: int) -> str:
     """The key of a manifest."""
-    return f"{chain_folder(topic, partition)}/{sequence:020d}.json"
+    return f"{chain_folder(topic, partition)}/{_file(sequence)}"
+
+
+def sequence_of(name: str) -> int | None:
+    """The sequence that a key's last part speaks of, if it is a manifest's: no other spelling of the number is."""
+    number = name.removesuffix(".json")
+    return int(number) if number.isdecimal() and name == _file(int(number)) else None
+
+
+def _file(sequence: int) -> str:
+    return f"{sequence:020d}.json"
 
 
 def topic_of(name: str) -> str | None:
@@ -67,9 +78,13 @@ def topic_of(name: str) -> str | None:
 
 
 def partition_of(name: str) -> int | None:
-    """The partition that a folder's name speaks of, if any."""
+    """The partition that a folder's name speaks of, if any: another spelling of the number is another's folder."""
     number = name.removeprefix(_PARTITION)
-    return int(number) if name.startswith(_PARTITION) and number.isdecimal() else None
+    return int(number) if number.isdecimal() and name == _partition_folder(int(number)) else None
+
+
+def _partition_folder(partition: int) -> str:
+    return f"{_PARTITION}{partition:05d}"
 
 
 def encode(manifest: Manifest) -> bytes:

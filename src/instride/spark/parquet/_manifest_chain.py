@@ -29,7 +29,7 @@ from instride.spark.parquet._checkpoint import (
     encode_checkpoint,
     number_of,
 )
-from instride.spark.parquet._manifest import Manifest, chain_folder, decode, encode, key_of
+from instride.spark.parquet._manifest import Manifest, chain_folder, decode, encode, key_of, sequence_of
 from instride.spark.parquet._storage import ManifestStore
 from instride.spark.sink import FileInfo
 
@@ -162,7 +162,8 @@ class Chain:
         def look(listing: _Listing) -> Retained:
             checkpoints = [self._must_read_checkpoint(number) for number in listing.checkpoints]
             oldest = next((each for each in reversed(checkpoints) if self._was_there(each, since)), None)
-            manifests = self._listed_after(oldest.sequence if oldest else 0, listing)
+            newest = checkpoints[-1].sequence if checkpoints else 0
+            manifests = self._between(oldest.sequence if oldest else 0, newest, listing)
             needed = tuple(each for each in checkpoints if oldest is None or each.number >= oldest.number)
             return Retained(state=self._listed_state(listing), oldest=oldest, checkpoints=needed, manifests=manifests)
 
@@ -206,7 +207,7 @@ class Chain:
         names = self.store.names(self.folder)
         return _Listing(
             checkpoints=sorted(number for name in names if (number := number_of(name)) is not None),
-            sequences={int(name[:-5]) for name in names if name.endswith(".json") and name[:-5].isdecimal()},
+            sequences={sequence for name in names if (sequence := sequence_of(name)) is not None},
         )
 
     def _listed_last(self, listing: _Listing) -> Manifest | None:
@@ -232,9 +233,13 @@ class Chain:
             last = manifest
         return ChainState(checkpoint=checkpoint, manifests=tuple(found))
 
-    def _listed_after(self, floor: int, listing: _Listing) -> tuple[Manifest, ...]:
-        """Those with higher sequences. One that is gone has expired, by law 4 or an earlier vacuum."""
-        found = [self.read(sequence) for sequence in sorted(listing.sequences) if sequence > floor]
+    def _between(self, floor: int, newest: int, listing: _Listing) -> tuple[Manifest, ...]:
+        """Those after a sequence, up to the last listed one and the newest checkpoint's. A listing that comes in pages
+        may show that checkpoint and miss manifests before it, of which a reader knows: each is looked up. One that is
+        gone has expired, by law 4 or an earlier vacuum, as have all before the first that was listed.
+        """
+        first = max(floor + 1, min(listing.sequences, default=1))
+        found = [self.read(sequence) for sequence in range(first, max(newest, *listing.sequences, 0) + 1)]
         there = tuple(each for each in found if each is not None)
         if len(there) < len(found) and self._listed().checkpoints != listing.checkpoints:
             raise CorruptManifestError("checkpoints came or went meanwhile")

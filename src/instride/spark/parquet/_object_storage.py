@@ -65,7 +65,7 @@ __all__ = ["ObjectStorage", "object_storage"]
 
 _log = logging.getLogger(__name__)
 
-_URI: Final = re.compile(r"([A-Za-z0-9]+):/+([^/]+)/*(.*)")
+_URI: Final = re.compile(r"([A-Za-z0-9]+):/+([^/]+)/*(.*)", re.DOTALL)
 # In front of Azure's account is a container. Else "@" ends a user and password.
 _BUCKET: Final = re.compile(r"[\w.$-]+", re.ASCII)
 _CONTAINER: Final = re.compile(r"([\w.$-]+@)?[\w.$-]+", re.ASCII)
@@ -109,7 +109,7 @@ def object_storage(uri: str, options: Mapping[str, str]) -> ObjectStorage:
     """The storage at a URI; the network is not used. Raises NotASinkError, ConfigError."""
     found = _URI.fullmatch(uri)
     if found is None:
-        raise NotASinkError(f"{uri} names no bucket: give SCHEME://BUCKET/PREFIX")
+        raise NotASinkError(f"{uri.partition(':')[0]}:// names no bucket: give SCHEME://BUCKET/PREFIX")
     scheme, bucket, rest = found.groups()
     if not (_CONTAINER if scheme.lower().startswith("abfs") else _BUCKET).fullmatch(bucket):
         # It is not shown: it may be a key and a secret.
@@ -117,11 +117,13 @@ def object_storage(uri: str, options: Mapping[str, str]) -> ObjectStorage:
             f"{scheme}://: what follows is no bucket's name, which is of letters, digits and -_. alone. A URI holds no "
             "credentials and no port: give them as storage_options or in the environment"
         )
+    root = f"{scheme.lower()}://{bucket}"
     parts = rest.rstrip("/").split("/") if rest.rstrip("/") else []
     for part in parts:
         if part in (".", "..") or not _PREFIX.fullmatch(part):
-            raise NotASinkError(f"{uri}: {part!r} cannot be a part of the prefix; take letters, digits and -_.=")
-    root = f"{scheme.lower()}://{bucket}"
+            # Nor is this: who misplaces credentials may do it here.
+            odd = part if part in (".", "..") else _PREFIX.sub("", part)[:1]
+            raise NotASinkError(f"{root}: {odd!r} cannot be a part of the prefix; take letters, digits and -_.=")
     parsed = parse_client_options(options)
     return ObjectStorage(
         bucket=root,

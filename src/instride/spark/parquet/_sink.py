@@ -26,7 +26,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from instride.errors import MissingDataError, SinkError, WrongTopicError
+from instride.errors import ConfigError, MissingDataError, SinkError, WrongTopicError
 from instride.errors._quoting import counted
 from instride.records import TopicPartition
 from instride.spark.parquet._data import ParquetWriter, check_compression
@@ -106,7 +106,12 @@ class ParquetSink:
         return found
 
     def begin(self, partition: TopicPartition, offset: int, *, topic_id: str = "") -> int:
-        """Where the sink holds nothing of the partition, its chain begins with an empty manifest at this offset."""
+        """Where the sink holds nothing of the partition, its chain begins with an empty manifest at this offset.
+
+        Raises ConfigError for what is no offset.
+        """
+        if isinstance(offset, bool) or not isinstance(offset, int) or not 0 <= offset < 1 << 63:
+            raise ConfigError(f"{partition} begins at an offset, from 0 to 2**63 - 1, not at {offset!r}")
         first = Manifest(
             topic=partition.topic,
             topic_id=topic_id,

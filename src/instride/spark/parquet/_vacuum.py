@@ -22,11 +22,13 @@ Laws
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from instride.errors import ConfigError
 from instride.spark.parquet._checkpoint import number_of
 from instride.spark.parquet._layout import COMPACTED, META, attempt_of, data_folder, open_sink, start_of
 from instride.spark.parquet._location import storage_at
@@ -47,9 +49,12 @@ def vacuum(path: str | Path, *, storage_options: Mapping[str, str] | None = None
     keep_for: seconds. What was replaced less than that ago stays, for readers that took their snapshot before: longer
     than any of them takes. By the clocks of the machines that call `compact` and this, and of the storage. In an object
     store at least 900.0: so long a store may yet take a request that was sent and not answered. Raises NotASinkError,
-    CorruptManifestError, SinkError; a file that cannot be deleted is left. An object store that answers no deletion, or
-    knows none, ends it: the log says so, and the next call deletes the rest.
+    CorruptManifestError, SinkError, ConfigError; a file that cannot be deleted is left. An object store that answers no
+    deletion, or knows none, ends it: the log says so, and the next call deletes the rest.
     """
+    # Nor infinity or NaN, of which no comparison is true.
+    if isinstance(keep_for, bool) or not isinstance(keep_for, int | float) or not 0 <= keep_for < math.inf:
+        raise ConfigError(f"keep_for must be a number of seconds, of at least 0; it is {keep_for!r}")
     storage = open_sink(storage_at(path, storage_options))
     removed: list[str] = []
     try:
