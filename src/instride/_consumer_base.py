@@ -244,7 +244,7 @@ class ConsumerBase:
         self._driver.wakeup()
 
     def __repr__(self) -> str:
-        state = "closed" if self._driver.closed else counted(len(self._application.assignment()), "partition")
+        state = "closed" if self._driver.closed else counted(len(self.holdings()), "partition")
         config = self._config
         return f"{type(self).__name__}(client_id={config.client_id!r}, group_id={config.group_id!r}, {state})"
 
@@ -430,8 +430,9 @@ class BlockingConsumer(ConsumerBase):
         its revoke is completing (its listener may still commit it).
 
         The result says what the group has now because of this call. Of each other partition it has an error: its entry
-        in a snapshot is of an assignment or a seek that is over (StaleCommitError), or the group has a later
-        offset (CommitOvertakenError). If all entries of a snapshot are stale, the call raises StaleCommitError.
+        in a snapshot is of an assignment or a seek that is over (StaleCommitError), the group has a later
+        offset (CommitOvertakenError), or its revoke is completing (CommitFailedError). If the group has nothing because
+        of this call, it raises StaleCommitError or CommitFailedError.
 
         allow_rewind: also send offsets below those that the group has; else only a seek allows that.
         wait_for_rebalance: a commit that the broker refuses during a rebalance waits for the new generation. False:
@@ -452,6 +453,8 @@ class BlockingConsumer(ConsumerBase):
         The future ends as `commit` would: with a `CommitResult`, or an error. If a later commit of the partition goes
         in its place, both end together, and the result says so (CommitOvertakenError). The future's callbacks run on
         the network thread: keep them short.
+        Raises at once, and commits nothing, CommitFailedError where a dict names a partition that this member does not
+        own (any more), ValueError for a negative offset, and IllegalStateError without a group_id.
         """
         with self._driver.use():
             return self._commit_async(offsets, allow_rewind=allow_rewind)

@@ -234,7 +234,7 @@ class AsyncConsumer(ConsumerBase, Generic[K, V]):
         its revoke is completing (its listener may still commit it).
 
         The result says what the group has now because of this call, and of each other partition why not
-        (StaleCommitError, CommitOvertakenError). timeout: seconds, else default_api_timeout. wait_for_rebalance: False
+        (StaleCommitError, CommitOvertakenError, CommitFailedError while its revoke is completing). timeout: seconds, else default_api_timeout. wait_for_rebalance: False
         raises RebalanceInProgressError where the commit would wait for the new generation (KIP-429). allow_rewind: also
         send offsets below those that the group has.
         Raises StaleCommitError for a snapshot of which every entry is stale, CommitFailedError and CommitRewindError
@@ -254,7 +254,8 @@ class AsyncConsumer(ConsumerBase, Generic[K, V]):
 
         The future ends as `commit` would: with a `CommitResult`, or an error. It may be awaited, or left alone; its
         callbacks run in the loop. To cancel it does not take the commit back. Raises IllegalStateError outside of a
-        running loop.
+        running loop or without a group_id; and at once, so that nothing is committed, CommitFailedError where a dict
+        names a partition that this member does not own (any more), and ValueError for a negative offset.
         """
         with self._driver.use():
             loop = self._driver.running_loop("commit_async")

@@ -66,6 +66,10 @@ def test_which_topic_was_fetched_is_known_by_its_id(consumer: Consumer) -> None:
 def test_a_consumer_is_shown_with_its_names_and_how_much_it_has(consumer: Consumer) -> None:
     assert repr(consumer) == "Consumer(client_id='c', group_id='g', 0 partitions)"
     up(consumer, Assigned(generation=1, partitions={TP: 1}))
+    waiting = consumer._driver._mailbox.queue
+    assert (repr(consumer), len(waiting)) == ("Consumer(client_id='c', group_id='g', 0 partitions)", 1), (
+        "it takes nothing: another thread may ask for it"
+    )
     consumer.poll(timeout=0)
     assert repr(consumer) == "Consumer(client_id='c', group_id='g', 1 partition)"
     consumer.close(timeout=0.1)

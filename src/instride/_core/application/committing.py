@@ -2,7 +2,8 @@
 
 Laws
 1. A snapshot's entry of an older epoch or seek number is dropped, settled as stale, and nothing else happens.
-2. Offsets given by hand speak of the present assignment; a partition that is not owned is `CommitFailedError`.
+2. Offsets given by hand speak of the present assignment; a partition that is not owned is `CommitFailedError`. One whose
+   revoke is completing is owned still, and keeps no other from being committed: it is dropped, and told.
 3. Whether an offset goes back is for the network side to say: it knows what the broker accepted (rule 15).
 4. A partition that completes its revoke takes commits only while its listener runs.
 5. Every entry is settled once: by the broker's response, or as dropped. What is dropped is told with the response.
@@ -87,7 +88,7 @@ def start_commit(
     state.commits = True
     snapshot = offsets if isinstance(offsets, CommitSnapshot) else None
     dropped: dict[TopicPartition, KafkaError] = {}
-    entries = _current(state, snapshot, dropped) if snapshot is not None else _by_hand(state, offsets)
+    entries = _current(state, snapshot, dropped) if snapshot is not None else _by_hand(state, offsets, dropped)
     call = state.next_call()
     if not entries and not dropped:
         state.queue.append(CallCompleted(call=call, result=CommitResult()))  # nothing to send: it is complete
@@ -211,10 +212,14 @@ def _current(
             current[tp] = entry
         else:
             snapshot.settle(tp, entry, committed=False)
-            dropped[tp] = CommitFailedError(
-                f"offset {entry.offset} of {tp} was not committed: the revoke of the partition is completing"
-            )
+            dropped[tp] = _completing(tp, entry)
     return current
+
+
+def _completing(tp: TopicPartition, entry: CommitEntry) -> CommitFailedError:
+    return CommitFailedError(
+        f"offset {entry.offset} of {tp} was not committed: the revoke of the partition is completing"
+    )
 
 
 def _stale(tp: TopicPartition, entry: CommitEntry, owned: OwnedPartition | None) -> StaleCommitError:
@@ -228,17 +233,24 @@ def _stale(tp: TopicPartition, entry: CommitEntry, owned: OwnedPartition | None)
 
 
 def _by_hand(
-    state: ApplicationState, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None
+    state: ApplicationState,
+    offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None,
+    dropped: dict[TopicPartition, KafkaError],
 ) -> dict[TopicPartition, CommitEntry]:
     """Law 2. None means the position of each owned partition, where it is known, as in Java."""
     if offsets is None:
         return _at_positions(each for each in state.lists.owned.values() if _takes_commits(state, each))
-    return {TopicPartition(*tp): _entry(state, TopicPartition(*tp), value) for tp, value in offsets.items()}
+    entries = {TopicPartition(*tp): _entry(state, TopicPartition(*tp), value) for tp, value in offsets.items()}
+    for tp, entry in list(entries.items()):
+        if not _takes_commits(state, state.lists.owned[tp]):
+            dropped[tp] = _completing(tp, entry)
+            del entries[tp]
+    return entries
 
 
 def _entry(state: ApplicationState, tp: TopicPartition, value: OffsetAndMetadata | int) -> CommitEntry:
     owned = state.lists.owned.get(tp)
-    if owned is None or not _takes_commits(state, owned):
+    if owned is None:
         raise CommitFailedError(
             f"{tp} is not this consumer's any more (revoked, lost, or never assigned); its offset was not committed"
         )
