@@ -234,9 +234,9 @@ class AsyncConsumer(ConsumerBase, Generic[K, V]):
         its revoke is completing (its listener may still commit it).
 
         The result says what the group has now because of this call, and of each other partition why not
-        (StaleCommitError, CommitOvertakenError, CommitFailedError while its revoke is completing). timeout: seconds, else default_api_timeout. wait_for_rebalance: False
-        raises RebalanceInProgressError where the commit would wait for the new generation (KIP-429). allow_rewind: also
-        send offsets below those that the group has.
+        (StaleCommitError, CommitOvertakenError, and CommitFailedError while its revoke is completing). timeout:
+        seconds, else default_api_timeout. wait_for_rebalance: False raises RebalanceInProgressError where the commit
+        would wait for the new generation (KIP-429). allow_rewind: also send offsets below those that the group has.
         Raises StaleCommitError for a snapshot of which every entry is stale, CommitFailedError and CommitRewindError
         for a dict, KafkaTimeoutError when the time ends before the response, RebalanceInProgressError, and the errors
         with which a broker refuses. Several tasks may commit at once. Whether a commit that was cancelled or that timed

@@ -2,8 +2,8 @@
 
 Laws
 1. A snapshot's entry of an older epoch or seek number is dropped, settled as stale, and nothing else happens.
-2. Offsets given by hand speak of the present assignment; a partition that is not owned is `CommitFailedError`. One whose
-   revoke is completing is owned still, and keeps no other from being committed: it is dropped, and told.
+2. Offsets given by hand speak of the present assignment; a partition that is not owned is `CommitFailedError`. One
+   whose revoke is completing is owned still, and keeps no other from being committed: it is dropped, and told.
 3. Whether an offset goes back is for the network side to say: it knows what the broker accepted (rule 15).
 4. A partition that completes its revoke takes commits only while its listener runs.
 5. Every entry is settled once: by the broker's response, or as dropped. What is dropped is told with the response.
