@@ -398,7 +398,8 @@ def test_a_tear_down_that_fails_is_raised_at_the_end() -> None:
 def hasty(processor: Any) -> Any:
     """What a stop waits for it waits for a moment only."""
     what = processor._definition
-    object.__setattr__(processor, "_definition", replace(what, pace=replace(what.pace, close_timeout=0.2)))
+    pace = replace(what.pace, close_timeout=0.2, drain_timeout=0.2)
+    object.__setattr__(processor, "_definition", replace(what, pace=pace))
     return processor.running(**NOWHERE)
 
 

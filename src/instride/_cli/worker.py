@@ -7,8 +7,8 @@ Laws
 3. SIGTERM and SIGINT stop its processor, however often they come: an init may signal every process of a service, and
    each stop would come twice. Only the supervisor's word cancels.
 4. Nobody else reads that pipe: no handler, and no program that a handler starts. They have an empty standard input.
-5. It ends when its processor has ended, whatever threads still do: Python itself waits for those of executors, and so
-   for a call in one (`asyncio.to_thread`) that does not return.
+5. It ends soon after its processor has ended, whatever threads still do: Python itself waits for those of executors,
+   and so for a call in one (`asyncio.to_thread`) that does not return. So it waits for `_PATIENCE`, and no longer.
 """
 
 from __future__ import annotations
@@ -109,9 +109,25 @@ class _SupervisorsWords:
             self._running.stop()
 
 
+_PATIENCE = 10.0
+"""Seconds."""
+
+
 def _end(status: int) -> NoReturn:
     """Law 5."""
-    # Of the user's: what sends the last traces, say.
+    watch = threading.Timer(_PATIENCE, _cut_off, [status])
+    watch.daemon = True
+    with suppress(RuntimeError):  # no thread is left: nobody watches
+        watch.start()
+    sys.exit(status)
+
+
+def _cut_off(status: int) -> None:
+    with suppress(Exception):
+        print(
+            f"instride run: threads of a worker did not end in {_PATIENCE:g} s: they are left behind", file=sys.stderr
+        )
+    # Of the user's: what sends the last traces, say. They come after the threads, so none was called yet.
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         with suppress(Exception):  # it may be closed, or broken

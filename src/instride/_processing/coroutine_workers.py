@@ -12,7 +12,6 @@ Laws
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from contextlib import suppress
 from contextvars import Context
@@ -22,7 +21,7 @@ from typing import Any
 from instride._processing.attempts import Desk, is_late, time_by
 from instride._processing.dead_letters import Produce, write_letter_async
 from instride._processing.engine import Batch, Job, Task
-from instride._processing.forks import end_child
+from instride._processing.forks import end_child, process
 from instride._processing.lifespan import AsyncLifespan
 from instride._processing.outputs import produce_all_async
 from instride.errors import IllegalStateError
@@ -191,13 +190,13 @@ class _InContext:
     def __await__(self) -> Generator[Any, None, None]:
         run, send = self._context.run, self._coroutine.send
         error: BaseException | None = None
-        me = os.getpid()
+        me = process["pid"]
         while True:
             try:
                 awaited = run(send, None) if error is None else run(self._coroutine.throw, error)
             except StopIteration:
                 return
-            if os.getpid() != me:
+            if process["pid"] != me:
                 end_child(
                     IllegalStateError("a child that a handler forked awaits something: the event loop is its parent's")
                 )

@@ -6,9 +6,9 @@ Laws
 2. Processes are spawned, not forked: they import the handler's module, and share nothing with this process.
 3. When a process dies, the first job without a response has failed, by `HandlerDiedError`. The
    others were not begun, and are put back. Then comes its successor.
-4. A process that cannot begin ends the run by its error; so does one that ends by itself before it has begun, since the
-   next would, too. One that is killed before it has begun is replaced, up to a limit; so is one that the system could
-   not make. Whatever else a thread of ours cannot go on by ends the run, too.
+4. A process that cannot begin ends the run by its error; so does one that ends by itself before any has begun, since
+   the next would, too. One that is killed before it has begun, or is a successor, is replaced, up to a limit; so is one
+   that the system could not make. Whatever else a thread of ours cannot go on by ends the run, too.
 5. What is over a time-out, and what is at work when this is closed, is killed with its process.
 """
 
@@ -156,6 +156,7 @@ class ProcessWorkers:
         self._idle = 0
         self._patience = 0.0
         self._closed = False
+        self._has_begun = False
 
     def wake(self) -> None:
         with self._work:
@@ -258,11 +259,12 @@ class ProcessWorkers:
                 _logger.warning("a process of handlers was not begun: %s", died)
                 process.kill()
                 process.close(0.0)
-                if process.has_ended_by_itself:
+                if process.has_ended_by_itself and not self._has_begun:
                     failed = HandlerDiedError(f"{died} before it had begun; its standard error says why. {_GUARD}")
                     break
                 continue
             if kind == READY:
+                self._has_begun = True
                 return process
             failed = error_of(kind, content, [])
             process.close(self._patience)

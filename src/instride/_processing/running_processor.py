@@ -8,8 +8,8 @@ Laws
 3. What ended it is raised once it has ended: by `run`, by `wait`, and at the end of the context.
 4. A stop waits for the set-up as it waits for handlers, for drain_timeout; a cancel does not. A coroutine is cancelled
    then. What does not end even so is left behind in its thread, which keeps no process alive.
-5. A stop waits for the tear-down for close_timeout, and for no query of the store. What does not end is left behind as
-   in law 4, and named.
+5. A stop waits for the tear-down as long as for handlers (`_tear_down_patience`), and for no query of the store. What
+   does not end is left behind as in law 4, and named.
 6. No bare CancelledError is raised but to a caller who was cancelled: others would take it for their own cancellation.
 7. A coroutine that raises what is no Exception (SystemExit, say) ends the run. The event loop that the processor made
    goes on until the tear-down has ended; what a coroutine raises after that nobody hears. The user's own event loop
@@ -356,7 +356,7 @@ class RunningProcessor:
             # First the handlers end, then what the lifespan has given them is taken away.
             self._workers.close(self._what.pace.close_timeout)
             # A watch beside it, since what is torn down may belong to this thread (a connection of sqlite3, say).
-            watch = threading.Timer(self._what.pace.close_timeout, self._give_up_tear_down)
+            watch = threading.Timer(self._tear_down_patience, self._give_up_tear_down)
             watch.daemon = True
             with suppress(RuntimeError):  # no thread is left: nobody watches
                 watch.start()
@@ -369,11 +369,16 @@ class RunningProcessor:
                 _logger.error("the tear-down failed: %s: %s", type(error).__name__, error)
                 self._error = self._error or error
 
+    @property
+    def _tear_down_patience(self) -> float:
+        """Seconds. What is torn down may have as much to finish as a handler."""
+        return max(self._what.pace.close_timeout, self._what.pace.drain_timeout)
+
     def _give_up_tear_down(self) -> None:
         """Law 5. Where there is nothing to tear down, only the event loop hangs, and nothing is left undone."""
         what = "the tear-down of its lifespan" if self._what.lifespan is not None else "the last turn of its event loop"
         hint = ". Does a call in a handler block the event loop (time.sleep, say)?" if self._loop is not None else ""
-        seconds = self._what.pace.close_timeout
+        seconds = self._tear_down_patience
         error = KafkaTimeoutError(f"stopped, and {what} did not end in {seconds:g} s{hint}")
         _logger.warning("%s", error)
         with self._lock:
