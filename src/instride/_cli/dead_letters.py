@@ -165,17 +165,11 @@ def replay(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Refused:
-    letter: Letter
-    why: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Outcome:
     """refused: in the order in which they were sent. ended_early: letters are left that were not sent.
     is_remembered: whether the commits remember all letters that were sent."""
 
-    refused: Sequence[_Refused]
+    refused: Sequence[_Attempt]
     ended_early: bool = False
     is_remembered: bool = True
 
@@ -184,7 +178,7 @@ class _Outcome:
         letter, is_one = self.refused[0].letter, len(self.refused) == 1
         count = f"{counted(len(self.refused), 'letter')} {'was' if is_one else 'were'} refused"
         early = ", and the replay ended early" if self.ended_early else ""
-        said = f"{count}{early}. The first is {letter.topic_partition}@{letter.offset}: {self.refused[0].why}"
+        said = f"{count}{early}. The first is {letter.topic_partition}@{letter.offset}: {self.refused[0].refused}"
         if not is_of_all:
             return said
         again = "" if self.is_remembered else ". The broker takes too little metadata, so others are sent again too"
@@ -204,7 +198,7 @@ def _group_of(topic: str) -> str:
 
 
 def _replayed(reader: _Reader, left_out: set[tuple[int, int]], to: str | None, produce: ConfluentProduce) -> _Outcome:
-    refused: list[_Refused] = []
+    refused: list[_Attempt] = []
     for letters in reader.batches():
         chosen: list[Letter] = []
         for each in letters:
@@ -270,7 +264,7 @@ class _Sending:
     def __init__(self, letters: Sequence[Letter]) -> None:
         self._attempts = [_Attempt(letter=each) for each in letters]
 
-    def finish(self, to: str | None, produce: ConfluentProduce) -> list[_Refused]:
+    def finish(self, to: str | None, produce: ConfluentProduce) -> list[_Attempt]:
         """Returns when each is acknowledged, left out or refused: those that are refused."""
         for each in self._attempts:
             each.begin(to, produce)
@@ -283,7 +277,7 @@ class _Sending:
             if (error := each.error()) is not None:
                 # It may name the letter's topic, which anyone may have written.
                 each.refused = _printable(str(error))
-        return [_Refused(letter=each.letter, why=each.refused) for each in self._attempts if each.refused]
+        return [each for each in self._attempts if each.refused]
 
     def unsent(self) -> list[Letter]:
         """At any time: of which it is not known that they need not be sent again."""

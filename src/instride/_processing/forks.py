@@ -27,6 +27,7 @@ def guarded(function: Callable[..., Any], *, is_async: bool = False) -> Callable
     return partial(_call_async if is_async else _call, function)
 
 
+# Twice, for the `await`: one context manager for both takes twice the time of each call (0.55 and 0.25 us).
 def _call(function: Callable[..., Any], *arguments: Any) -> Any:
     # Not once for all calls: what is pickled is called in another process.
     me = process["pid"]

@@ -513,7 +513,7 @@ def _in_thread(call: Callable[[], T]) -> Future[T]:
     def run() -> None:
         try:
             future.set_result(call())
-        except BaseException as error:  # noqa: BLE001 - it is raised where the result is asked for
+        except BaseException as error:  # noqa: BLE001 - whoever awaits the result raises it
             future.set_exception(error)
 
     threading.Thread(target=run, name="instride-store", daemon=True).start()

@@ -51,7 +51,8 @@ def cast_to(batch: pa.RecordBatch, schema: pa.Schema | None) -> Iterator[pa.Reco
     from instride.spark._nested import check_no_loss  # noqa: PLC0415
 
     chosen = pa.Table.from_batches([batch]).select(schema.names)
-    check_no_loss(schema, chosen.schema)
+    if chosen.schema != schema:
+        check_no_loss(schema, chosen.schema)
     yield from chosen.cast(schema).to_batches()
 
 
