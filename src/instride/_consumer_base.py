@@ -567,7 +567,7 @@ class BlockingConsumer(ConsumerBase):
                 self._observers.each(lambda observer: observer.on_interrupted("close"))
                 raise
             finally:
-                self._driver.closed = True
+                self._driver.mark_closed()
                 self._interceptors.close()
 
     def _run_close(self, timeout: float, *, leave_group: bool | None) -> None:

@@ -59,7 +59,8 @@ class AsyncConsumer(ConsumerBase, Generic[K, V]):
 
     To cancel what is awaited loses nothing: a poll that is cancelled took no record, the next one returns them, and no
     commit covers them before. A commit that is cancelled may have been sent. A close that is cancelled still ends the
-    membership. No thread is used but the one network thread.
+    membership. Your code needs no thread but the one network thread; the consumer may use short-lived ones for DNS,
+    tokens, Kerberos tickets and assignors.
 
     All tasks of one event loop may use it; one at a time may be in poll, poll_arrow, poll_changes or unsubscribe. Two
     of these at once, another loop and another thread are `ConcurrentUseError`. `wakeup`, `metrics` and `holdings` may
@@ -167,7 +168,8 @@ class AsyncConsumer(ConsumerBase, Generic[K, V]):
     def __aiter__(self) -> Self:
         """Records one by one, for ever. Each step is a poll of one record: whatever ends the loop, the next poll goes
         on behind the last record that the loop got, and a commit without offsets covers these and no more. Where many
-        records come, `poll` costs less.
+        records come, `poll` costs less. A step polls until there is a record, so a loop that calls `delay_revoke` uses
+        `poll`.
         """
         return self
 
@@ -375,8 +377,10 @@ class AsyncConsumer(ConsumerBase, Generic[K, V]):
             self._observers.each(lambda observer: observer.on_interrupted("close"))
             raise
         finally:
-            driver.end()
-            self._interceptors.close()
+            try:
+                driver.end()
+            finally:
+                self._interceptors.close()
 
     async def _run_close(self, deadline: float, *, leave_group: bool | None) -> None:
         driver = self._driver

@@ -124,7 +124,7 @@ class Consumer(BlockingConsumer, Generic[K, V]):
         """Records one by one, for ever. Each step is a poll of one record: whatever ends the loop, the next poll goes
         on behind the last record that the loop got, and a commit without offsets, or auto-commit, covers these and no
         more. A step costs some thirty times as much as a record of a large poll: where many records come, loop over
-        what `poll` returns.
+        what `poll` returns. A step polls until there is a record, so a loop that calls `delay_revoke` uses `poll`.
         """
         return self
 

@@ -107,6 +107,8 @@ class Network:
     def join(self, timeout: float) -> bool:
         return not self.alive
 
+    def join_at_exit(self, timeout: float) -> None: ...
+
     def future(self, call: int) -> Future[Any]:
         self._futures[call] = Future()
         return self._futures[call]

@@ -94,6 +94,8 @@ class NetworkThread:
     def join(self, timeout: float) -> bool:
         return not self.alive
 
+    def join_at_exit(self, timeout: float) -> None: ...
+
     def future(self, call: int) -> Future[Any]:
         self.futures[call] = Future()
         return self.futures[call]

@@ -15,11 +15,12 @@ from aio_help import Scene, VirtualLoop, tp
 
 from instride import TopicPartition
 from instride._core.application.calls import Wait
-from instride._core.events import BackgroundEvent, CallCompleted, Close, Commit, Positioned, Wakeup
+from instride._core.events import BackgroundEvent, CallCompleted, Close, Commit, CompleteRevoke, Positioned, Wakeup
 from instride._net.loop_mailbox import LoopMailbox
 from instride.commits import CommitResult
-from instride.errors import CommitFailedError, ConsumerClosedError, NetworkThreadDiedError
+from instride.errors import CommitFailedError, ConsumerClosedError, NetworkThreadDiedError, WakeupError
 from instride.observers import Observer
+from instride.telemetry import OwnershipChange, OwnershipChanged
 
 
 def reading() -> Scene:
@@ -211,6 +212,124 @@ def test_a_close_wakes_who_polls_and_who_commits(loop: VirtualLoop) -> None:
     loop.play(story())
 
 
+def test_a_close_ends_a_poll_that_has_just_begun(loop: VirtualLoop) -> None:
+    """It had given way to the other tasks, and then waited for as long as the close did, which ended unclean."""
+
+    async def story() -> None:
+        scene = reading()
+        poll = asyncio.create_task(scene.consumer.poll())
+        await asyncio.sleep(0)
+        await scene.consumer.close()
+        assert loop.at < 1001.5
+        with pytest.raises(ConsumerClosedError):
+            await poll
+
+    loop.play(story())
+
+
+@pytest.mark.parametrize("verb", ["poll", "unsubscribe"])
+@pytest.mark.parametrize("error", [ValueError("the database"), KeyboardInterrupt()])
+def test_what_a_listener_raises_is_raised_also_where_another_task_closes(
+    loop: VirtualLoop, verb: str, error: BaseException
+) -> None:
+    async def fail() -> None:
+        await asyncio.sleep(1)
+        raise error
+
+    async def call(scene: Scene) -> BaseException | None:
+        try:
+            await getattr(scene.consumer, verb)()
+        except (ValueError, KeyboardInterrupt) as caught:  # not out of the task: an interrupt would end the loop
+            return caught
+        return None
+
+    async def story() -> None:
+        scene = Scene()
+        scene.consumer.subscribe(["t"], listener=scene.listener)
+        scene.assigned(0)
+        if verb == "unsubscribe":
+            await scene.consumer.poll(timeout=0)
+        scene.listener.meanwhile = fail
+        task = asyncio.create_task(call(scene))
+        await asyncio.sleep(0.2)
+        scene.listener.meanwhile = None
+        await scene.consumer.close()
+        assert await task is error
+        assert loop.at < 1003, "the close waits for it, and for nothing else"
+
+    loop.play(story())
+
+
+def test_a_poll_that_is_cancelled_while_another_task_closes_is_cancelled(loop: VirtualLoop) -> None:
+    async def story() -> None:
+        scene = Scene()
+        scene.listener.meanwhile = asyncio.Event().wait
+        scene.consumer.subscribe(["t"], listener=scene.listener)
+        scene.assigned(0)
+        poll = asyncio.create_task(scene.consumer.poll())
+        await asyncio.sleep(0.2)
+        scene.listener.meanwhile = None
+        close = asyncio.create_task(scene.consumer.close())
+        await asyncio.sleep(0.2)
+        poll.cancel()
+        await asyncio.wait([poll, close])
+        assert poll.cancelled()
+
+    loop.play(story())
+
+
+@pytest.mark.parametrize("how", ["wait_for", "a task", "another consumer's listener"])
+def test_a_close_by_a_child_task_of_a_listener_comes_when_its_call_ends(loop: VirtualLoop, how: str) -> None:
+    """On Python 3.11 `wait_for` makes a task. It waited for the poll, which waited for the listener, which waited."""
+
+    async def story() -> None:
+        scene = Scene()
+        close = scene.consumer.close
+
+        async def within() -> None:
+            await asyncio.create_task(close(timeout=5.0))
+
+        async def by_another() -> None:
+            other = Scene()
+            other.listener.meanwhile = within
+            other.consumer.subscribe(["t"], listener=other.listener)
+            other.assigned(0)
+            await other.consumer.poll(timeout=0)
+
+        ways = {"wait_for": lambda: asyncio.wait_for(close(), 5.0), "a task": within}
+        scene.listener.meanwhile = ways.get(how, by_another)
+        scene.consumer.subscribe(["t"], listener=scene.listener)
+        scene.assigned(0)
+        with pytest.raises(WakeupError):
+            await scene.consumer.poll()
+        assert loop.at < 1001.5
+        assert len(scene.network.of(Close)) == 1
+
+    loop.play(story())
+
+
+def test_a_task_that_outlives_the_listener_that_began_it_is_in_no_listener(loop: VirtualLoop) -> None:
+    async def story() -> None:
+        scene, begun = Scene(), list[asyncio.Task[None]]()
+
+        async def later() -> None:
+            await asyncio.sleep(1)
+            await scene.consumer.close()
+
+        async def begin() -> None:
+            begun.append(asyncio.create_task(later()))
+
+        scene.listener.meanwhile = begin
+        scene.consumer.subscribe(["t"], listener=scene.listener)
+        scene.assigned(0)
+        await scene.consumer.poll(timeout=0)
+        scene.listener.meanwhile = None
+        await begun[0]
+        assert len(scene.network.of(Close)) == 1
+
+    loop.play(story())
+
+
 def test_while_it_is_being_closed_no_poll_begins(loop: VirtualLoop) -> None:
     async def story() -> None:
         scene = reading()
@@ -303,6 +422,23 @@ def test_telemetry_is_told_before_a_call_waits(loop: VirtualLoop) -> None:
         poll.cancel()
 
     loop.play(story())
+
+
+def test_what_a_close_that_is_cut_off_gives_up_is_told(loop: VirtualLoop) -> None:
+    heard: list[object] = []
+
+    async def story() -> None:
+        scene = Scene(telemetry=heard.append)
+        scene.consumer.subscribe(["t"], listener=scene.listener)
+        scene.assigned(0)
+        await scene.consumer.poll(timeout=0)
+        scene.network.silent |= {CompleteRevoke, Close}
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(scene.consumer.close(), 1.0)
+
+    loop.play(story())
+    lost = [each for each in heard if isinstance(each, OwnershipChanged) and each.change is OwnershipChange.LOST]
+    assert [each.partitions for each in lost] == [(tp(0),)]
 
 
 def test_an_observer_hears_that_the_network_thread_died(loop: VirtualLoop) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from instride import AsyncConsumer, ConsumerRecord, TopicPartition
+from instride import AsyncConsumer, ConsumerRecord, OffsetLedger, TopicPartition
 from instride.testing import LocalKafka
 
 PAGE = Path(__file__).parents[2] / "docs" / "asyncio.md"
@@ -57,13 +57,13 @@ def page(kafka: LocalKafka, kafka_topic: Callable[..., str]) -> Page:
     return Page(kafka.bootstrap_servers, topic)
 
 
-async def all_committed(page: Page, kafka: LocalKafka) -> None:
+async def all_committed(page: Page, kafka: LocalKafka, *, offset: int = RECORDS) -> None:
     assert sorted(page.handled) == sorted(str(number).encode() for number in range(RECORDS))
     partition = TopicPartition(page.topic, 0)
     async with AsyncConsumer(bootstrap_servers=kafka.bootstrap_servers, group_id=page.topic) as reader:
         found = (await reader.committed(partition))[partition]
     assert found is not None
-    assert found.offset == RECORDS
+    assert found.offset == offset
 
 
 def test_the_loop(page: Page, kafka: LocalKafka) -> None:
@@ -109,12 +109,15 @@ def test_the_listener(page: Page, kafka: LocalKafka) -> None:
     page.run(page.listener)
 
     async def story() -> None:
+        ledger = OffsetLedger()
         settings: dict[str, Any] = {"bootstrap_servers": kafka.bootstrap_servers, "auto_offset_reset": "earliest"}
         async with asyncio.timeout(60), AsyncConsumer(**settings, group_id=page.topic) as consumer:
-            consumer.subscribe([page.topic], listener=page.names["Listener"](consumer))
+            consumer.subscribe([page.topic], listener=page.names["Listener"](consumer, ledger))
             while not page.done.is_set():
-                for record in await consumer.poll(timeout=1.0):
+                for record in ledger.track(await consumer.poll(timeout=1.0)):
                     await page.handle(record)
-        await all_committed(page, kafka)
+                    if record.offset < RECORDS - 1:  # the last one is returned, and never finished
+                        ledger.done(record)
+        await all_committed(page, kafka, offset=RECORDS - 1)
 
     asyncio.run(story())

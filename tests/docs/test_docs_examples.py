@@ -74,10 +74,10 @@ def flights(kafka: LocalKafka, request: pytest.FixtureRequest) -> str:
 
 
 @pytest.mark.kafka
-@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("number", range(6))
 def test_the_examples_of_the_consumers_page(kafka: LocalKafka, flights: str, number: int) -> None:
     code = examples("docs/consumer.md")
-    assert len(code) == 4
+    assert len(code) == 6
     handled = run(code[number], kafka.bootstrap_servers, flights)
     as_json = "json.loads" in code[number]
     assert handled == [each if as_json else str(each).encode() for each in range(RECORDS)]

@@ -459,7 +459,8 @@ BEHIND: dict[str, tuple[str, Callable[[Build], None]]] = {
     "a heartbeat": ("the smaller of `request_timeout` and half of `session_timeout`", a_heartbeat),
     "from a heartbeat to the next": (
         "`heartbeat_interval`; while a hand-over is pending 0.25 s for 30 s, then doubled each time (in a group of "
-        "more than 112 members longer: the group sends at most 500 a second); never before a throttle time has passed",
+        "more than 112 members the interval is longer, so that the group sends fewer than 500 heartbeats a second); "
+        "never before a throttle time has passed",
         from_a_heartbeat_to_the_next,
     ),
     "from a release to the rejoin that informs the group": (
@@ -468,7 +469,7 @@ BEHIND: dict[str, tuple[str, Callable[[Build], None]]] = {
     ),
     "no heartbeat had a response": ("`session_timeout`", no_heartbeat_had_a_response),
     "no poll": ("`max_poll_interval`", no_poll),
-    "a delayed revoke": (
+    "a delayed revocation": (
         "`max_poll_interval` less `commit_budget`, from the first request of the revocation (`revoke_deadline`)",
         a_delayed_revoke,
     ),

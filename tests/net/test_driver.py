@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import socket
 import threading
 import traceback
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from types import FrameType
@@ -363,6 +365,30 @@ def test_the_membership_that_an_interrupted_unsubscribe_left_ends_with_the_progr
         consumer.close()
         end(timeout)
         assert not driver._thread.events, "of one that is closed there is nothing to end"
+
+
+@pytest.mark.parametrize("verb", ["close", "unsubscribe"])
+def test_once_it_is_closed_and_its_thread_has_ended_the_program_keeps_nothing_of_it(verb: str) -> None:
+    """What an interrupted verb leaves for the program's end kept the consumer's buffers until then."""
+
+    def interrupted(call: Call[bool]) -> bool:
+        raise KeyboardInterrupt
+
+    with closing(Broker()) as broker:
+        consumer = Consumer(bootstrap_servers=f"127.0.0.1:{broker.port}", group_id="g")
+        consumer.subscribe(["t"])
+        while not consumer.assignment():
+            consumer.poll(timeout=0.1)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(driver_of(consumer), "run", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                getattr(consumer, verb)(timeout=10)
+        consumer.close()
+        assert driver_of(consumer).join(30)
+        kept = weakref.ref(driver_of(consumer)._thread), weakref.ref(driver_of(consumer))
+        del consumer
+    gc.collect()
+    assert [each() for each in kept] == [None, None]
 
 
 def test_a_thread_that_cannot_start_leaves_the_consumer_unopened(monkeypatch: pytest.MonkeyPatch) -> None:

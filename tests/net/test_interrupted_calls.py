@@ -96,6 +96,8 @@ class Network:
     def join(self, timeout: float) -> bool:
         return True
 
+    def join_at_exit(self, timeout: float) -> None: ...
+
     def future(self, call: int) -> Future[None]:
         return Future()
 

@@ -167,6 +167,83 @@ def test_what_is_cancelled_in_its_transaction_is_rolled_back(play: Play) -> None
     play(what)
 
 
+def test_a_task_that_outlives_its_handler_writes_into_no_other_transaction(play: Play) -> None:
+    """`gather` raises with its first error, and leaves the other calls running."""
+
+    async def what(bank: Bank) -> None:
+        go_on, late, ends = asyncio.Event(), list[asyncio.Task[Any]](), list[BaseException | None]()
+
+        async def asks_later() -> None:
+            await go_on.wait()
+            await bank.bill([ConsumerRecord("t", 0, 100)])
+
+        async def has_a_cursor() -> None:
+            cursor = bank.store.connection.cursor()
+            await go_on.wait()
+            await cursor.execute("INSERT INTO bills VALUES (200)")
+
+        async def fails(records: Any) -> None:
+            late.extend(asyncio.create_task(each()) for each in (asks_later, has_a_cursor))
+            await asyncio.sleep(0)
+            raise OSError("the bank is closed")
+
+        async def meets_them(records: Any) -> None:
+            go_on.set()
+            await asyncio.wait(late)
+            ends.extend(each.exception() for each in late)
+            await bank.bill(records)
+
+        with pytest.raises(OSError, match="closed"):
+            await Owner(bank, fails).handles(range(3))
+        await Owner(bank, meets_them).handles(range(3))
+        assert (await bank.written(), await bank.position()) == ([0, 1, 2], 3)
+        assert isinstance(ends[0], IllegalStateError)
+        assert ends[1] is not None
+
+    play(what)
+
+
+def test_a_task_that_outlives_a_handler_that_went_well_has_no_connection_either(play: Play) -> None:
+    async def what(bank: Bank) -> None:
+        go_on, late = asyncio.Event(), list[asyncio.Task[Any]]()
+
+        async def asks_later() -> None:
+            await go_on.wait()
+            await bank.bill([ConsumerRecord("t", 0, 100)])
+
+        async def leaves_it(records: Any) -> None:
+            late.append(asyncio.create_task(asks_later()))
+            await bank.bill(records)
+
+        async def meets_it(records: Any) -> None:
+            go_on.set()
+            await asyncio.wait(late)
+            await bank.bill(records)
+
+        await Owner(bank, leaves_it).handles(range(3))
+        owner = Owner(bank, meets_it)
+        await owner.handles(range(3, 5))
+        assert (await bank.written(), await bank.position()) == (list(range(5)), 5)
+        assert isinstance(late[0].exception(), IllegalStateError)
+
+    play(what)
+
+
+def test_a_connection_of_an_unknown_style_is_closed() -> None:
+    closed: list[int] = []
+
+    class Unknown:
+        async def close(self) -> None:
+            closed.append(1)
+
+    async def connect() -> Unknown:
+        return Unknown()
+
+    with pytest.raises(ConfigError, match="paramstyle"):
+        asyncio.run(AsyncDatabaseStore(connect).database.prepare())
+    assert closed == [1]
+
+
 def test_a_row_that_was_set_back_is_refused_since_records_would_be_missing(play: Play) -> None:
     async def what(bank: Bank) -> None:
         owner = Owner(bank)

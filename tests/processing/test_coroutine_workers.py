@@ -76,6 +76,26 @@ def test_each_attempt_has_a_context_of_its_own_through_all_its_steps(loop: async
     assert seen == [(-1, 0, 0, 1), (-1, 1, 1, 1), (-1, 2, 2, 1)]
 
 
+def test_a_loop_whose_tasks_are_eager_runs_no_handler_before_it_is_noted(loop: asyncio.AbstractEventLoop) -> None:
+    """`asyncio.eager_task_factory` (Python 3.12) ends a handler that waits for nothing inside of `create_task`."""
+
+    async def handler(record: Record) -> None: ...
+
+    def factory(*_: Any, **__: Any) -> Any:
+        raise AssertionError("the users' factory is not asked: it may be an eager one")
+
+    async def turns() -> None:
+        for _ in range(50):
+            await asyncio.sleep(0)
+
+    all_turns = loop.create_task(turns())
+    loop.set_task_factory(factory)
+    bench = Bench(loop, handler, 3)
+    loop.run_until_complete(all_turns)
+    loop.set_task_factory(None)
+    assert bench.engine.tally.finished == 3
+
+
 def test_an_attempt_leaves_nothing_for_the_garbage_collector(loop: asyncio.AbstractEventLoop) -> None:
     """Each of its collections stops all threads, for as long as there are objects."""
 

@@ -282,6 +282,19 @@ def test_a_connection_without_transactions_is_refused(tmp_path: Path) -> None:
         store.database.prepare()
 
 
+def test_a_connection_of_an_unknown_style_is_closed() -> None:
+    class Unknown:
+        closed = 0
+
+        def close(self) -> None:
+            self.closed += 1
+
+    connection = Unknown()
+    with pytest.raises(ConfigError, match="paramstyle"):
+        DatabaseStore(lambda: connection).database.prepare()
+    assert connection.closed == 1
+
+
 def test_outside_of_a_handler_there_is_no_connection(tmp_path: Path) -> None:
     store = DatabaseStore(lambda: sqlite3.connect(tmp_path / "x.db"))
     with pytest.raises(IllegalStateError, match="handler"):

@@ -262,6 +262,41 @@ def test_a_run_that_others_cancelled_ends_by_a_named_error(lifespan: Any) -> Non
     assert isinstance(raised.value.exceptions[0], IllegalStateError)
 
 
+def test_a_run_that_is_cancelled_again_and_again_is_awaited_all_the_same() -> None:
+    """As in a scope of anyio's, which cancels in each turn of the loop."""
+
+    async def main() -> None:
+        begun, is_torn_down, may_end = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+        @asynccontextmanager
+        async def lifespan() -> AsyncIterator[None]:
+            begun.set()
+            yield
+            is_torn_down.set()
+            await may_end.wait()
+
+        running = Processor(handle_async, topics=["t"], lifespan=lifespan).running(**NOWHERE)
+
+        async def run() -> None:
+            async with running:
+                await asyncio.Event().wait()
+
+        task = asyncio.create_task(run())
+        await begun.wait()
+        task.cancel()
+        await is_torn_down.wait()
+        for _ in range(3):
+            task.cancel()
+            await asyncio.sleep(0)
+        assert not task.done()
+        may_end.set()
+        await asyncio.wait([task])
+        assert task.cancelled()
+        assert running.wait(0)
+
+    asyncio.run(main())
+
+
 @pytest.fixture
 def hanging() -> Iterator[SimpleNamespace]:
     """A plain set-up that ends when the test does. began: it was called; left: its tear-down was."""

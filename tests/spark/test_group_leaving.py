@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -10,6 +11,7 @@ import sys
 import tempfile
 import threading
 import time
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -53,9 +55,9 @@ def leave(query: Query, timeout: float | None = None) -> None:
 
 def test_a_source_is_found_by_the_token_of_its_run_and_awaited() -> None:
     """The first progress is of a batch that an earlier run had planned: nobody listens there any more."""
-    left, token, requested = threading.Event(), new_token(), threading.Event()
+    left, token, requested = Future[bool](), new_token(), threading.Event()
 
-    def ask() -> threading.Event:
+    def ask() -> Future[bool]:
         requested.set()
         return left
 
@@ -67,10 +69,41 @@ def test_a_source_is_found_by_the_token_of_its_run_and_awaited() -> None:
     stopping.start()
     assert requested.wait(60)
     assert stopping.is_alive()
-    left.set()
+    left.set_result(True)
     stopping.join(60)
     assert not query.isActive
     door.close()
+
+
+def test_a_query_whose_source_has_an_error_is_not_cut_off() -> None:
+    """Its batch goes on in Spark, and then the query ends by the error: a stop in the middle would hide it."""
+    token, left = new_token(), Future[bool]()
+    left.set_result(False)
+    door = Door(token, lambda: left)
+    query = Query({"group": {"run": token}})
+    with pytest.raises(KafkaTimeoutError, match="stop it again"):
+        leave(query, timeout=0.5)
+    assert query.isActive
+    door.close()
+
+
+def test_a_source_that_ends_before_it_has_read_the_request_is_awaited(folder: Path) -> None:
+    """Its caller gets a reset, which ended `stop` by an error of the socket."""
+    token = new_token()
+    Door(token, Future).close()
+    (place,) = folder.iterdir()
+    query = Query({"group": {"run": token}})
+    with ThreadPoolExecutor(1) as pool, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(str(place / f"{token}.sock"))
+        listener.listen()
+        stopping = pool.submit(leave, cast("Any", query), 60.0)
+        caller, _ = listener.accept()
+        assert select.select([caller], [], [], 60)[0], "the request is there, and nobody reads it"
+        caller.close()
+        with pytest.raises(TimeoutError):
+            stopping.result(0.5)
+        query.isActive = False
+        assert stopping.result(60) is None
 
 
 @pytest.mark.parametrize("end", [None, "nonsense", {"version": 1, "topics": {}}, {"group": {"run": "../../etc"}}, 7])
@@ -91,7 +124,7 @@ def test_a_query_without_progress_is_just_stopped_where_no_source_is(folder: Pat
     query = Query()
     leave(query, timeout=60.0)
     assert not query.isActive
-    door = Door(new_token(), threading.Event)
+    door = Door(new_token(), Future)
     query = Query()
     with pytest.raises(KafkaTimeoutError, match="stop it again"):
         leave(query, timeout=0.0)
@@ -129,7 +162,7 @@ def test_a_folder_that_is_not_ours_keeps_no_query_from_its_stop(folder: Path) ->
 
 def test_a_source_that_takes_no_caller_holds_up_no_stop(folder: Path) -> None:
     """Suspended, say: the callers that it has not taken fill its queue, and a connect would wait for ever."""
-    Door("first", threading.Event).close()
+    Door("first", Future).close()
     (place,) = folder.iterdir()
     suspended = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     suspended.bind(str(place / "suspended.sock"))
@@ -140,23 +173,23 @@ def test_a_source_that_takes_no_caller_holds_up_no_stop(folder: Path) -> None:
         each.connect_ex(str(place / "suspended.sock"))
     with pytest.raises(KafkaTimeoutError):
         leave(Query(), timeout=0.0)
-    Door("other", threading.Event).close()
+    Door("other", Future).close()
     for each in (suspended, *waiting):
         each.close()
 
 
 def test_the_socket_of_a_source_that_was_killed_is_removed_by_the_next(folder: Path) -> None:
-    Door(new_token(), threading.Event).close()
+    Door(new_token(), Future).close()
     (place,) = folder.iterdir()
     for name, age in (("old", 100.0), ("fresh", 0.0)):
         left = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         left.bind(str(place / f"{name}.sock"))
         left.close()
         os.utime(place / f"{name}.sock", (time.time() - age,) * 2)
-    other, door = Door("other", threading.Event), Door("this", threading.Event)
+    other, door = Door("other", Future), Door("this", Future)
     os.utime(place / "other.sock", (0, 0))
     assert {each.stem for each in place.iterdir()} == {"fresh", "other", "this"}
-    Door("next", threading.Event).close()
+    Door("next", Future).close()
     assert {each.stem for each in place.iterdir()} == {"fresh", "other", "this"}
     for each in (other, door):
         each.close()
@@ -169,17 +202,17 @@ def test_a_query_that_has_ended_is_left_alone() -> None:
 
 
 def test_the_sockets_are_where_nobody_else_comes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    Door(new_token(), threading.Event).close()
+    Door(new_token(), Future).close()
     (place,) = folder.iterdir()
     assert place.stat().st_mode & 0o777 == 0o700
     assert not list(place.iterdir())
     place.chmod(0o755)
     with pytest.raises(ConfigError, match="only this user may enter"):
-        Door(new_token(), threading.Event)
+        Door(new_token(), Future)
     (folder / ("x" * 100)).mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder / ("x" * 100)))
     with pytest.raises(ConfigError, match="shorter folder"):
-        Door(new_token(), threading.Event)
+        Door(new_token(), Future)
 
 
 def test_a_query_over_connect_is_refused() -> None:

@@ -173,7 +173,7 @@ def test_a_start_that_may_not_be_learnt_is_told_to_who_asks(group: Group) -> Non
     group.assigned(P0)
     with pytest.raises(GroupAuthorizationFailedError):
         group.asked(lambda: True)
-    assert group.member.leave().wait(PATIENCE)
+    assert group.member.leave().result(PATIENCE) is False
 
 
 def test_a_commit_names_the_run_and_what_the_group_has_says_whose_it_is(consumer: Scripted) -> None:
@@ -211,7 +211,7 @@ def test_a_position_that_is_reset_is_data_loss(owner: Group, cause: ResetCause, 
     owner.led(P0, 10, to, cause)
     with pytest.raises(OffsetsGoneError, match=f"t-0 cannot go on at offset 10: {cause.value}: some data may be lost"):
         owner.asked(lambda: True)
-    assert owner.member.leave().wait(PATIENCE)
+    assert owner.member.leave().result(PATIENCE) is False
     assert owner.consumer.commits == []
 
 
@@ -477,7 +477,7 @@ def test_what_ends_the_thread_is_raised_by_every_request(group: Group) -> None:
     for _ in range(2):
         with pytest.raises(GroupAuthorizationFailedError):
             group.asked(request)
-    assert group.member.leave().wait(PATIENCE)
+    assert group.member.leave().result(PATIENCE) is False
     assert len(group.consumer.calls_of("close")) == 1
 
 
@@ -530,7 +530,7 @@ def test_a_commit_that_may_not_be_is_told_to_who_asks(owner: Group, whole: bool)
     owner.confirmed(owner.planned())
     commit, error = owner.consumer.commits[0], GroupAuthorizationFailedError("no")
     commit[1].set_exception(error) if whole else done(commit, p1=error)
-    assert owner.member.leave().wait(PATIENCE)
+    assert owner.member.leave().result(PATIENCE) is False
     with pytest.raises(GroupAuthorizationFailedError):
         owner.asked(lambda: True)
 
@@ -538,7 +538,7 @@ def test_a_commit_that_may_not_be_is_told_to_who_asks(owner: Group, whole: bool)
 def test_an_error_in_a_commit_that_is_none_of_ours_is_told_to_who_asks(owner: Group) -> None:
     owner.confirmed(owner.planned())
     owner.consumer.commits[0][1].set_exception(ZeroDivisionError("a bug"))
-    assert owner.member.leave().wait(PATIENCE)
+    assert owner.member.leave().result(PATIENCE) is False
     with pytest.raises(ZeroDivisionError):
         owner.asked(lambda: True)
 
@@ -624,13 +624,13 @@ def test_it_leaves_when_its_batch_is_confirmed_and_committed(owner: Group) -> No
     left = owner.member.leave()
     owner.turn()
     assert owner.member.leaves
-    assert not left.is_set()
+    assert not left.done()
     owner.confirmed(batch)
     owner.turn()
-    assert not left.is_set()
+    assert not left.done()
     done(owner.consumer.commits[0])
     owner.consumer.wakeup()  # as the commit's end does
-    assert left.wait(PATIENCE)
+    assert left.result(PATIENCE) is True
     assert len(owner.consumer.calls_of("close")) == 1
     with pytest.raises(IllegalStateError, match="has left its group"):
         owner.asked(lambda: True)
@@ -662,7 +662,7 @@ def test_wakeups_without_end_do_not_keep_it(owner: Group) -> None:
     owner.consumer.raises["close"] = [WakeupError("woken")] * 5
     owner.member.close()
     assert len(owner.consumer.calls_of("close")) == 2
-    assert owner.member.leave().is_set()
+    assert owner.member.leave().result(0) is False
 
 
 def test_a_leave_that_fails_is_told_in_the_log(owner: Group, caplog: pytest.LogCaptureFixture) -> None:
@@ -670,7 +670,7 @@ def test_a_leave_that_fails_is_told_in_the_log(owner: Group, caplog: pytest.LogC
     owner.member.close()
     assert "nobody there" in caplog.text
     assert len(owner.consumer.calls_of("close")) == 1
-    assert owner.member.leave().is_set()
+    assert owner.member.leave().result(0) is False
 
 
 def test_a_member_that_never_began_is_closed_at_once(consumer: Scripted) -> None:

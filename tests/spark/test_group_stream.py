@@ -372,6 +372,7 @@ def test_a_source_whose_driver_is_gone_leaves_its_group_though_it_waits(
     query.consumer.then(query.assigns(P0))
     waiting = Asked(lambda: {"ranges": pending_ranges(query)})
     while {P1} not in query.consumer.looked_up or len(parents) < 5:
+        assert not waiting.is_over, "it has its response, or its time is over"
         query.consumer.turn()
     parents.append(1)
     with pytest.raises(SystemExit):
@@ -699,7 +700,7 @@ def test_a_source_that_was_asked_to_leave_plans_nothing_more(query: Query, no_wa
     asked.while_it_waits(query, until=lambda: bool(query.consumer.commits))
     no_wait()
     done(query.consumer.commits[-1])
-    assert left.wait(PATIENCE)
+    assert left.result(PATIENCE)
     assert asked.response() == second
     assert query.latest(second) == second, "also when it has left"
 
@@ -711,7 +712,7 @@ def test_what_comes_with_the_request_to_leave_is_in_no_batch(query: Query, no_wa
     asked = Asked(lambda: query.latest(first))
     asked.while_it_waits(query, until=query.is_asked)
     no_wait()
-    left: list[threading.Event] = []
+    left: list[Future[bool]] = []
 
     def leaves() -> Iterable[OffsetRange]:
         left.append(member.leave())
@@ -719,7 +720,7 @@ def test_what_comes_with_the_request_to_leave_is_in_no_batch(query: Query, no_wa
 
     query.consumer.then(leaves)
     assert asked.response() == first
-    assert left[0].wait(PATIENCE)
+    assert left[0].result(PATIENCE)
 
 
 def test_a_member_that_has_gone_unasked_is_an_error(query: Query, no_wait: Callable[[], None]) -> None:

@@ -7,7 +7,10 @@ Laws
 3. A call goes on from one wait to the next without a pause. So a cancellation comes where it waits, and ends it there:
    it leaves what a signal's exception leaves in a blocking consumer (docs/rebalance.md, rule 13).
 4. Whatever a task changes, every other that waits in a call looks again.
-5. An asynchronous method of the listener is awaited in the task whose call it belongs to.
+5. An asynchronous method of the listener is awaited in the task whose call it belongs to. What it raises, and a
+   cancellation that comes meanwhile, is raised by that call, also where another task closes the consumer.
+6. We are in the listener also in a task that its method began, for as long as the method is awaited: `wait_for` begins
+   one.
 """
 
 from __future__ import annotations
@@ -16,7 +19,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Any, Self, TypeVar
+from contextvars import ContextVar
+from typing import Final, Self, TypeVar
 
 from instride._core.application.calls import Call, Wait
 from instride._core.application.state import OnCommit
@@ -31,6 +35,8 @@ __all__ = ["AsyncDriver", "in_loop"]
 
 T = TypeVar("T")
 Ending = Callable[[], Awaitable[None]]
+_listener_calls: Final[ContextVar[tuple[object, ...]]] = ContextVar("instride_listener_calls", default=())
+"""Those that this context is in, of all consumers (law 6)."""
 
 
 class _Use:
@@ -74,9 +80,9 @@ class AsyncDriver(Shell):
         self._loop: asyncio.AbstractEventLoop | None = None
         # The verb that one task at a time may be inside.
         self._alone = ""
-        # The tasks that await a method of the listener; and whether a step of a call runs right now, in which the
+        # The methods of the listener that are awaited; and whether a step of a call runs right now, in which the
         # listener's plain methods run.
-        self._listening: list[asyncio.Task[Any] | None] = []
+        self._listening: list[object] = []
         self._stepping = 0
         self._at_end: Ending | None = None
         # Whether a task is inside close: nobody else begins a poll.
@@ -168,7 +174,9 @@ class AsyncDriver(Shell):
     @property
     def nested(self) -> bool:
         """Whether we are in a method of the listener."""
-        return self._stepping > 0 or (bool(self._listening) and asyncio.current_task() in self._listening)
+        if not self._listening:
+            return self._stepping > 0
+        return self._stepping > 0 or any(each in self._listening for each in _listener_calls.get())
 
     def close_later(self, close: Ending) -> None:
         """In a listener: `close` when the call that it is in ends, which is woken up."""
@@ -183,13 +191,19 @@ class AsyncDriver(Shell):
         alone: it is a poll's or an unsubscribe's, which end when the consumer is being closed.
         """
         try:
+            # Another task may have begun to close the consumer since this one entered, or does so during a wait.
+            self._raise_closed(alone=alone)
             wait = self._step(call.__next__)
             while True:
                 self._dispatcher.tell()
                 raised = await self._wait(wait)
-                # Another task may have closed the consumer during the wait.
-                self._raise_closed(alone=alone)
-                wait = self._step(call.send, now()) if raised is None else self._step(call.throw, raised)
+                if raised is None:
+                    self._raise_closed(alone=alone)
+                    wait = self._step(call.send, now())
+                    continue
+                wait = self._step(call.throw, raised)
+                if self._is_over(alone=alone):
+                    raise raised  # law 5: the call keeps it for its end, which does not come any more
         except StopIteration as end:
             result: T = end.value
             return result
@@ -210,8 +224,9 @@ class AsyncDriver(Shell):
                 await asyncio.sleep(0)  # however often a call looks again, the loop's other tasks have their turn
             await self._mailbox.pause(wait.until)
             return None
-        task = asyncio.current_task()
-        self._listening.append(task)
+        listening = object()
+        self._listening.append(listening)
+        token = _listener_calls.set((*_listener_calls.get(), listening))
         try:
             await wait.awaited
         except GeneratorExit:
@@ -221,11 +236,16 @@ class AsyncDriver(Shell):
             return error
         finally:
             with suppress(ValueError):  # a close in another loop has cleared it
-                self._listening.remove(task)
+                self._listening.remove(listening)
+            with suppress(ValueError):  # it is thrown away, from another context
+                _listener_calls.reset(token)
         return None
 
+    def _is_over(self, *, alone: bool) -> bool:
+        return self.closed or (alone and self.closing)
+
     def _raise_closed(self, *, alone: bool) -> None:
-        if self.closed or (alone and self.closing):
+        if self._is_over(alone=alone):
             raise ConsumerClosedError("this consumer was closed meanwhile")
 
     def close_others(self) -> None:
@@ -246,9 +266,9 @@ class AsyncDriver(Shell):
         await self.joined(max(0.0, until - now()))
 
     def end(self) -> None:
-        """It is closed: whoever waits raises."""
-        self.closed = True
-        self._mailbox.notify()
+        """It is closed: whoever waits raises. What the close has changed after its last wait is told."""
+        self.mark_closed()
+        self.leave()
 
     async def joined(self, timeout: float) -> bool:
         """Whether the network thread has ended."""

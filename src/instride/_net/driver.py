@@ -158,7 +158,13 @@ class Shell:
 
     def join_at_exit(self, timeout: float) -> None:
         """The thread is ending by itself: the interpreter waits for it, as long as a close may take."""
-        atexit.register(self._thread.join, timeout)
+        self._thread.join_at_exit(timeout)
+
+    def mark_closed(self) -> None:
+        """From here on each verb raises."""
+        self.closed = True
+        if self._ends_at_exit:
+            atexit.unregister(self._end)
 
     def end_at_exit(self, timeout: float) -> None:
         """After an interrupted unsubscribe: the membership ends with the program, if nobody closes before that."""

@@ -17,6 +17,7 @@ Laws
 
 from __future__ import annotations
 
+import atexit
 import functools
 import logging
 import selectors
@@ -231,6 +232,10 @@ class NetworkThread:
     def join(self, timeout: float) -> bool:
         self._thread.join(timeout)
         return not self._thread.is_alive()
+
+    def join_at_exit(self, timeout: float) -> None:
+        """The interpreter waits for it. Once it has ended, the program keeps nothing else of it until then."""
+        atexit.register(self._thread.join, timeout)
 
     @property
     def is_current(self) -> bool:

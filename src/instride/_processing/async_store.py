@@ -2,8 +2,9 @@
 
 Laws
 1. Those of `store`, from which the requests come; here they are awaited.
-2. Each transaction has a connection to itself, from its begin to its end. One that was committed or rolled back leaves
-   it to the next one; what was broken is closed. All are opened and closed on the event loop of the handlers.
+2. Each transaction has a connection to itself, from its begin to its end, and leaves it to the next one. One that ends
+   by an error closes it: a task that its handler began, and left behind, may still have a cursor, and must not write
+   into another handler's transaction. All are opened and closed on the event loop of the handlers.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ __all__ = ["AsyncDatabaseStore", "AsyncTransactions"]
 
 C = TypeVar("C")
 T = TypeVar("T")
-_session: Final[ContextVar[AsyncSession]] = ContextVar("instride_async_session")
+_transaction: Final[ContextVar[_Transaction]] = ContextVar("instride_async_transaction")
 
 
 class AsyncDatabaseStore(Generic[C]):
@@ -40,7 +41,8 @@ class AsyncDatabaseStore(Generic[C]):
             async with store.connection.cursor() as cursor:
                 await cursor.executemany("INSERT INTO bills VALUES (%s)", [(record.value,) for record in records])
 
-    The processor commits, or rolls back when the handler raises; the handler does neither.
+    The processor commits, or rolls back when the handler raises; the handler does neither. A handler awaits each task
+    that it begins: one that outlives it has no connection any more.
     """
 
     def __init__(
@@ -60,7 +62,8 @@ class AsyncDatabaseStore(Generic[C]):
 
     @property
     def connection(self) -> C:
-        """In a handler: the connection with the transaction of its records. Raises IllegalStateError elsewhere."""
+        """In a handler: the connection with the transaction of its records. Raises IllegalStateError elsewhere, also in
+        a task that the handler began and that goes on when the transaction is over."""
         return cast("C", self.database.connection())
 
     @property
@@ -81,8 +84,8 @@ class AsyncDatabase:
 
     def connection(self) -> Any:
         """Of the handler that this context is in."""
-        found = _session.get(None)
-        if found is None or found.owner is not self or not found.is_in_transaction:
+        found = _transaction.get(None)
+        if found is None or found.owner is not self or found.is_over:
             raise IllegalStateError("connection is for a handler, while a Processor with this store calls it")
         return found.connection
 
@@ -116,39 +119,45 @@ class AsyncDatabase:
         """On a connection to itself. Rolled back unless `commit` was requested."""
         idle = self._idle.setdefault(asyncio.get_running_loop(), [])
         session = idle.pop() if idle else await self._open()
-        token = _session.set(session)
-        session.is_in_transaction = True
+        transaction = _Transaction(self, session.connection)
+        token = _transaction.set(transaction)
         try:
             yield session
         except BaseException:
-            session.is_in_transaction = False
-            await self._roll_back_or_close(session)
+            transaction.is_over = True
+            with suppress(BaseException):  # it is broken, or this was cancelled again
+                await session.roll_back()
+            await session.close()
             raise
         else:
-            self._leave(session)
+            transaction.is_over = True
+            self._idle.setdefault(asyncio.get_running_loop(), []).append(session)
         finally:
-            session.is_in_transaction = False
-            _session.reset(token)
+            _transaction.reset(token)
 
     async def _open(self) -> AsyncSession:
         connection = await self._connect()
-        if getattr(connection, "autocommit", None) is True:
-            await connection.close()
-            raise ConfigError(
-                "AsyncDatabaseStore: the connection commits each statement by itself: open it without autocommit"
-            )
-        return AsyncSession(self, connection, self._paramstyle or style_of(connection))
-
-    async def _roll_back_or_close(self, session: AsyncSession) -> None:
         try:
-            await session.roll_back()
-        except BaseException:  # noqa: BLE001 - also cancelled again; what broke it is raised already
-            await session.close()
-        else:
-            self._leave(session)
+            if getattr(connection, "autocommit", None) is True:
+                raise ConfigError(
+                    "AsyncDatabaseStore: the connection commits each statement by itself: open it without autocommit"
+                )
+            style = self._paramstyle or style_of(connection)
+        except ConfigError:
+            await connection.close()
+            raise
+        return AsyncSession(connection, style)
 
-    def _leave(self, session: AsyncSession) -> None:
-        self._idle.setdefault(asyncio.get_running_loop(), []).append(session)
+
+class _Transaction:
+    """One of a connection's, for whoever has this context: also for tasks that the handler began."""
+
+    __slots__ = ("connection", "is_over", "owner")
+
+    def __init__(self, owner: AsyncDatabase, connection: Any) -> None:
+        self.owner = owner
+        self.connection = connection
+        self.is_over = False
 
 
 class AsyncTransactions:
@@ -202,10 +211,8 @@ async def perform(
 class AsyncSession:
     """A connection and how it is spoken to: the verbs of PEP 249, awaited."""
 
-    def __init__(self, owner: AsyncDatabase, connection: Any, style: ParamStyle) -> None:
-        self.owner = owner
+    def __init__(self, connection: Any, style: ParamStyle) -> None:
         self.connection = connection
-        self.is_in_transaction = False
         self._style = style
 
     async def run(self, statement: str, *values: object) -> int:

@@ -92,7 +92,8 @@ class LoopWorkers:
         return None if self._closed else self._desk.next_task()
 
     def _start(self, job: Job) -> None:
-        server = self._attempts[job] = self._loop.create_task(self._serve(job))
+        # Not by the loop's factory: an eager one would run the handler here, before the attempt is noted.
+        server = self._attempts[job] = asyncio.Task(self._serve(job), loop=self._loop)
         server.add_done_callback(self._has_ended)
 
     def _has_ended(self, server: asyncio.Task[None]) -> None:

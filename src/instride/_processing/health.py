@@ -46,8 +46,8 @@ class UnwrittenLetter:
 class Health:
     """For probes: three booleans, and why.
 
-    ready: it has joined its group, and does not stop. live: it polls (the newest poll began less than max_poll_interval
-    ago) and has not ended. stalled: something stands still while the others go on: stuck has the records that have been
+    ready: it has joined its group, and does not stop. live: it polls (a poll has returned within max_poll_interval) and
+    has not ended. stalled: something stands still while the others go on: stuck has the records that have been
     at work for longer than stuck_after, stalled_partitions where records wait and none was finished for so long, or
     which are behind and bring no records (the consumer's setting stalled_after).
     unwritten_letters: whose dead letters the broker does not take now.

@@ -251,27 +251,31 @@ class RunningProcessor:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stops, as leaving `with` does, without blocking the event loop. Cancelled, it cancels and still waits."""
+        """Stops, as leaving `with` does, without blocking the event loop. Cancelled, it cancels and still waits, however
+        often it is cancelled.
+        """
         self.stop()
-        while True:
+        ended, cancelled = self._end_event(), None
+        while not ended.is_set():
             try:
-                await self._until_ended()
-                break
-            except asyncio.CancelledError:
+                await ended.wait()
+            except asyncio.CancelledError as again:
+                cancelled = again
                 self.cancel()
-                await self._until_ended()
-                self._finish()
-                raise
+        if cancelled is not None:
+            self._finish()
+            raise cancelled
         self._finish_with(error)
 
-    async def _until_ended(self) -> None:
+    def _end_event(self) -> asyncio.Event:
+        """Is set on the running loop when it has ended."""
         loop, ended = asyncio.get_running_loop(), asyncio.Event()
         with self._lock:
             # Under the lock of `_end`: an end before this is seen here, one after it finds the function.
             self._on_ended.append(lambda: loop.call_soon_threadsafe(ended.set))
             if self._ended.is_set():
                 ended.set()
-        await ended.wait()
+        return ended
 
     # -- threads
 

@@ -420,13 +420,16 @@ class Session:
         pooled = getattr(connection, "connection", None)
         self._driven: Any = getattr(pooled, "dbapi_connection", None) or connection
         self._alchemy = getattr(connection, "exec_driver_sql", None)
-        self._style = paramstyle or style_of(self._driven)
-        # `is True`: PyMySQL's is a method, and sqlite3's may be -1.
-        if getattr(self._driven, "autocommit", None) is True:
+        try:
+            self._style = paramstyle or style_of(self._driven)
+            # `is True`: PyMySQL's is a method, and sqlite3's may be -1.
+            if getattr(self._driven, "autocommit", None) is True:
+                raise ConfigError(
+                    "DatabaseStore: the connection commits each statement by itself: open it without autocommit"
+                )
+        except ConfigError:
             self.close()
-            raise ConfigError(
-                "DatabaseStore: the connection commits each statement by itself: open it without autocommit"
-            )
+            raise
 
     def begin(self) -> None:
         """Others begin by themselves."""

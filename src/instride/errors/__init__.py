@@ -58,7 +58,8 @@
         └── LocalKafkaTimeoutError             (also KafkaTimeoutError) it was not ready in time
 
 Laws
-1. Whether trying again can help is data: ``retriable``. Whether the consumer can go on at all: ``fatal``.
+1. Whether trying again can help is data. ``retriable``: the same call may succeed later. ``fatal``: repeating the call
+   does not help until the cause is fixed.
 2. A message names the setting, topic, partition or host concerned, and says what to do.
 3. No message holds a secret.
 4. A broker's error code has exactly one class; an unknown code raises the base class with that code.

@@ -13,7 +13,6 @@ Laws
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from instride import RebalanceListener
@@ -22,9 +21,9 @@ from instride.observers import Observer
 from instride.records import TopicPartition
 from instride.spark._events import PipelineEvent
 from instride.spark._starting import Starts
-from instride.telemetry import OwnershipChanged, PositionReset, TelemetryEvent
+from instride.telemetry import OwnershipChanged, TelemetryEvent
 
-__all__ = ["Membership", "OwnershipObserver", "ResetObserver"]
+__all__ = ["Membership", "OwnershipObserver"]
 
 
 class OwnershipObserver(Observer):
@@ -46,21 +45,6 @@ class OwnershipObserver(Observer):
         error, self._error = self._error, None
         if error is not None:
             raise error
-
-
-class ResetObserver(Observer):
-    """Keeps for the loop where the consumer was led without a seek."""
-
-    def __init__(self) -> None:
-        self._resets: deque[PositionReset] = deque()
-
-    def on_telemetry(self, event: TelemetryEvent) -> None:
-        if isinstance(event, PositionReset):
-            self._resets.append(event)
-
-    def take(self) -> list[PositionReset]:
-        """Those since it was asked last."""
-        return [self._resets.popleft() for _ in range(len(self._resets))]
 
 
 class Membership(RebalanceListener):

@@ -44,9 +44,10 @@ from instride.ledger import OffsetLedger
 from instride.records import OffsetAndMetadata, OffsetRange, TopicPartition
 from instride.spark._committing import Committed, Committer, Failed
 from instride.spark._events import JobFinished, JobStarted, PipelineEvent, RangeCommitted, RangeDropped, RangeFailed
-from instride.spark._membership import Membership, OwnershipObserver, ResetObserver
+from instride.spark._membership import Membership, OwnershipObserver
 from instride.spark._planning import Limits, Planner
 from instride.spark._report import JobEnded, JobMessage, RangePart, RangeProblem, Reported, problem_of
+from instride.spark._resets import ResetObserver
 from instride.spark._running_jobs import Job, RunningJob, output_range
 from instride.spark._starting import Started, Starts
 from instride.spark._task import RangeTask

@@ -36,12 +36,12 @@ from instride.errors import (
     WakeupError,
 )
 from instride.listeners import RebalanceListener
-from instride.observers import Observer
 from instride.records import OffsetAndMetadata, OffsetRange, TopicPartition
 from instride.spark._data_source.group_table import Committed, GroupTable
 from instride.spark._data_source.options import Topics
 from instride.spark._data_source.planning import LossReport, made_again
-from instride.telemetry import PositionReset, ResetCause, TelemetryEvent
+from instride.spark._resets import ResetObserver
+from instride.telemetry import PositionReset, ResetCause
 
 __all__ = ["GroupMember"]
 
@@ -76,7 +76,7 @@ class GroupMember(RebalanceListener):
         self._topics = topics
         self._earliest = earliest
         self._loss = loss
-        self._resets = _Resets()
+        self._resets = ResetObserver()
         consumer.observe(self._resets)
         # Law 6. Ids that were replaced, and until when the present one of a topic is in doubt.
         self._old_ids: set[str] = set()
@@ -87,7 +87,7 @@ class GroupMember(RebalanceListener):
         self._commit: tuple[dict[TopicPartition, int], Future[CommitResult]] | None = None
         self._failure: BaseException | None = None
         self._leaving = self._closing = False
-        self._left = threading.Event()
+        self._left: Future[bool] = Future()
         self._thread = threading.Thread(target=self._run, name="instride-member", daemon=True)
 
     # -- for other threads
@@ -120,8 +120,9 @@ class GroupMember(RebalanceListener):
             each_second()
         return future.result()  # type: ignore[return-value]
 
-    def leave(self) -> threading.Event:
-        """Law 4. The event: it has left."""
+    def leave(self) -> Future[bool]:
+        """Law 4. Ends when the thread does: whether all was confirmed and committed then, as it is not after an error
+        or a close."""
         self._leaving = True
         self.consumer.wakeup()
         return self._left
@@ -176,12 +177,16 @@ class GroupMember(RebalanceListener):
                 self.consumer.subscribe(pattern=self._topics.pattern, listener=self)
             else:
                 self.consumer.subscribe(self._topics.subscribe, listener=self)
-            while not self._closing and not (self._leaving and self.table.settled and self._commit is None):
+            while not self._closing and not self._may_leave:
                 self._step()
         except BaseException as error:  # noqa: BLE001 - raised by the next request
             self._failure = error
         finally:
             self._end()
+
+    @property
+    def _may_leave(self) -> bool:
+        return self._leaving and self.table.settled and self._commit is None
 
     def _step(self) -> None:
         self._poll()
@@ -340,6 +345,7 @@ class GroupMember(RebalanceListener):
         _log.warning("the batch's offsets are not committed to the group yet: %s", error)
 
     def _end(self) -> None:
+        left = self._failure is None and self._may_leave
         for _ in range(2):
             try:
                 self.consumer.close(timeout=_LEAVE_SECONDS)
@@ -354,32 +360,11 @@ class GroupMember(RebalanceListener):
             requests, self._requests = self._requests, []
         for _, future in requests:
             _settle(future, error=self._failure)
-        self._left.set()
+        self._left.set_result(left)
 
     def _check(self) -> None:
         if self._failure is not None:
             raise self._failure
-
-
-class _Resets(Observer):
-    """Hears where the consumer goes on by itself. On the member's thread, inside the consumer's calls."""
-
-    def __init__(self) -> None:
-        self._heard: list[PositionReset] = []
-
-    def on_telemetry(self, event: TelemetryEvent) -> None:
-        if isinstance(event, PositionReset):
-            self._heard.append(event)
-
-    def take(self) -> list[PositionReset]:
-        heard, self._heard = self._heard, []
-        return heard
-
-    def forget(self, partitions: Sequence[TopicPartition]) -> None:
-        """What was told of them before their seek is over with that, but that the topic is another one."""
-        self._heard = [
-            event for event in self._heard if event.partition not in partitions or event.cause is ResetCause.RECREATED
-        ]
 
 
 def _metadata(run: str) -> str:

@@ -4,7 +4,8 @@ Laws
 1. Each run of a source has a token. It is in the end offsets that the run plans, and so in the query's progress; by it
    the driver finds the unix socket on which the source listens.
 2. A source that was asked to leave plans no batch any more. When the batch in flight is confirmed and its offsets are
-   committed to the group, it leaves the group, and says so.
+   committed to the group, it leaves the group, and says so. One whose member an error has ended says nothing: Spark
+   finishes the batch, and then the query ends by that error.
 3. The sockets are in a folder that only this user may enter. One whose process was killed is removed by the next
    source that begins.
 4. A query is known to be in group mode by its first progress. One without progress is stopped at once where no source
@@ -23,6 +24,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -66,9 +68,10 @@ def _place(token: str) -> Path:
 
 
 class Door:
-    """The source's side. leave: asks the member to leave, and returns the event that says that it has left."""
+    """The source's side. leave: asks the member to leave. What it returns ends when the member is gone, and says
+    whether it left as in law 2."""
 
-    def __init__(self, token: str, leave: Callable[[], threading.Event]) -> None:
+    def __init__(self, token: str, leave: Callable[[], Future[bool]]) -> None:
         self._leave = leave
         self._path = _place(token)
         if len(str(self._path)) > _MOST:
@@ -96,8 +99,7 @@ class Door:
 
     def _serve(self, caller: socket.socket) -> None:
         with caller, suppress(OSError):
-            if caller.makefile("rb").readline(len(_LEAVE)) == _LEAVE:
-                self._leave().wait()
+            if caller.makefile("rb").readline(len(_LEAVE)) == _LEAVE and self._leave().result():
                 caller.sendall(_LEFT)
 
 
@@ -217,12 +219,14 @@ def _requested(token: str) -> list[socket.socket]:
 
 
 def _has_left(caller: socket.socket) -> bool:
-    """Waits a turn. Where the source's process ends, Spark ends the query."""
+    """Waits a turn. Where the source's process or its member ends, Spark ends the query."""
     try:
         said = caller.recv(len(_LEFT))
     except TimeoutError:
         return False
-    # The source's process has ended: until Spark knows, this would be called again at once.
+    except OSError:  # it ended before it had read the request
+        said = b""
+    # It has ended: until Spark knows, this would be called again at once.
     if not said:
         time.sleep(_TURN)
     return said == _LEFT
