@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import socket
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -25,7 +25,7 @@ from instride import (
     RebalanceListener,
     TopicPartition,
 )
-from instride._core.events import FetchCommitted, SetPosition
+from instride._core.events import Commit, FetchCommitted, SetPosition
 
 TP = TopicPartition("t", 0)
 OTHER = TopicPartition("t", 1)
@@ -33,6 +33,7 @@ TEXTUAL: Any = TopicPartition("t", "0")  # type: ignore[arg-type]
 HALF = "\ud800"
 TOO_LONG = "x" * 32_766 + "\u00fc"  # 32,767 characters, and a byte more
 WHEN = datetime(2026, 1, 1, tzinfo=UTC)
+ENTRY = CommitEntry(offset=1, epoch=1, seek_number=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,11 @@ class Wrong:
 
 def wrong(call: Callable[[Any], object], error: type[Exception], *says: str) -> Wrong:
     return Wrong(call, error, says)
+
+
+def entry(**fields: Any) -> Callable[[Any], object]:
+    """To commit a snapshot whose entry has these."""
+    return lambda consumer: consumer.commit(CommitSnapshot({TP: replace(ENTRY, **fields)}))
 
 
 WRONG: dict[str, Wrong] = {
@@ -165,6 +171,38 @@ WRONG: dict[str, Wrong] = {
         "t-0",
         "32768 bytes",
     ),
+    "a snapshot of another's partitions": wrong(
+        lambda c: c.commit(CommitSnapshot({"t-0": ENTRY})),  # type: ignore[dict-item]
+        TypeError,
+        "commit",
+        "TopicPartition(",
+        "'t-0'",
+    ),
+    "a snapshot of a partition's number as text": wrong(
+        lambda c: c.commit(CommitSnapshot({("t", "0"): ENTRY})),  # type: ignore[dict-item]
+        TypeError,
+        "commit",
+        "whole number",
+        "'0'",
+    ),
+    "a snapshot of offsets": wrong(
+        lambda c: c.commit_async(CommitSnapshot({TP: OffsetAndMetadata(offset=1)})),  # type: ignore[dict-item]
+        TypeError,
+        "commit",
+        "t-0",
+        "CommitEntry",
+        "OffsetAndMetadata",
+        "dictionary",
+    ),
+    "a snapshot's offset as text": wrong(entry(offset="5"), TypeError, "commit", "the offset of t-0", "'5'"),
+    "a snapshot's negative offset": wrong(entry(offset=-1), ValueError, "commit", "the offset of t-0", "-1"),
+    "a snapshot's offset beyond all": wrong(entry(offset=1 << 63), ValueError, "commit", "t-0", "2**63"),
+    "a snapshot's leader epoch": wrong(entry(leader_epoch=-5), ValueError, "commit", "leader epoch", "t-0", "-5"),
+    "a snapshot's leader epoch as text": wrong(entry(leader_epoch="5"), ValueError, "commit", "leader epoch", "'5'"),
+    "a snapshot without metadata": wrong(entry(metadata=None), TypeError, "commit", "metadata", "t-0", "None"),
+    "a snapshot's metadata of bytes": wrong(entry(metadata=b""), TypeError, "commit", "metadata", "t-0", "b''"),
+    "a snapshot's epoch as text": wrong(entry(epoch="1"), TypeError, "commit", "the epoch of t-0", "'1'"),
+    "a snapshot's seek number": wrong(entry(seek_number=None), TypeError, "commit", "the seek number of t-0", "None"),
     "a reason that is no text": wrong(lambda c: c.enforce_rebalance(5), TypeError, "enforce_rebalance", "reason", "5"),
 }
 
@@ -247,6 +285,43 @@ def test_none_at_all_is_nothing_to_pause_and_all_to_seek(consumer: Any, monkeypa
     consumer.seek_to_beginning()
     consumer.seek_to_beginning([])
     assert [type(event) for event in posted] == [SetPosition, SetPosition], "of all that are owned, as in Java"
+
+
+MANY: dict[str, Callable[[Any], object]] = {
+    "pause": lambda c: c.pause(TP, OTHER),
+    "resume": lambda c: c.resume(TP, OTHER),
+    "seek_to_beginning": lambda c: c.seek_to_beginning(TP, OTHER),
+    "seek_to_end": lambda c: c.seek_to_end([TP, OTHER]),
+}
+
+
+@pytest.mark.requirement("surface/arguments")
+@pytest.mark.parametrize("verb", MANY)
+def test_where_one_of_many_is_not_assigned_none_is_changed(
+    consumer: Any, verb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the end of the log its records would be skipped, though the call has said that it failed."""
+    if verb == "resume":
+        consumer.pause(TP)
+    posted: list[Any] = []
+    monkeypatch.setattr(consumer._driver.application._state, "send", posted.append)
+    with pytest.raises(ValueError, match="t-1"):
+        MANY[verb](consumer)
+    assert posted == []
+
+
+@pytest.mark.requirement("surface/arguments")
+def test_a_snapshot_of_a_pair_and_of_numbers_of_any_kind_is_taken(
+    consumer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    posted: list[Any] = []
+    monkeypatch.setattr(consumer._driver.application._state, "send", posted.append)
+    five: Any = numpy.int64(5)
+    given: Any = {("t", 0): replace(ENTRY, offset=five)}
+    consumer.commit_async(CommitSnapshot(given))
+    (commit,) = (each for each in posted if isinstance(each, Commit))
+    assert [(tp.topic, tp.partition, each.offset) for tp, each in commit.entries.items()] == [("t", 0, 5)]
+    assert repr(CommitSnapshot(given)) == "CommitSnapshot(t-0: 5)"
 
 
 @pytest.mark.requirement("surface/arguments")

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from instride import _unknown_settings
+from instride import ConsumerInterceptor, _unknown_settings
 from instride import config as config_module
 from instride._setting_parsing import parse_bootstrap_servers, reset_duration
 from instride._unknown_settings import config_from_settings
+from instride.assignors import RangeAssignor
 from instride.config import ConsumerConfig, ConsumerSettings, RunningSettings, changed_while_running
 from instride.errors import ConfigError
 
@@ -95,6 +96,13 @@ def test_a_choice_is_one_of_those_listed(name: str) -> None:
     [
         ({"assignors": "range"}, "assignors"),
         ({"assignors": ()}, "assignors"),
+        ({"assignors": RangeAssignor()}, "assignors must be a sequence.*of type RangeAssignor"),
+        ({"assignors": None}, "assignors must be a sequence"),
+        ({"assignors": [RangeAssignor]}, r"assignors: RangeAssignor is a class; write RangeAssignor\(\)"),
+        ({"interceptors": ConsumerInterceptor()}, "interceptors must be a sequence.*of type ConsumerInterceptor"),
+        ({"interceptors": None}, "interceptors must be a sequence"),
+        ({"interceptors": "mine"}, "interceptors must be a sequence"),
+        ({"interceptors": [ConsumerInterceptor]}, r"interceptors: ConsumerInterceptor is a class; write .*\(\)"),
         ({"group_id": ""}, "group_id"),
         ({"group_id": 5}, "group_id"),
         ({"client_id": None}, "client_id"),

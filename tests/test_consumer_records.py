@@ -13,7 +13,7 @@ from instride._core.application.partition import Delivery
 from instride._core.network.ranges import RangeChunk
 from instride.consumer_records import Changes, ConsumerRecords, Stretch
 from instride.records import TopicPartition
-from step_counter import calls
+from step_counter import calls, steps
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -52,6 +52,14 @@ def test_records_come_in_the_order_of_the_poll_and_by_partition() -> None:
     assert records.records(TopicPartition("t", 9)) == []
     assert {tp: starts(list(each)) for tp, each in records.by_partition().items()} == {P1: [5, 8], P0: [0]}
     assert repr(records) == "ConsumerRecords(6 of t-1, t-0)"
+
+
+def test_by_partition_goes_over_them_once_however_many_partitions_there_are() -> None:
+    def cost(partitions: int) -> int:
+        records = ConsumerRecords([delivery(TopicPartition("t", each), 0, 1) for each in range(partitions)])
+        return steps(records.by_partition)
+
+    assert cost(200) < 11 * cost(20)
 
 
 def test_going_over_the_records_calls_no_function_for_each() -> None:

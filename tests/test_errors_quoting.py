@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from unicodedata import normalize
 from urllib.parse import quote, quote_plus
 
 import pytest
@@ -12,6 +13,8 @@ from instride.errors._quoting import LONGEST_LINE, LONGEST_QUOTE, one_line, quot
 
 SECRET = "k1tty&Canary/7?"
 EVIL = "broker\n2026-01-01 CRITICAL forged\x1b[2J\u2028\u202e"
+LONGER = ["\u0130", "\u00df", "\ufb03", "e\u0301", "\u1e9e"]
+"""In lower case, folded, or composed otherwise they have another length."""
 FORMS = {
     "plain": SECRET,
     "another case": SECRET.upper(),
@@ -33,13 +36,26 @@ FORMS = {
 
 
 @pytest.mark.requirement("surface/secrets")
+@pytest.mark.parametrize("letter", ["", *LONGER])
 @pytest.mark.parametrize("form", FORMS)
-def test_a_secret_is_hidden_in_any_form(form: str) -> None:
-    told = quoted_from(f"no such user, who said {FORMS[form]} here", [SECRET])
+def test_a_secret_is_hidden_in_any_form(form: str, letter: str) -> None:
+    told = quoted_from(f"{letter}no such user, who said {FORMS[form]} here", [SECRET])
     assert "***" in told
-    assert told.startswith("no such user, who said ")
+    assert told.startswith(f"{letter}no such user, who said ")
     parts = [FORMS[form][at : at + 6] for at in range(len(FORMS[form]) - 5)]
     assert sum(part in told for part in parts) <= 2 + form.startswith("base64 at") * 6, told
+
+
+@pytest.mark.requirement("surface/secrets")
+@pytest.mark.parametrize(
+    "secret", ["Stra\u00dfe", "\u0130stek", "\u00c9l\u00e8ve", "\u039f\u0394\u039f\u03a3", "\ufb01sh12"]
+)
+@pytest.mark.parametrize("letter", ["", *LONGER])
+def test_a_secret_is_hidden_though_its_letters_come_otherwise(secret: str, letter: str) -> None:
+    """In another case, or with composed accents or without: some of it has another length then."""
+    cases = (secret, secret.upper(), secret.lower(), secret.casefold())
+    for told in {normalize(form, case) for form in ("NFC", "NFD", "NFKC", "NFKD") for case in cases}:
+        assert quoted_from(f"{letter}<{told}>", [secret]) == f"{letter}<***>", ascii(told)
 
 
 def test_a_short_secret_is_hidden_as_a_whole_and_no_secret_hides_nothing() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import pytest
@@ -67,6 +68,22 @@ def test_what_is_no_interceptor_is_refused_when_the_consumer_is_built() -> None:
     wrong: Any = [object()]
     with pytest.raises(ConfigError, match="object has no method on_consume"):
         Consumer(bootstrap_servers="localhost:9092", interceptors=wrong)
+
+
+@pytest.mark.parametrize("name", ["on_consume", "on_commit", "close"])
+def test_a_method_without_a_name_of_its_own_may_raise_too(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    """A `partial`, or a mock. It ended each poll, so that no record ever came."""
+
+    def fails(*_: object) -> None:
+        raise LookupError("an interceptor's bug")
+
+    made = ConsumerInterceptor()
+    setattr(made, name, partial(fails))
+    one = Interceptors([made])
+    one.on_consume(some_records())
+    one.on_commit({})
+    one.close()
+    assert [each.message for each in caplog.records] == [f"ConsumerInterceptor.{name} raised"]
 
 
 @pytest.mark.parametrize("name", ["on_consume", "on_commit", "close"])

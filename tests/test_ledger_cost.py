@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from instride import _arguments as arguments
 from instride.commits import CommitSnapshot
 from instride.consumer_records import Stretch
 from instride.errors import OffsetGapError
@@ -123,3 +124,16 @@ def test_what_ended_behind_a_gap_costs_the_question_what_is_worth_a_delay_nothin
     few, many = asked(FEW), asked(MANY)
     one, two = steps(lambda: few.uncommitted([P0])), steps(lambda: many.uncommitted([P0]))
     assert two <= one + NOISE, f"{one} steps with {FEW} records, {two} with {MANY:,}"
+
+
+def test_a_commit_looks_at_no_entry_of_a_ledgers_snapshot() -> None:
+    """They are of records that it has counted: only what a user builds is checked."""
+
+    def taken(many: int) -> Callable[[], object]:
+        ledger = under_way(many)
+        for number in range(1, many + 1):
+            ledger.done(record(0, number))
+        snapshot = ledger.committable()
+        return lambda: arguments.commit_offsets(snapshot)
+
+    assert steps(taken(MANY)) <= steps(taken(FEW)) + NOISE

@@ -11,14 +11,16 @@ from __future__ import annotations
 import inspect
 import operator
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, Final, cast
 
 from instride._texts import not_sendable
-from instride.commits import CommitSnapshot
+from instride.commits import CommitEntry, CommitSnapshot, OnSettled
 from instride.listeners import AsyncRebalanceListener, RebalanceListener
 from instride.records import OffsetAndMetadata, TopicPartition
 
 __all__ = [
+    "CheckedSnapshot",
     "async_listener",
     "commit_offsets",
     "count",
@@ -106,14 +108,25 @@ def seek_offset(value: Any) -> OffsetAndMetadata:
     return _offset("seek", "offset", value)
 
 
+class CheckedSnapshot(CommitSnapshot):
+    """What the library builds, of partitions and offsets that it has counted. There may be thousands in each commit, so
+    nothing is looked at again, or copied. entries: nobody changes them any more.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, entries: Mapping[TopicPartition, CommitEntry], on_settled: OnSettled) -> None:
+        self._entries = MappingProxyType(entries)
+        self._on_settled = on_settled
+
+
 def commit_offsets(offsets: Any) -> CommitSnapshot | dict[TopicPartition, OffsetAndMetadata | int] | None:
     """What `Consumer.commit` takes. None: the position of each owned partition."""
-    if offsets is None:
-        return None
+    if offsets is None or isinstance(offsets, CheckedSnapshot):
+        return offsets
     if isinstance(offsets, CommitSnapshot):
-        for tp, entry in offsets.entries.items():
-            if entry.metadata:
-                _check_metadata("commit", f"the offset of {tp}", entry.metadata)
+        for key, entry in offsets.entries.items():
+            _check_entry(partition("commit", key), entry)
         return offsets
     if not isinstance(offsets, Mapping):
         raise TypeError(
@@ -125,6 +138,18 @@ def commit_offsets(offsets: Any) -> CommitSnapshot | dict[TopicPartition, Offset
         (tp := partition("commit", key)): _offset("commit", f"the offset of {tp}", value)
         for key, value in offsets.items()
     }
+
+
+def _check_entry(tp: TopicPartition, entry: Any) -> None:
+    if not isinstance(entry, CommitEntry):
+        raise TypeError(
+            f"commit: the entry of {tp} must be a CommitEntry, not {_shown(entry)}; offsets without epochs are given "
+            "as a plain dictionary"
+        )
+    _offset("commit", f"the offset of {tp}", entry.to_offset_and_metadata())
+    for name, value in (("epoch", entry.epoch), ("seek number", entry.seek_number)):
+        if _whole(value) is None:
+            raise TypeError(f"commit: the {name} of {tp} must be a whole number, not {_shown(value)}")
 
 
 def times(timestamps: Any) -> dict[TopicPartition, int]:

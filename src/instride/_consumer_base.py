@@ -30,7 +30,13 @@ from instride._net.driver import Driver
 from instride._unknown_settings import config_from_settings
 from instride.commits import CommitResult
 from instride.config import ConsumerConfig, ConsumerSettings, RunningSettings, changed_while_running
-from instride.errors import IllegalStateError, KafkaError, NetworkThreadDiedError, WakeupError
+from instride.errors import (
+    ConsumerClosedError,
+    IllegalStateError,
+    KafkaError,
+    NetworkThreadDiedError,
+    WakeupError,
+)
 from instride.errors._quoting import counted
 from instride.listeners import AsyncRebalanceListener, RebalanceListener
 from instride.metrics import MetricName
@@ -205,7 +211,9 @@ class ConsumerBase:
         self, verb: str, partitions: tuple[TopicPartition | Iterable[TopicPartition], ...], where: int
     ) -> None:
         with self._driver.use():
-            for partition in arguments.named_partitions(verb, partitions) or tuple(self._application.assignment()):
+            named = arguments.named_partitions(verb, partitions) or tuple(self._application.assignment())
+            self._application.refuse_unassigned(named)
+            for partition in named:
                 self._seek(partition, where)
 
     def _seek(self, partition: TopicPartition, offset: int, leader_epoch: int = -1) -> None:
@@ -556,19 +564,29 @@ class BlockingConsumer(ConsumerBase):
         if self._driver.inside:
             self._driver.close_later(functools.partial(self._close, timeout, leave_group=leave_group))
             return
-        with self._driver.use():
-            try:
-                if self._driver.alive:
-                    self._run_close(timeout, leave_group=leave_group)
-            except BaseException:
-                if self._driver.alive:  # it was interrupted: the network thread does the rest
-                    self._application.end(now(), timeout, leave=leave_group)
-                    self._driver.join_at_exit(timeout)
-                self._observers.each(lambda observer: observer.on_interrupted("close"))
-                raise
-            finally:
-                self._driver.mark_closed()
-                self._interceptors.close()
+        entered = False
+        try:
+            with self._driver.use():
+                entered = True
+                self._close_open(timeout, leave_group=leave_group)
+        except ConsumerClosedError:
+            if entered:
+                raise  # a listener's own
+            self._driver.join(timeout)  # a signal's handler has closed it since we looked
+
+    def _close_open(self, timeout: float, *, leave_group: bool | None) -> None:
+        try:
+            if self._driver.alive:
+                self._run_close(timeout, leave_group=leave_group)
+        except BaseException:
+            if self._driver.alive:  # it was interrupted: the network thread does the rest
+                self._application.end(now(), timeout, leave=leave_group)
+                self._driver.join_at_exit(timeout)
+            self._observers.each(lambda observer: observer.on_interrupted("close"))
+            raise
+        finally:
+            self._driver.mark_closed()
+            self._interceptors.close()
 
     def _run_close(self, timeout: float, *, leave_group: bool | None) -> None:
         try:

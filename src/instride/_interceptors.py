@@ -9,7 +9,7 @@ Laws
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from instride._coroutines import is_asynchronous
 from instride.consumer_records import ConsumerRecords
@@ -42,20 +42,21 @@ class Interceptors:
 
     def on_consume(self, records: ConsumerRecords) -> None:
         for each in self._interceptors if records else ():
-            _call(each, each.on_consume, records)
+            _call(each, "on_consume", records)
 
     def on_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         for each in self._interceptors:
-            _call(each, each.on_commit, offsets)
+            _call(each, "on_commit", offsets)
 
     def close(self) -> None:
         for each in self._interceptors:
-            _call(each, each.close)
+            _call(each, "close")
 
 
-def _call(interceptor: ConsumerInterceptor, method: Callable[..., None], *arguments: object) -> None:
+def _call(interceptor: ConsumerInterceptor, method: str, *arguments: object) -> None:
     """Law 3."""
     try:
-        method(*arguments)
+        getattr(interceptor, method)(*arguments)
     except Exception:
-        _logger.exception("%s.%s raised", type(interceptor).__name__, method.__name__)
+        # Named as it was asked for: what is called may be a `partial`, which has no name.
+        _logger.exception("%s.%s raised", type(interceptor).__name__, method)

@@ -6,6 +6,8 @@ Laws
    epoch or seek is over, so that no commit speaks of an earlier one.
 3. Each entry is settled, partition by partition; what failed is the maker's to offer again.
 4. A commit's result is true: it names what the group has because of it, and why it has the rest not.
+5. What a user builds is checked by the verb that takes it (`_arguments.py`), entry by entry; what the library
+   builds itself is not (`CheckedSnapshot`, there).
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from instride.errors import KafkaError
 from instride.records import OffsetAndMetadata, TopicPartition
@@ -88,7 +90,9 @@ class CommitSnapshot(Mapping[TopicPartition, OffsetAndMetadata]):
         on_settled: OnSettled | None = None,
     ) -> None:
         """on_settled: called by `settle`, on its caller's thread; must be thread-safe and must not raise."""
-        self._entries: Mapping[TopicPartition, CommitEntry] = MappingProxyType(dict(entries))
+        self._entries: Mapping[TopicPartition, CommitEntry] = MappingProxyType(
+            {_partition(key): entry for key, entry in entries.items()}
+        )
         self._on_settled = on_settled
 
     @property
@@ -135,3 +139,10 @@ class CommitSnapshot(Mapping[TopicPartition, OffsetAndMetadata]):
     def __repr__(self) -> str:
         offsets = ", ".join(f"{partition}: {entry.offset}" for partition, entry in sorted(self._entries.items()))
         return f"CommitSnapshot({offsets})"
+
+
+def _partition(key: Any) -> TopicPartition:
+    """A pair is taken for one; whatever else it is, `_arguments.py` refuses by name."""
+    is_pair = isinstance(key, tuple) and len(key) == 2 and not isinstance(key, TopicPartition)
+    found: TopicPartition = TopicPartition(*key) if is_pair else key
+    return found

@@ -12,7 +12,7 @@ Laws
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal, Required, TypeAlias, TypedDict, get_args
@@ -55,6 +55,11 @@ _CHOICES: Final[dict[str, tuple[str, ...]]] = {
     "isolation_level": get_args(IsolationLevel),
     "client_dns_lookup": get_args(ClientDnsLookup),
     "security_protocol": get_args(SecurityProtocol),
+}
+
+_SEQUENCES: Final = {
+    "assignors": 'names, such as ["cooperative-sticky"]',
+    "interceptors": "interceptors, such as [MyInterceptor()]",
 }
 
 # What Kafka takes for the name of a topic, it takes for that of an instance.
@@ -211,6 +216,7 @@ class ConsumerConfig:
 
     def __post_init__(self) -> None:
         parse_bootstrap_servers(self.bootstrap_servers)
+        _check_sequences(self)
         _check_types(self)
         _check_choices(self)
         _check_bounds(self)
@@ -298,9 +304,19 @@ class RunningSettings(TypedDict, total=False):
     max_partition_fetch_bytes: int
 
 
+def _check_sequences(config: ConsumerConfig) -> None:
+    for name, example in _SEQUENCES.items():
+        given = getattr(config, name)
+        if isinstance(given, str) or not isinstance(given, Iterable):
+            raise ConfigError(f"{name} must be a sequence of {example}; it is of type {type(given).__name__}")
+        for each in given if isinstance(given, Collection) else ():
+            if isinstance(each, type):
+                raise ConfigError(f"{name}: {each.__name__} is a class; write {each.__name__}()")
+    if not config.assignors:
+        raise ConfigError(f"assignors must be a sequence of {_SEQUENCES['assignors']}; it is empty")
+
+
 def _check_types(config: ConsumerConfig) -> None:
-    if isinstance(config.assignors, str) or not config.assignors:
-        raise ConfigError('assignors must be a sequence of names, such as ["cooperative-sticky"]')
     if config.group_id is not None and not (isinstance(config.group_id, str) and config.group_id):
         raise ConfigError("group_id must be a text that is not empty, or None for a consumer without a group")
     instance = config.group_instance_id

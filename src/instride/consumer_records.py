@@ -76,7 +76,10 @@ class ConsumerRecords(Generic[K_co, V_co]):
 
     def by_partition(self) -> dict[TopicPartition, list[ConsumerRecord[K_co, V_co]]]:
         """All of them, as objects, by partition."""
-        return {partition: self.records(partition) for partition in self.partitions()}
+        found: dict[TopicPartition, list[ConsumerRecord]] = {}
+        for each in self._deliveries:
+            found.setdefault(each.partition, []).extend(_records(each))
+        return found
 
     def to_arrow(
         self, columns: Sequence[str] | None = None, *, binary_view: bool = False, dictionary: bool = False

@@ -200,7 +200,7 @@ class OffsetLedger:
         """
         with self._lock:
             entries = {run.partition: run.entry() for run in self._ahead.values()}
-        return CommitSnapshot(entries, self._on_settled)
+        return arguments.CheckedSnapshot(entries, self._on_settled)
 
     def _on_settled(self, partition: TopicPartition, entry: CommitEntry, outcome: CommitOutcome) -> None:
         with self._lock:

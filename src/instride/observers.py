@@ -115,7 +115,7 @@ class Observer:
         """`commit` is about to raise this."""
 
     def on_listener(self, method: str, partitions: tuple[TopicPartition, ...]) -> None:
-        """A method of the user's rebalance listener is about to be called; of an `AsyncConsumer`'s nothing is told."""
+        """A method of the user's rebalance listener is about to be called."""
 
     def on_died(self, error: Exception) -> None:
         """A poll is about to raise that the network thread has died."""

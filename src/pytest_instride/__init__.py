@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -48,15 +49,18 @@ def instride_kafka_topic(instride_kafka: LocalKafka, request: pytest.FixtureRequ
     """
     import uuid  # noqa: PLC0415 - see the top of the file
 
+    from instride.errors import UnknownTopicOrPartitionError  # noqa: PLC0415 - see the top of the file
+
     made: list[str] = []
     stem = re.sub(r"[^a-zA-Z0-9._-]+", "-", request.node.name)[:80].strip("-.")
 
     def make(partitions: int = 1, *, configs: dict[str, str] | None = None) -> str:
         name = f"{stem}-{uuid.uuid4().hex[:8]}"
+        made.append(name)  # before: a call that fails may have made it all the same
         instride_kafka.create_topic(name, partitions, configs=configs)
-        made.append(name)
         return name
 
     yield make
     if made:
-        instride_kafka.delete_topic(*made)
+        with suppress(UnknownTopicOrPartitionError):  # of one; the others are deleted all the same
+            instride_kafka.delete_topic(*made)

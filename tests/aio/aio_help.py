@@ -96,13 +96,15 @@ class Network:
         self.log: list[ApplicationEvent] = []
         self.silent: set[type] = set()
         self.returned: Callable[[TopicPartition], int] = lambda _: 1 << 60
+        self.begun = False
         self.alive = True
         self.is_current = False
         self._futures: dict[int, Future[Any]] = {}
         self._woken = False
         driver._thread = self
 
-    def start(self) -> None: ...
+    def start(self) -> None:
+        self.begun = True
 
     def join(self, timeout: float) -> bool:
         return not self.alive

@@ -77,6 +77,8 @@ class Loop(asyncio.SelectorEventLoop):
 class NetworkThread:
     """The simulated process', as an `AsyncDriver` knows one."""
 
+    begun = True
+
     def __init__(self, process: Process) -> None:
         self.events = process._events
         self._process = process

@@ -26,7 +26,7 @@ class Topic:
     soon as a reader knows where the topic ends. at_once: records of a partition in one poll. most_metadata: characters
     that the broker takes. sent: what was acknowledged, by the offsets of its records. refused: those that are not.
     too_large_together: those that are not at first, since their batch is too large. interrupts: the one whose response
-    does not come before a Ctrl-C."""
+    does not come before a Ctrl-C. silent: the one whose response does not come."""
 
     def __init__(self, *counts: int) -> None:
         self.logs: dict[TopicPartition, list[Letter]] = {each: [] for each in PARTITIONS}
@@ -38,7 +38,7 @@ class Topic:
         self.sent: list[str] = []
         self.refused: set[str] = set()
         self.too_large_together: set[str] = set()
-        self.interrupts = ""
+        self.interrupts = self.silent = ""
         for partition, count in zip(PARTITIONS, counts, strict=True):
             for _ in range(count):
                 self.write(partition)
@@ -135,7 +135,7 @@ class Produce:
         if where in self._topic.too_large_together:
             self._topic.too_large_together.remove(where)
             acknowledged.set_exception(RecordTooLargeError("it is too large"))
-        elif where == self._topic.interrupts:
+        elif where in (self._topic.interrupts, self._topic.silent):
             pass
         elif where in self._topic.refused:
             acknowledged.set_exception(ConnectionError("orders\x1b: no such topic"))
@@ -305,6 +305,17 @@ def test_what_was_acknowledged_before_an_interrupt_is_not_sent_again(monkeypatch
     assert replay(topic, monkeypatch) == ["0:2  sent"]
 
 
+def test_a_leader_that_does_not_respond_ends_the_replay(monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = Topic(4, 0)
+    topic.silent = "0:2"
+    done = command(topic, monkeypatch, "--timeout", "0.1")
+    assert done.exit_code == 1
+    assert "b:1 did not respond in 0.1 s (--timeout): the record of 0:2 was not acknowledged" in done.stderr
+    assert topic.sent == ["0:0", "0:1", "0:3"]
+    topic.silent = ""
+    assert replay(topic, monkeypatch) == ["0:2  sent"]
+
+
 # -- what the brokers have forgotten
 
 
@@ -424,3 +435,10 @@ def test_the_settings_of_a_static_member_with_deserializers_suit_a_reader(
     monkeypatch.setattr(dead_letters, "settings_of", lambda *_: {**settings, **more})
     done = CliRunner().invoke(dead_letters.app, verb)
     assert done.exit_code == 0, done.output
+
+
+@pytest.mark.parametrize("verb", [["list", "dlq"], ["show", "dlq", "0:0"], ["replay", "dlq"]])
+def test_settings_that_are_not_found_are_told_in_a_line(verb: list[str]) -> None:
+    done = CliRunner().invoke(dead_letters.app, [*verb, "--settings", "nosuch:x"])
+    assert done.exit_code == 1
+    assert done.stderr.startswith("instride dead-letters: 'nosuch:x': there is no module 'nosuch'")

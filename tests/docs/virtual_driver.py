@@ -202,7 +202,7 @@ class World:
         self._thread = self.consumer._driver._thread
         self._mailbox = self.consumer._driver._mailbox
         self._mailbox._no_token = self
-        self._thread._thread = self
+        self._thread._new_thread = lambda runs: self
         self._pump: Any = self._thread._pump
         self._thread._pump = self
 

@@ -31,11 +31,13 @@ class Network:
         driver = consumer._driver
         self.events: deque[Any] = driver._thread.events
         self.mailbox = driver._mailbox
+        self.begun = False
         self.alive = True
         self.is_current = False
         driver._thread = self
 
-    def start(self) -> None: ...
+    def start(self) -> None:
+        self.begun = True
 
     def join(self, timeout: float) -> bool:
         return True

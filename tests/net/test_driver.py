@@ -26,6 +26,7 @@ from instride._net.driver import Driver
 from instride._net.resolver import SocketAddress
 from instride._net.transport import Transport
 from instride._wire.connection import Connection
+from instride._wire.memory_pool import kept_bytes
 from instride.errors import (
     ConcurrentUseError,
     ConfigError,
@@ -140,6 +141,35 @@ def test_a_close_from_a_handler_that_interrupts_the_way_in_closes_at_once(
     with pytest.raises(ConsumerClosedError if moment == "before" else WakeupError):
         consumer.poll(timeout=3600)
     assert driver.closed
+
+
+def test_a_close_that_a_handlers_close_interrupts_on_its_way_in_has_closed(
+    consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = driver_of(consumer)
+    enter = driver.enter
+
+    def interrupted(me: int, frame: FrameType) -> int:
+        monkeypatch.setattr(driver, "enter", enter)
+        consumer.close(timeout=0.1)
+        return enter(me, frame)
+
+    monkeypatch.setattr(driver, "enter", interrupted)
+    consumer.close(timeout=30)
+    assert driver.closed
+    assert not driver.inside
+
+
+def test_a_close_raises_what_a_listener_heard_of_another_consumer_that_is_closed(
+    consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def closed(call: Call[bool]) -> bool:
+        raise ConsumerClosedError("another one's")
+
+    monkeypatch.setattr(driver_of(consumer), "run", closed)
+    with pytest.raises(ConsumerClosedError, match="another one's"):
+        consumer.close(timeout=0.1)
+    assert driver_of(consumer).closed
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
@@ -428,6 +458,8 @@ def test_settings_may_change_before_anything_was_started_and_start_nothing() -> 
     driver = driver_of(consumer)
     assert not driver.started
     assert driver._network._context.config.fetch_min_bytes == 3
+    consumer.change_settings(fetch_buffer_bytes=1 << 20)
+    assert driver._thread._segments._most_bytes == kept_bytes(1 << 20)
     with pytest.raises(ConfigError, match="cannot be changed"):
         consumer.change_settings(group_id="h")  # type: ignore[call-arg]
     assert consumer._config.max_poll_records == 7

@@ -25,7 +25,7 @@ import instride._net.thread
 from instride import AsyncConsumer, Consumer, RebalanceListener
 
 Thread = instride._net.thread.NetworkThread
-waited_for, turn, join = threading.Event(), Thread._turn, Thread.join
+waited_for, turn, join = threading.Event(), Thread._turn, threading.Thread.join
 waited_for.set()
 
 def told():
@@ -36,12 +36,13 @@ def patient_turn(self):
     waited_for.wait()
     turn(self)
 
-def told_join(self, timeout):
-    waited_for.set()
+def told_join(self, timeout=None):
+    if self.name.startswith("instride-"):
+        waited_for.set()
     return join(self, timeout)
 
 atexit.register(told)
-Thread._turn, Thread.join = patient_turn, told_join
+Thread._turn, threading.Thread.join = patient_turn, told_join
 kind, when, port = sys.argv[1:]
 
 class Ends(RebalanceListener):

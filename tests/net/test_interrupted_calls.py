@@ -88,10 +88,12 @@ class Network:
         self.returned: Callable[[TopicPartition], int] = lambda _: 0
         self.asked: dict[TopicPartition, SetPosition] = {}
         self.found: dict[TopicPartition, int] = {}
+        self.begun = False
         self.alive = True
         self.is_current = False
 
-    def start(self) -> None: ...
+    def start(self) -> None:
+        self.begun = True
 
     def join(self, timeout: float) -> bool:
         return True

@@ -7,6 +7,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -85,6 +86,29 @@ def test_an_address_that_is_none_of_the_name_any_more_is_forgotten() -> None:
     assert hosts(order.ordered("b:1", addresses("abc"))) == "bca"
     assert hosts(order.ordered("b:1", addresses("bc"))) == "bc"
     assert hosts(order.ordered("b:1", addresses("abc"))) == "abc", "it is as good as a new one"
+
+
+def test_an_address_may_work_in_one_thread_while_another_orders_them() -> None:
+    """Two consumers may share an `OAuthClientCredentials`."""
+    order = AddressOrder()
+
+    class Meeting:
+        """Between a look whether it has failed and a look when."""
+
+        looks = -1
+
+        def __hash__(self) -> int:
+            self.looks -= 1
+            if self.looks == 0:
+                order.worked("b:1", address)
+            return 1
+
+    met = Meeting()
+    address: Any = met
+    for looks in range(1, 8):
+        order.failed("b:1", address)
+        met.looks = looks
+        assert order.ordered("b:1", [address]) == [address]
 
 
 def test_of_places_whose_addresses_failed_a_bounded_number_is_known() -> None:

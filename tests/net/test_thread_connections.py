@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import select
 import socket
 import threading
@@ -14,8 +15,8 @@ from test_reads import Frames
 from test_transport import Ends
 
 from attack.broker import Broker
-from instride import Consumer
-from instride._core.events import BackgroundEvent, CallCompleted
+from instride import Consumer, TopicPartition
+from instride._core.events import BackgroundEvent, CallCompleted, ChangeSettings
 from instride._core.network.actions import (
     Action,
     CloseConnection,
@@ -79,6 +80,9 @@ class Machine:
 
     def closed(self, key: ConnectionKey, error: Exception, at: float) -> None:
         self.told.append(("closed", key, error))
+
+    def handle(self, event: Any, at: float) -> None:
+        self.told.append(("handled", event.config))
 
     def response_received(self, request_id: int, result: object, at: float) -> None:
         self.told.append(("response", request_id, result))
@@ -380,6 +384,31 @@ def test_a_connection_for_which_no_new_token_comes_is_good_until_its_session_end
     assert ends.heard(13) == b"[1][2][3][4]", "its peer hears of nothing else"
 
 
+def test_of_many_connections_without_a_new_token_few_lines_are_logged(
+    make: Callable[..., Thread], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each has its own attempts: a cluster of 300 brokers wrote a line for each of them, again and again."""
+    thread = make()
+    with caplog.at_level(logging.DEBUG, "instride.network"):
+        for number in range(30):
+            key, transport = ConnectionKey(Role.DATA, number), cast(Any, Waiting())
+            thread._transports[key] = transport
+            thread._authenticate_again(key, transport, TransportError("no provider"))
+    thread._transports.clear()
+    levels = [each.levelno for each in caplog.records]
+    assert levels[0] == logging.WARNING
+    assert "no new token or ticket (no provider); trying again" in caplog.records[0].getMessage()
+    assert len(levels) <= 20
+    assert set(levels[1:]) == {logging.DEBUG}, "one is enough for a reader"
+
+
+class Waiting:
+    """In a transport's place: its session lasts."""
+
+    def put_off_authentication(self) -> bool:
+        return True
+
+
 def test_a_connection_whose_session_ends_while_a_token_is_awaited_is_closed(
     make: Callable[..., Thread], ends: Ends, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -568,10 +597,63 @@ def test_a_start_that_was_interrupted_just_after_may_be_done_again(monkeypatch: 
         monkeypatch.setattr(thread, "start", interrupted)
         with pytest.raises(KeyboardInterrupt):
             consumer.list_topics(timeout=PATIENCE)
-        assert not consumer._driver.started
+        assert consumer._driver.started
         assert list(consumer.list_topics(timeout=PATIENCE)) == ["t"]
         consumer.close()
         assert not thread.alive
+
+
+def test_a_close_ends_the_thread_of_a_start_that_was_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It lived on, and its member with it: the exception came between the start and the note of it."""
+    running, start = threading.Event(), threading.Thread.start
+    with closing(Broker()) as broker:
+        consumer = Consumer(bootstrap_servers=f"127.0.0.1:{broker.port}")
+        thread = consumer._driver._thread
+        turn = thread._turn
+
+        def noted() -> None:
+            running.set()
+            turn()
+
+        def interrupted(self: threading.Thread) -> None:
+            start(self)
+            if self.name.startswith("instride-"):  # not the broker's own
+                assert running.wait(PATIENCE)
+                raise KeyboardInterrupt
+
+        monkeypatch.setattr(thread, "_turn", noted)
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                consumer.assign([TopicPartition("t", 0)])
+        consumer.close(timeout=PATIENCE)
+        assert not thread.alive
+
+
+@pytest.mark.parametrize("verb", ["close", "list_topics"])
+def test_a_thread_that_comes_after_its_start_was_given_up_does_nothing(
+    monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    """The system has it, and it has not come to run when the signal's exception comes."""
+    late: list[threading.Thread] = []
+    start = threading.Thread.start
+
+    def interrupted(self: threading.Thread) -> None:
+        late.append(self)
+        raise KeyboardInterrupt
+
+    with closing(Broker()) as broker:
+        consumer = Consumer(bootstrap_servers=f"127.0.0.1:{broker.port}")
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                consumer.assign([TopicPartition("t", 0)])
+        consumer.close() if verb == "close" else consumer.list_topics(timeout=PATIENCE)
+        start(late[0])
+        late[0].join(10.0)
+        assert not late[0].is_alive()
+        assert consumer._driver.alive == (verb != "close"), "it is another one's"
+        consumer.close()
 
 
 def test_while_others_hold_the_gil_it_is_not_given_up_to_decode(
@@ -593,6 +675,52 @@ def test_while_others_hold_the_gil_it_is_not_given_up_to_decode(
         pump.crowded = crowded
         thread._turn()
         assert told == so_far
+
+
+def test_the_gil_is_kept_for_as_long_as_one_thread_wants_it(
+    make: Callable[..., Thread], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is one for the process. A thread that had wanted it took it from the others, or ended and left it kept."""
+    kept: list[bool] = []
+    monkeypatch.setattr(thread_module, "keep_gil", lambda *, keep: kept.append(keep))
+    one, other = make(), make()
+    for thread, keep, outcome in ((one, True, True), (other, True, True), (one, False, True)):
+        thread._keep_gil(keep=keep)
+        assert kept[-1] is outcome
+    other._clean_up()
+    assert kept[-1] is False
+
+
+def test_a_change_of_the_gil_that_meets_another_one_ends_as_it_should(
+    make: Callable[..., Thread], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[bool] = []
+    one, other = make(), make()
+
+    def meets(*, keep: bool) -> None:
+        if len(kept) == 1:  # the other's whole change comes before this one's step
+            kept.append(True)
+            other._keep_gil(keep=True)
+        kept.append(keep)
+
+    monkeypatch.setattr(thread_module, "keep_gil", meets)
+    one._keep_gil(keep=True)
+    one._keep_gil(keep=False)
+    assert kept[-1] is True
+    other._clean_up()
+    assert kept[-1] is False
+
+
+def test_settings_that_change_bound_what_memory_is_kept_for_responses(make: Callable[..., Thread]) -> None:
+    """It went on by the settings of the beginning: 18 MB beside a buffer of one."""
+    thread = make(fetch_buffer_bytes=64 << 20)
+    segment = thread._segments.new(bytes(1 << 20))
+    thread._segments.keep(segment)
+    del segment
+    config = ConsumerConfig(bootstrap_servers="b:1", fetch_buffer_bytes=1 << 20)
+    thread._handle(ChangeSettings(config=config), 0.0)
+    assert thread._segments.take(1 << 20) is None
+    assert thread.machine.told == [("handled", config)]
 
 
 # --- what a turn costs -------------------------------------------------------------------------------------

@@ -65,6 +65,12 @@ class SimulatedEngine(Engine):
         super()._finish(task, releases=releases)
         self._finished.setdefault(task.lane, set()).add((task.lane.partition, task.offset))
 
+    def ready(self) -> list[TopicPartition]:
+        found = super().ready()
+        left = [each for each in self._lanes.values() if each.paused and not (each.queued or each.draining)]
+        assert not left, f"{left[0].partition} is paused, and none of its records waits"
+        return found
+
     def committable(self) -> CommitSnapshot:
         covered = {lane.partition: set(self._finished.get(lane, ())) for lane in self._ahead.values()}
         snapshot = super().committable()
@@ -234,6 +240,7 @@ class Workers:
         self._course = course
         self._running = 0
         self.may_start: Callable[[], bool] = lambda: True
+        self.wants_attention: Callable[[], bool] = lambda: False
         bank = course.bank
         self._transactions = None if bank is None else bank.transactions()
         self.to_be_revoked: frozenset[TopicPartition] = frozenset()
@@ -247,6 +254,8 @@ class Workers:
             partition = task.lane.partition
             assert partition not in self.to_be_revoked, f"{partition} was started after its revoke was taken"
             self._running += 1
+            is_alone = len(_tasks(task)) == 1
+            assert is_alone or not any(each.attempts for each in _tasks(task)), "who failed is in no batch with others"
             self._course.check_order(_tasks(task))
             self._course.check_owner(partition, self._owner(task))
             begun = [(partition, each.offset) for each in _tasks(task)]
@@ -277,6 +286,8 @@ class Workers:
             process.scheduler.at(process.suspended_until, partial(self._unless_gone, what, task))
             return
         what(task)
+        if self.wants_attention():
+            process.wakeup()
         self.wake()
 
     def _ends(self, task: Job) -> None:
@@ -367,7 +378,7 @@ def processor_loop(course: Course) -> Any:
             clock=lambda: member.process.scheduler.now,
             has_store=course.bank is not None,
         )
-        workers.may_start = rounds.may_start
+        workers.may_start, workers.wants_attention = rounds.may_start, rounds.wants_attention
         verbs = rounds.run(member.topics)
         result: Any = None
         error: Exception | None = None

@@ -463,6 +463,25 @@ def test_what_is_out_of_time_and_returns_all_the_same_is_rolled_back(tmp_path: P
     assert seen(tmp_path) == []
 
 
+def test_a_row_that_is_set_back_before_a_dead_letter_stops_the_processor(tmp_path: Path) -> None:
+    async def commit(connection: AwaitedConnection) -> None: ...
+
+    async def fails_then() -> None:
+        if len(kit.handled) == 1:
+            raise ValueError("bad")
+
+    with timed(tmp_path, commit, fails_then) as kit:
+        kit.give("t", b"one")
+        kit.run()
+        with closing(sqlite3.connect(tmp_path / "bank.db")) as connection:
+            connection.execute("UPDATE instride_offsets SET next_offset = 0")
+            connection.commit()
+        kit.give("t", b"two")
+        with pytest.raises(StorePositionError, match="restored"):
+            kit.advance(60)
+        assert [letter.value for letter in kit.dead_letters] == [b"two"]
+
+
 def test_the_kit_says_that_it_cannot_wait_for_a_server() -> None:
     async def connect() -> AwaitedConnection:
         await asyncio.get_running_loop().create_future()

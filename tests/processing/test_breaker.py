@@ -102,6 +102,27 @@ def test_a_probe_that_fails_otherwise_or_is_given_up_says_nothing() -> None:
     assert found.take() is not probe, "another one probes"
 
 
+@pytest.mark.parametrize("error", [None, AWAY, BAD])
+def test_a_probe_that_is_late_holds_up_no_other_probe(error: Exception | None) -> None:
+    """A thread that hangs cannot be stopped: its attempt ends when it does, and nobody waits for that."""
+    found = bench(after="skip")
+    trip(found)
+    found.now = 5.0
+    hangs = found.take()
+    assert found.engine.take(found.now) is None
+    hangs.late = True
+    probe = found.take()
+    assert found.engine.take(found.now) is None, "one at a time"
+    found.end(hangs, error)
+    assert breaker(found).open_until == 5.0, "it says nothing any more"
+    assert found.engine.take(found.now) is None
+    found.end(probe, AWAY)
+    assert breaker(found).open_until == 15.0
+    found.now = 15.0
+    found.end(found.take())
+    assert breaker(found).open_until is None
+
+
 def test_an_outage_uses_no_attempts_up() -> None:
     found = bench(retry=Retry(attempts=2, backoff=0.1, jitter=0), after="dead-letter")
     found.submit(keyed(P0, "abcdefgh"))

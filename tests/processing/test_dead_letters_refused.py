@@ -5,17 +5,26 @@ from __future__ import annotations
 import asyncio
 import threading
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 from engine_help import Bench, desk_of, keyed
 from processing_help import P0
 
 from instride import ConsumerRecord, UnwrittenLetter
-from instride._processing import dead_letters
+from instride._processing import dead_letters, outputs
 from instride._processing.coroutine_workers import LoopWorkers
-from instride._processing.dead_letters import ConfluentProduce, DeadLetter, _refused, write_letter
+from instride._processing.dead_letters import (
+    ConfluentProduce,
+    DeadLetter,
+    NotTakenError,
+    _refused,
+    write_letter,
+    write_letter_async,
+)
+from instride._processing.engine import Task
 from instride._processing.health import metrics, unwritten_letters
 from instride._processing.lifespan import AsyncLifespan
 from instride._processing.origin import DeadLetterOrigin, replay_of
@@ -64,7 +73,17 @@ class Exits:
         raise SystemExit(3)
 
 
-def failed(form: str, topic: Topic | Silent | Exits) -> Bench:
+class Quotes:
+    """A user's producer, whose error has what it was given."""
+
+    def __call__(self, letter: DeadLetter) -> None:
+        raise ValueError(f"cannot encode {letter.value!r}")
+
+    async def awaited(self, letter: DeadLetter) -> None:
+        self(letter)
+
+
+def failed(form: str, topic: Topic | Silent | Exits | Quotes) -> Bench:
     """One record, that is to become a dead letter, in this form of workers."""
     bench = Bench(after="dead-letter")
     headers = (("h", b"h" * 500),)
@@ -134,6 +153,52 @@ def test_a_letter_that_is_not_acknowledged_in_time_says_so(
 
 
 @pytest.mark.parametrize("form", ["plain", "coroutine"])
+def test_the_log_has_nothing_that_a_users_producer_quotes(form: str, caplog: pytest.LogCaptureFixture) -> None:
+    bench = failed(form, Quotes())
+    (found,) = unwritten_letters(bench.engine)
+    assert "vvv" in str(found.error)
+    assert caplog.messages[-1].endswith("s: ValueError")
+
+
+class Away:
+    """A database that is there again after so many calls."""
+
+    def __init__(self, calls: int) -> None:
+        self._left = calls
+
+    def __call__(self, task: Task) -> None:
+        self._left -= 1
+        if self._left >= 0:
+            raise OSError("no route")
+
+    async def awaited(self, task: Task) -> None:
+        self(task)
+
+
+@pytest.mark.parametrize("form", ["plain", "coroutine"])
+def test_a_letter_is_written_once_while_the_store_is_away(form: str, caplog: pytest.LogCaptureFixture) -> None:
+    bench, topic, store = Bench(after="dead-letter", has_store=True), Topic(10), Away(2)
+    bench.submit(keyed(P0, "a"))
+    task = bench.take()
+    bench.end(task, ValueError("bad"))
+    desk = desk_of(bench.engine, _LOCK, dead_letters="dlq")
+    for _ in range(2):
+        if form == "plain":
+            write_letter(replace(desk, pass_over=store), topic, task)
+        else:
+            asyncio.run(write_letter_async(replace(desk, pass_over=store.awaited), topic.awaited, task))
+        assert "its dead letter was written, but the store could not be told" in caplog.messages[-1]
+        assert list(unwritten_letters(bench.engine)) == []
+        assert bench.engine.tally.dead_lettered == 0
+        bench.now += 100
+        assert bench.take() is task
+    assert task.copy().letter_written, "nor if its partition is given back meanwhile"
+    write_letter(replace(desk, pass_over=store), topic, task)
+    assert (len(topic.taken), bench.engine.tally.dead_lettered) == (1, 1)
+    assert bench.commit()[P0][0] == 1
+
+
+@pytest.mark.parametrize("form", ["plain", "coroutine"])
 def test_a_producer_that_exits_ends_the_run_and_its_letter_is_unwritten(form: str) -> None:
     bench = failed(form, Exits())
     assert isinstance(bench.engine.failure, SystemExit)
@@ -193,12 +258,18 @@ def test_what_the_broker_refuses_names_the_topic(code: int, kind: type[Exception
 
 
 class Reporting:
-    """A producer that reports each record as delivered when it is told to."""
+    """A producer that reports each record as delivered when it is told to. refuses: what it raises first."""
 
-    def __init__(self, _: dict[str, Any]) -> None:
+    refuses: tuple[Exception, ...] = ()
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self.settings = settings
         self.reports: list[Any] = []
+        self._refuses = list(self.refuses)
 
     def produce(self, *_: Any, on_delivery: Any, **__: Any) -> None:
+        if self._refuses:
+            raise self._refuses.pop()
         self.reports.append(on_delivery)
 
     def poll(self, _: float) -> None:
@@ -223,4 +294,52 @@ def test_a_report_of_what_nobody_waits_for_any_more_ends_nothing(monkeypatch: py
     refused(KafkaError(KafkaError._MSG_TIMED_OUT), None)
     assert acknowledged[0].result(0) is None
     assert acknowledged[1].exception(0) is not None
+    produce.close()
+
+
+def producing(monkeypatch: pytest.MonkeyPatch, *refuses: Exception) -> ConfluentProduce:
+    monkeypatch.setattr(Reporting, "refuses", refuses)
+    monkeypatch.setattr("confluent_kafka.Producer", Reporting)
+    return ConfluentProduce({"bootstrap_servers": "b:1"})
+
+
+OUTPUT = OutputRecord(value=b"v", topic="t")
+
+
+def test_the_producer_gives_up_before_we_hand_it_over_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else it sends, when the broker is back, what we gave up and each copy of it."""
+    produce = producing(monkeypatch)
+    produce(OUTPUT)
+    tries = produce._producer.settings["message.timeout.ms"] / 1000
+    assert tries + dead_letters._ROOM < min(outputs.ACKNOWLEDGED, dead_letters._ACKNOWLEDGED)
+    produce.close()
+
+
+def test_what_finds_a_full_queue_waits_for_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    produce = producing(monkeypatch, *[BufferError("Local: Queue full")] * 3)
+    acknowledged = produce(OUTPUT)
+    (delivered,) = produce._producer.reports
+    delivered(None, None)
+    assert acknowledged.result(0) is None
+    produce.close()
+
+
+@pytest.mark.parametrize("room", [0.0, 1e9])
+def test_a_queue_that_stays_full_is_told(monkeypatch: pytest.MonkeyPatch, room: float) -> None:
+    monkeypatch.setattr(dead_letters, "_ROOM", room)
+    produce = producing(monkeypatch, *[BufferError("Local: Queue full")] * 2)
+    if room:
+        produce.close()
+    with pytest.raises(NotTakenError, match="t: the producer's queue stays full"):
+        produce(OUTPUT)
+    produce.close()
+
+
+def test_what_the_producer_refuses_at_once_is_told_as_what_the_broker_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    large, gone = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE), KafkaError(KafkaError._UNKNOWN_TOPIC)
+    produce = producing(monkeypatch, KafkaException(gone), KafkaException(large))
+    with pytest.raises(RecordTooLargeError):
+        produce(OUTPUT)
+    with pytest.raises(NotTakenError, match="has no such topic"):
+        produce(OUTPUT)
     produce.close()

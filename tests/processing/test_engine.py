@@ -17,7 +17,7 @@ from instride._processing.engine import Task
 from instride._processing.retries import Step
 from instride.commits import CommitSnapshot
 from instride.consumer_records import Stretch
-from instride.errors import DeserializationError
+from instride.errors import DeserializationError, HandlerDiedError
 
 
 def offsets(tasks: list[Task]) -> list[int]:
@@ -269,6 +269,33 @@ def test_the_next_owner_writes_the_dead_letter_of_a_record_without_attempts_left
     first.engine.wrote(task, ConnectionError(), first.now, 0.5)
     heir.engine.locate(P0, first.engine.committable()[P0], TOPIC_ID)
     assert [(task.offset, task.writes_dead_letter) for task in heir.takes()] == [(0, True), (1, False)]
+
+
+@pytest.mark.parametrize("deaths", [1, 2])
+def test_the_next_owner_tries_what_a_process_died_under(deaths: int) -> None:
+    """That gives attempts beyond those of `retry`: that these are used up does not say that a letter is due."""
+    first, heir = (
+        Bench(located=located, after="dead-letter", retry=Retry(attempts=deaths, backoff=0.0))
+        for located in (True, False)
+    )
+    first.submit(keyed(P0, "a"))
+    for _ in range(deaths):
+        first.end(first.take(), HandlerDiedError("died"))
+    heir.submit(keyed(P0, "a"))
+    heir.engine.locate(P0, first.engine.committable().get(P0, OffsetAndMetadata(offset=0)), TOPIC_ID)
+    assert not heir.take().writes_dead_letter
+
+
+def test_the_next_owner_writes_no_dead_letter_of_what_was_skipped() -> None:
+    """Though no attempt is left, and the database was not told."""
+    first, heir = (Bench(located=located, after="dead-letter", has_store=True) for located in (True, False))
+    first.submit(keyed(P0, "a"))
+    task = first.take()
+    first.end(task, SkipRecord())
+    first.engine.wrote(task, ConnectionError(), first.now, 0.5)
+    heir.submit(keyed(P0, "a"))
+    heir.engine.locate(P0, first.engine.committable().get(P0, OffsetAndMetadata(offset=0)), TOPIC_ID)
+    assert not heir.take().writes_dead_letter
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,13 @@ from itertools import chain
 from typing import Any
 
 import pytest
-from engine_help import Bench, keyed
+from engine_help import TOPIC_ID, Bench, keyed
 from processing_help import P0, P1, commit
 
-from instride import Retry
+from instride import OffsetAndMetadata, Retry
 from instride._processing.engine import Batch
 from instride._processing.retries import Step
-from instride.errors import DeserializationError
+from instride.errors import DeserializationError, HandlerDiedError
 
 
 def offsets(batch: Batch) -> list[int]:
@@ -146,3 +146,41 @@ def test_the_next_owner_of_a_batch_that_is_half_remembered_takes_the_rest() -> N
     heir.submit(keyed(P0, "aaaaa"))
     heir.engine.locate(P0, first.engine.committable()[P0])
     assert offsets(heir.take_batch()) == [0, 1, 4]
+
+
+def test_what_failed_in_a_batch_of_an_earlier_owner_is_tried_alone() -> None:
+    """In one batch again, the record that is to blame would use up the attempts of all others."""
+    options: dict[str, Any] = {"order": "none", "max_batch": 3, "retry": Retry(attempts=2), "after": "dead-letter"}
+    first, heir = Bench(**options), Bench(located=False, **options)
+    first.submit(keyed(P0, "---"))
+    first.end(first.take_batch(), ValueError())
+    heir.submit(keyed(P0, "---"))
+    heir.engine.locate(P0, first.engine.committable()[P0], TOPIC_ID)
+    found = [heir.take_batch() for _ in range(3)]
+    assert [offsets(each) for each in found] == [[0], [1], [2]]
+    for each in found:
+        heir.end(each, ValueError() if each.offset == 1 else None)
+    letter = heir.take()
+    assert (letter.offset, letter.writes_dead_letter, letter.attempts) == (1, True, 2)
+    assert heir.engine.tally.finished == 2
+
+
+def test_what_was_in_a_batch_when_its_process_died_is_tried_by_the_next_owner() -> None:
+    """Each record has three attempts then, those that wait for the first of their key too."""
+    options: dict[str, Any] = {"order": "partition", "max_batch": 2, "after": "dead-letter"}
+    first, heir = Bench(**options), Bench(located=False, **options)
+    first.submit(keyed(P0, "--"))
+    first.end(first.take_batch(), HandlerDiedError("died"))
+    heir.submit(keyed(P0, "--"))
+    heir.engine.locate(P0, first.engine.committable().get(P0, OffsetAndMetadata(offset=0)), TOPIC_ID)
+    heir.end(heir.take_batch())
+    assert heir.commit()[P0][0] > 0
+
+
+def test_a_batch_that_takes_the_whole_queue_lets_its_partition_be_resumed() -> None:
+    bench = Bench(order="partition", max_batch=5, max_records=10)
+    bench.submit(keyed(P0, "-----"))
+    assert bench.engine.full() == [P0]
+    bench.take_batch()
+    assert bench.engine.wants_resuming()
+    assert bench.engine.ready() == [P0]

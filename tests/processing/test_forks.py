@@ -47,7 +47,36 @@ def raises() -> None:
     raise OSError("in the child")
 
 
-ENDS = [(returns, 0), (exits, 3), (exits_well, 0), (exits_by_text, 1), (raises, 1)]
+def closes_its_output() -> None:
+    sys.stdout.close()
+
+
+def raises_unheard() -> None:
+    sys.stderr.close()
+    raise OSError("in the child")
+
+
+class Interrupted:
+    """Ctrl-C comes while it is flushed."""
+
+    def flush(self) -> None:
+        raise KeyboardInterrupt
+
+
+def is_interrupted() -> None:
+    sys.stdout = Interrupted()
+
+
+ENDS = [
+    (returns, 0),
+    (exits, 3),
+    (exits_well, 0),
+    (exits_by_text, 1),
+    (raises, 1),
+    (closes_its_output, 0),
+    (raises_unheard, 1),
+    (is_interrupted, 0),
+]
 Around = Literal["nothing", "middleware", "store"]
 AROUND: list[Around] = ["nothing", "middleware", "store"]
 PARENT = os.getpid()

@@ -100,7 +100,7 @@ def test_an_error_of_a_partition_is_noted_and_polls_go_on(caplog: pytest.LogCapt
 
 @pytest.mark.parametrize("error", [GroupAuthorizationFailedError("no"), ConsumerClosedError("by somebody")])
 def test_an_error_that_ends_the_consumer_ends_the_rounds(error: KafkaError) -> None:
-    script = Script(poll=[error])
+    script = Script(poll=[error], lost_partitions=[ConsumerClosedError("by somebody, too")])
     script.play()
     assert script.rounds.error is error
     assert script.rounds.is_ended
@@ -164,6 +164,22 @@ def test_after_a_suspension_nothing_is_started_before_a_poll_has_told_what_was_l
     assert desk.next_task() is None
     script.play(until=lambda: script.said.count("poll") == 4)
     assert desk.next_task() is not None
+
+
+@pytest.mark.rule("1")
+@pytest.mark.parametrize("error", [WakeupError("woken"), KafkaTimeoutError("-"), GroupAuthorizationFailedError("no")])
+def test_no_verb_names_what_a_poll_lost_before_it_raised(error: KafkaError) -> None:
+    """It was paused, and its queue is empty: to resume what is not ours would end the run."""
+    script = Script(plan=EnginePlan(order="none", max_records=12))
+    script.engine.submit(keyed(P0, "aaaa"))
+    script.engine.locate(P0, OffsetAndMetadata(offset=0))
+    script.play(until=lambda: script.said[-1:] == ["pause"])
+    tasks = [script.engine.take(0.0) for _ in range(4)]
+    script.results |= {"poll": [error], "lost_partitions": [{P0}], "resume": [ValueError("t-0 is not assigned")]}
+    script.play(until=lambda: script.said.count("poll") == 3)
+    assert script.rounds.error is (error if error.fatal else None)
+    assert "resume" not in script.said
+    assert [task.over for task in tasks if task is not None] == [True] * 4
 
 
 def test_a_wakeup_that_comes_late_spoils_no_close() -> None:
@@ -318,6 +334,36 @@ def test_a_broker_that_takes_less_metadata_halves_the_bound_and_the_log_says_so(
     assert engine.plan.metadata_limit == 1000
     told = "the broker takes less metadata of a commit; from now on {} characters"
     assert [each for each in caplog.messages if "metadata" in each] == [told.format(2000), told.format(1000)]
+
+
+@pytest.mark.parametrize(
+    ("errors", "commits"),
+    [
+        ([OffsetMetadataTooLargeError("-")], 2),
+        ([OffsetMetadataTooLargeError("-"), WakeupError("late"), OffsetMetadataTooLargeError("-")], 4),
+        ([OffsetMetadataTooLargeError("-")] * 99, 7),
+    ],
+)
+def test_the_last_commit_is_sent_again_with_less_metadata(errors: list[KafkaError], commits: int) -> None:
+    """Until nothing more can be left out: what it covers would be handled again."""
+    script = Script(commit=errors)
+    engine = script.engine
+    engine.submit(keyed(P0, "--"))
+    engine.locate(P0, OffsetAndMetadata(offset=0))
+    task = engine.take(0.0)
+    assert task is not None
+    engine.end(task, None, 0.0, 0.5)
+    script.rounds.stop()
+    script.play()
+    assert [each.offset for each in script.committed] == [1] * commits
+    assert script.said[-1] == "close"
+    assert script.rounds.error is None
+
+
+def test_without_an_interval_between_commits_polls_wait_all_the_same() -> None:
+    script = Script(pace=Pace(commit_interval=0.0))
+    script.play(until=lambda: script.said.count("poll") == 3)
+    assert [verb.kwargs["timeout"] for verb in script.verbs if verb.name == "poll"] == [0.02] * 3
 
 
 @pytest.mark.parametrize("is_tried", [False, True])

@@ -60,6 +60,8 @@ async def handle_async(record: ConsumerRecord[Any, Any]) -> None: ...
         ({"max_metadata": 32_768}, ValueError, "max_metadata must be 32767 or less"),
         ({"max_wait": 1.0}, ConfigError, "max_batch"),
         ({"max_batch": 0}, ValueError, "max_batch"),
+        ({"max_batch": "100"}, TypeError, "max_batch must be a whole number, not '100'"),
+        ({"max_batch": None}, TypeError, "max_batch must be a whole number, not None"),
         ({"max_batch": 100, "max_records": 50}, ConfigError, "max_records"),
         ({"batch_format": "arrow"}, ConfigError, "max_batch"),
         ({"batch_format": "pandas", "max_batch": 5}, ConfigError, "list"),

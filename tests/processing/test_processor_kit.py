@@ -248,6 +248,13 @@ def test_commits_come_by_count_or_by_age() -> None:
         assert kit.committed == {tp(0): 7}
 
 
+def test_without_an_interval_commits_come_after_each_poll() -> None:
+    with Processor(print, topics=["t"], commit_interval=0.0).testing() as kit:
+        kit.give("t", b"")
+        kit.advance(0.1)
+        assert kit.committed == {tp(0): 1}
+
+
 def test_batches_are_started_by_size_and_by_age() -> None:
     sizes = []
 

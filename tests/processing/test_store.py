@@ -9,6 +9,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from contextvars import copy_context
+from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -464,3 +466,55 @@ def test_a_row_that_is_set_back_stops_the_processor(safe: Bank) -> None:
     with pytest.raises(StorePositionError, match="restored"):
         kit.advance(60)
     assert seen(safe) == Counter(["1"])
+
+
+@pytest.mark.parametrize(("last", "letters"), [(b"bad", 0), (b"\xff", 1)])
+def test_a_row_that_is_set_back_before_a_skip_or_a_letter_stops_it_too(safe: Bank, last: bytes, letters: int) -> None:
+    with processor(safe, dead_letters="dlq").testing() as kit:
+        kit.give("t", b"1")
+        kit.run()
+        safe.set_row(0)
+        kit.give("t", last)
+        with pytest.raises(StorePositionError, match="restored"):
+            kit.advance(60)
+        assert len(kit.dead_letters) == letters
+
+
+@pytest.mark.parametrize("is_done", [False, True])
+def test_wherever_the_database_fails_once_all_is_written_once(tmp_path: Path, *, is_done: bool) -> None:
+    """At any statement or commit: before it, or when it is done. No letter is written again for that, either."""
+    calls = count(1)
+    fatal = 0
+
+    def do(call: Callable[..., Any], *args: Any) -> Any:
+        fails = next(calls) == fatal
+        found = call(*args) if is_done or not fails else None
+        if fails:
+            raise sqlite3.OperationalError("the database is away")
+        return found
+
+    class Shaky(sqlite3.Cursor):
+        def execute(self, *args: Any) -> Any:
+            return do(super().execute, *args)
+
+    class ShakyConnection(sqlite3.Connection):
+        def cursor(self, *_: Any) -> Any:
+            return super().cursor(Shaky)
+
+        def commit(self) -> None:
+            do(super().commit)
+
+    for at in count(1):
+        fatal = 0
+        safe = Bank(partial(sqlite3.connect, tmp_path / f"{at}.db", factory=ShakyConnection))
+        with processor(safe, dead_letters="dlq", max_batch=2, retry=Retry(attempts=5)).testing() as kit:
+            calls, fatal = count(1), at
+            for value in (b"1", b"bad", b"2", b"\xff", b"3"):
+                kit.give("t", value)
+            kit.advance(60)
+            used, fatal = next(calls), 0
+            assert (seen(safe), [letter.value for letter in kit.dead_letters]) == (Counter("123"), [b"\xff"])
+            assert kit.committed == {T0: 5}
+        if used <= at:
+            break
+    assert at > 10

@@ -254,6 +254,20 @@ def test_a_response_that_is_too_long(provider: Provider, certificates: Certifica
         grant(provider, certificates)()
 
 
+@pytest.mark.parametrize("status", [200, 401])
+@pytest.mark.parametrize("sent", [0, 500])
+def test_a_response_that_is_cut_may_be_whole_the_next_time(
+    provider: Provider, certificates: Certificates, status: int, sent: int
+) -> None:
+    """A load balancer that starts anew, say. What there is of it is no token: it was taken for a refusal."""
+    provider.response = lambda: (status, {"Content-Length": "1000"}, b" " * sent)
+    with pytest.raises(TransportError, match="IncompleteRead") as raised:
+        grant(provider, certificates)()
+    assert raised.value.retriable
+    provider.response = provider.token
+    assert grant(provider, certificates)().expires_in == 3600
+
+
 @pytest.mark.parametrize(
     ("status", "body", "told"),
     [

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from instride._core.network.group import GroupInput, GroupState
 from instride.testing import simulate
 from instride.testing._check.command import main as check_main
 from instride.testing._simulation import campaign
+from instride.testing._simulation.campaign import Batch
 from instride.testing.simulate import main
 from instride.testing.simulation import Plan, plan_for
 
@@ -89,6 +92,37 @@ def test_a_history_that_cannot_be_played_does_not_end_a_long_run(
     output = capsys.readouterr().out
     assert "seed 1: cannot be played: ValueError: a plan has two members called 'A'" in output
     assert "3 histories, 1 wrong" in output
+
+
+def test_of_what_cannot_be_played_the_seed_and_the_error_are_told(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There was a traceback, which does not name the seed."""
+
+    def planned(seed: int, means: frozenset[str]) -> Plan:
+        raise ArithmeticError("no plan")
+
+    for module in (campaign, simulate):
+        monkeypatch.setattr(module, "planned", planned)
+    assert main(["--histories", "1", "--seed", "7"]) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        "seed 7: ArithmeticError: no plan",
+        "again: python -m instride.testing.simulate --seed 7 --histories 1",
+    ]
+
+
+def killed(seeds: range, means: frozenset[str]) -> Batch:
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError
+
+
+def test_a_process_that_is_killed_ends_the_run(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by a kernel that is out of memory. The run waited for ever."""
+    monkeypatch.setattr(campaign, "simulate_batch", killed)
+    assert main(["--histories", "50", "--jobs", "2"]) == 1
+    assert "a process was killed after 0 histories" in capsys.readouterr().out
 
 
 def test_a_transcript_on_request(capsys: pytest.CaptureFixture[str]) -> None:

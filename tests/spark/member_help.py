@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from instride.commits import CommitResult
-from instride.errors import KafkaError, WakeupError
+from instride.errors import KafkaError, KafkaTimeoutError, WakeupError
 from instride.observers import Observer
 from instride.records import GroupMetadata, OffsetAndMetadata, OffsetRange, TopicPartition
 from instride.telemetry import PositionReset, ResetCause
@@ -24,7 +24,11 @@ Commit = tuple[dict[TopicPartition, int], Future[CommitResult]]
 
 @dataclass(frozen=True, slots=True)
 class Info:
+    """leader: its number."""
+
+    topic_partition: TopicPartition
     topic_id: str | None
+    leader: int | None
 
 
 class Scripted:
@@ -33,6 +37,8 @@ class Scripted:
     group_has: the group's offsets. metadata: that of the newest commits. taken_over: commits that only take partitions
     over, where they are. Those are accepted at once. looked_up: of what the group's offsets were asked.
     topic_ids: what brokers say of the topic, one after another; the last one stays. ends: where all logs end.
+    partitions: how many a topic has: three, where it is not in here. leaders: 1, where a partition is not in here; of
+    those that are `unreachable`, and where there is none, nobody learns where a log begins.
     """
 
     def __init__(self) -> None:
@@ -48,6 +54,9 @@ class Scripted:
         self.delayed: list[set[TopicPartition]] = []
         self.topic_ids: list[str | None] = ["id"]
         self.ends = 9
+        self.partitions: dict[str, int] = {}
+        self.leaders: dict[TopicPartition, int | None] = {}
+        self.unreachable: set[int | None] = {None}
         self.listener: Any = None
         self.observers: list[Observer] = []
         self.woken = threading.Event()
@@ -123,6 +132,8 @@ class Scripted:
     def beginning_offsets(self, partitions: Sequence[TopicPartition], *, timeout: float) -> dict[TopicPartition, int]:
         del timeout
         self._raise("beginning_offsets")
+        if self.unreachable & {self.leaders.get(each, 1) for each in partitions}:
+            raise KafkaTimeoutError("a leader did not respond")
         return dict.fromkeys(partitions, 3)
 
     def end_offsets(self, partitions: Sequence[TopicPartition], *, timeout: float) -> dict[TopicPartition, int]:
@@ -132,8 +143,11 @@ class Scripted:
         return dict.fromkeys(partitions, self.ends)
 
     def partitions_for(self, topic: str, *, timeout: float) -> list[Info]:
-        del topic, timeout
-        return [Info(self.topic_ids.pop(0) if len(self.topic_ids) > 1 else self.topic_ids[0])]
+        del timeout
+        self._raise("partitions_for")
+        topic_id = self.topic_ids.pop(0) if len(self.topic_ids) > 1 else self.topic_ids[0]
+        there = [TopicPartition(topic, number) for number in range(self.partitions.get(topic, 3))]
+        return [Info(each, topic_id, self.leaders.get(each, 1)) for each in there]
 
     def group_metadata(self) -> GroupMetadata:
         return GroupMetadata("g", 1 if self.calls_of("pause") else -1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -9,9 +10,10 @@ from typing import Any, cast
 
 import pyarrow as pa
 import pytest
-from run_help import PanicError
+from run_help import PATIENCE, PanicError
 
 from instride.errors import PipelineError
+from instride.spark import _connect_jobs
 from instride.spark._connect_jobs import ConnectJobRunner
 from instride.spark._report import JobEnded, JobMessage, RangePart, RangeReport, Reported
 from instride.spark._task import RangeTask
@@ -22,13 +24,19 @@ Rows = list[dict[str, str]]
 
 
 class PlayedSession:
-    """Of Connect: what is collected is worked on at once, in as many tasks as `cores`. Tags are a thread's own."""
+    """Of Connect: what is collected is worked on at once, in as many tasks as `cores`. Tags are a thread's own.
+
+    gate: before it is set the server takes no interruption. interrupt_error: raised by each.
+    """
 
     def __init__(self, cores: int = 2) -> None:
         self.cores = cores
         self.tags = threading.local()
         self.interrupted: list[str] = []
+        self.gate = threading.Event()
+        self.gate.set()
         self.error: BaseException | None = None
+        self.interrupt_error: Exception | None = None
 
     def range(self, start: int, end: int = 0, step: int = 1, parts: int | None = None) -> PlayedFrame:
         return PlayedFrame(self, self.cores if parts is None else parts)
@@ -37,7 +45,10 @@ class PlayedSession:
         self.tags.mine = tag
 
     def interruptTag(self, tag: str) -> None:
+        assert self.gate.wait(PATIENCE)
         self.interrupted.append(tag)
+        if self.interrupt_error is not None:
+            raise self.interrupt_error
 
 
 class PlayedFrame:
@@ -137,4 +148,65 @@ def test_a_job_that_is_cancelled_before_it_is_submitted_is_not_submitted() -> No
     ran.cancel("j")
     ran.start(task()[1], [parts(1)])
     assert told.get(timeout=300) == JobEnded(job="j", reason="cancelled")
+    ran.close()
     assert session.interrupted == ["instride-j"]
+
+
+def test_a_server_that_is_silent_holds_up_nobody_who_cancels() -> None:
+    """The group's poll waited for it, and a stop for ten minutes a job. It is told of a job by one thread at a time."""
+    session = PlayedSession()
+    session.gate.clear()
+    ran, _ = runner(session)
+    ran.cancel("j")
+    ran.cancel("j")
+    ran.cancel("k")
+    assert session.interrupted == []
+    session.gate.set()
+    ran.close()
+    assert sorted(session.interrupted) == ["instride-j", "instride-k"]
+    ran.cancel("j")
+    ran.close()
+    assert len(session.interrupted) == 3, "a cancellation may have missed an operation: the next one is told, too"
+
+
+def test_a_stop_waits_for_a_silent_server_no_longer_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_connect_jobs, "_PATIENCE", 0.0)
+    session = PlayedSession()
+    session.gate.clear()
+    ran, _ = runner(session)
+    ran.cancel("j")
+    ran.close()
+    (thread,) = ran._interrupting.values()
+    assert thread.is_alive()
+    session.gate.set()
+    thread.join(PATIENCE)
+
+
+def test_a_server_that_takes_no_cancellation_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    session = PlayedSession()
+    session.interrupt_error = ValueError("the server is gone")
+    ran, _ = runner(session)
+    with caplog.at_level(logging.WARNING):
+        ran.cancel("j")
+        ran.close()
+    assert "Spark was not told to cancel job j: the server is gone" in caplog.text
+
+
+@pytest.mark.parametrize(("lacking", "reported"), [("-1", RANGES[1:2]), ("-j", [])])
+def test_a_job_for_which_the_system_has_too_few_threads_ends(
+    monkeypatch: pytest.MonkeyPatch, lacking: str, reported: list[OutputRange]
+) -> None:
+    """Its range was under way for ever, or the run ended."""
+    start = threading.Thread.start
+
+    def fails(thread: threading.Thread) -> None:
+        if thread.name.endswith(lacking):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", fails)
+    ran, told = runner(PlayedSession())
+    ran.start(task()[1], [parts(1), parts(2)])
+    for wanted in reported:
+        assert told.get(timeout=PATIENCE) == Reported(report=RangeReport(job="j", range=wanted))
+    assert told.get(timeout=PATIENCE) == JobEnded(job="j", reason="can't start new thread")

@@ -7,6 +7,7 @@ import queue
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 from run_help import PATIENCE
@@ -136,3 +137,20 @@ def test_what_waits_when_the_pool_is_closed_is_never_done_and_threads_end() -> N
     gate.set()
     thread.join(PATIENCE)
     assert (thread.is_alive(), done) == (False, ["what was under way"])
+
+
+def test_a_thread_that_cannot_be_started_is_none_of_the_pools(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It could not be joined either, so at the end of the process no pool was waited for."""
+
+    def fails(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    pool, done = DaemonPool(2, "test-pool"), threading.Event()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", fails)
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            pool.submit(lambda: None)
+    pool.submit(done.set)
+    assert done.wait(PATIENCE)
+    pool.close()
+    assert pool.join(time.monotonic() + PATIENCE) == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import pickle
 import re
 import sqlite3
@@ -748,6 +749,10 @@ def test_what_the_table_does_not_take_is_refused_and_nothing_is_committed(tmp_pa
     case.holds()
 
 
+NO_SECONDS = (0, math.nan, math.inf, "30", True, None, 2_147_484)
+"""Some came out as an error of another kind, some only of the server, at the first commit."""
+
+
 def test_places_and_settings_that_cannot_be_a_sink_are_named(tmp_path: Path) -> None:
     connect = database_of("sqlite", tmp_path / "out")
     with pytest.raises(SinkError, match="no such table: absent"):
@@ -763,11 +768,12 @@ def test_places_and_settings_that_cannot_be_a_sink_are_named(tmp_path: Path) -> 
         ("table", "made.", "no name of a table or column"),
         ("table", "t" * 64, "no name of a table or column"),
         ("on_conflict", "(n) DO UPDATE SET n = ?", "question mark"),
-        ("transaction_timeout", 0, "transaction_timeout must be above 0"),
+        *(("transaction_timeout", each, "transaction_timeout must be above 0") for each in NO_SECONDS),
     ]:
         with pytest.raises(ConfigError, match=text):
             DatabaseSink(**{**good, name: value})
     assert DatabaseSink(**good, transaction_timeout=0.0001)._database.timeout == 1  # 0 would mean: for ever
+    assert DatabaseSink(**good, transaction_timeout=2_147_483)._database.timeout < 1 << 31
     sink = DatabaseSink(partial(sqlite3.connect, "file:secret"), "t" * 60, columns=["n"])
     assert len(sink.staging_table) <= 63
     writer = pickle.dumps(sink._database)

@@ -65,6 +65,15 @@ class Broker:
         return Slow(self, self._seconds, is_too_large=self._too_large >= 0)
 
 
+class Refusing(Broker):
+    """It fails at once, with an error of the kind that waiting for a response ends with."""
+
+    def produce(self, _: Any) -> Any:
+        refused: Future[None] = Future()
+        refused.set_exception(TimeoutError("mine"))
+        return refused
+
+
 def finish(broker: Broker) -> None:
     """Of a range with four letters."""
     letters = DeadLetters(topic="dlq", group="g", attempts=1, most=9, timeout=TIMEOUT, produce=b"here")
@@ -88,3 +97,10 @@ def test_all_letters_of_a_range_have_one_deadline(too_large: int) -> None:
         finish(broker)
     assert broker.now == 1000.0 + TIMEOUT
     finish(Broker(TIMEOUT / (4 + too_large) - 0.1, too_large=too_large))
+
+
+def test_a_letter_that_fails_with_a_timeout_of_its_own_is_told_as_it_is() -> None:
+    """It was told that it was not acknowledged within 10 s, after none."""
+    with pytest.raises(TimeoutError, match=r"^mine$") as raised:
+        finish(Refusing(0.0))
+    assert not isinstance(raised.value, KafkaTimeoutError)

@@ -242,6 +242,31 @@ def test_a_topic_that_is_made_again_under_a_query_is_read_anew_or_data_loss(
     assert committed(kafka, topic, 1) == {0: 25}
 
 
+@pytest.mark.parametrize("fail", [False, True])
+def test_a_topic_that_is_deleted_under_a_batch_keeps_no_other_from_being_read(
+    kafka: LocalKafka, kafka_topic: Topic, start: Start, *, fail: bool
+) -> None:
+    """It did until the member had lost all its partitions, after five minutes."""
+    stays, goes, kept = kafka_topic(1), kafka_topic(2), Checkpoint()
+    fill(kafka, stays, {0: 10})
+    fill(kafka, goes, {1: 10})
+    query = start(stays, kept, subscribe=f"{stays},{goes}", failOnDataLoss=str(fail).lower())
+    query.until_rows(20)
+    query.gate.clear()
+    fill(kafka, goes, {1: 5}, start=10)
+    query.until(lambda: query.reading, "a batch in flight")
+    kafka.delete_topic(goes)
+    query.gate.set()
+    fill(kafka, stays, {0: 5}, start=10)
+    if fail:
+        with pytest.raises(OffsetsGoneError, match="is not there any more"):
+            query.until(lambda: False, "its failure")
+        query = start(stays, kept, subscribe=f"{stays},{goes}")
+    query.until_rows(30)
+    leave(query)
+    assert committed(kafka, stays, 1) == {0: 15}
+
+
 @pytest.mark.requirement("source/22")
 @pytest.mark.parametrize("fail", [False, True])
 def test_a_log_that_ends_before_the_groups_offset_is_data_loss_or_read_on(

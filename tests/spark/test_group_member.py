@@ -5,10 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from member_help import PATIENCE, Scripted, done, records
+from member_help import PATIENCE, Commit, Scripted, done, records
 
 from instride.errors import (
     CommitFailedError,
@@ -19,7 +20,7 @@ from instride.errors import (
     OffsetsGoneError,
     WakeupError,
 )
-from instride.errors.broker import GroupAuthorizationFailedError
+from instride.errors.broker import GroupAuthorizationFailedError, UnknownTopicOrPartitionError
 from instride.records import OffsetRange, TopicPartition
 from instride.spark._data_source import group_member
 from instride.spark._data_source.group_member import GroupMember, _settle
@@ -30,6 +31,7 @@ from instride.spark._data_source.planning import LossReport
 from instride.telemetry import PartitionFlows, ResetCause
 
 P0, P1 = (TopicPartition("t", number) for number in range(2))
+U0 = TopicPartition("u", 0)
 NOTHING = BatchPlan()
 
 
@@ -47,6 +49,10 @@ class Group:
 
     def turn(self, *ranges: OffsetRange) -> None:
         self.consumer.turn(lambda: ranges)
+
+    def turns(self, number: int) -> None:
+        for _ in range(number):
+            self.turn()
 
     def fails(self, error: BaseException) -> None:
         """A poll raises this, and the thread goes on."""
@@ -77,7 +83,7 @@ class Group:
 
     def planned(self) -> BatchPlan:
         """What Spark is given next: all that is free."""
-        made = self.asked(lambda: self.table.plan(NOTHING, lambda free: BatchPlan(free, {"t": "id"})))
+        made = self.asked(lambda: self.table.plan(NOTHING, lambda free: BatchPlan(free, {**self.member.topic_ids})))
         assert isinstance(made, BatchPlan)
         return made
 
@@ -90,6 +96,12 @@ class Group:
 
         self.asked(confirm)
         self.turn()
+
+
+@pytest.fixture(autouse=True)
+def again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What failed is looked up again in the next turn."""
+    monkeypatch.setattr(group_member, "_AGAIN", 0.0)
 
 
 @pytest.fixture
@@ -187,6 +199,109 @@ def test_a_commit_names_the_run_and_what_the_group_has_says_whose_it_is(consumer
     found = group.asked(lambda: group.member.found([P0, P1, TopicPartition("t", 2)]))
     assert found == {P0: Committed(7, "mine"), P1: Committed(8, ""), TopicPartition("t", 2): None}
     group.member.close()
+
+
+def test_requests_one_after_another_cut_no_look_up_short(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark asks each half a second: look-ups that took longer were begun anew for ever, and nothing was read."""
+    consumer = group.consumer
+
+    def slow(name: str) -> None:
+        look = getattr(consumer, name)
+
+        def looked_up(what: Any, *, timeout: float) -> Any:
+            consumer.woken.clear()
+            group.member.ask(lambda: None, timeout=0.0)
+            if consumer.woken.is_set():
+                raise WakeupError("woken")
+            return look(what, timeout=timeout)
+
+        monkeypatch.setattr(consumer, name, looked_up)
+
+    for name in ("partitions_for", "committed", "beginning_offsets"):
+        slow(name)
+    group.assigned(P0, U0, TopicPartition("v", 0))
+    group.turns(20)
+    assert group.table.unplaced == []
+
+
+def test_a_commit_that_ends_cuts_no_look_up_short_and_is_heard_after_it(
+    owner: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner.confirmed(owner.planned())
+    consumer, look = owner.consumer, owner.consumer.partitions_for
+
+    def looked_up(topic: str, *, timeout: float) -> Any:
+        consumer.woken.clear()
+        done(consumer.commits[0])
+        if consumer.woken.is_set():
+            raise WakeupError("woken")
+        return look(topic, timeout=timeout)
+
+    monkeypatch.setattr(consumer, "partitions_for", looked_up)
+    owner.assigned(U0)
+    assert owner.table.owed == {U0: 3}
+
+
+@pytest.mark.parametrize("leader", [None, 2], ids=["none", "out of reach"])
+def test_a_partition_without_a_leader_keeps_no_other_waiting(
+    group: Group, leader: int | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log says once what is missing, and who waits for the assignment hears it."""
+    consumer = group.consumer
+    consumer.leaders, consumer.unreachable = {P1: leader}, {None, 2}
+    consumer.group_has = {U0: 7}
+    group.assigned(P0, P1, U0)
+    assert consumer.calls_of("seek") == [("seek", U0, 7), ("seek", P0, 3)]
+    assert consumer.commits[0][0] == {P0: 3}
+    group.turns(3)
+    assert group.table.unplaced == [P1]
+    assert str(group.member.obstacle) in ("no leader is known of t-1", "a leader did not respond")
+    assert caplog.text.count("where some partitions begin is not known yet") == 1
+    consumer.leaders = {}
+    group.turn()
+    assert ("seek", P1, 3) in consumer.calls
+    group.turn()
+    assert group.member.obstacle is None
+
+
+def test_a_topic_that_cannot_be_looked_up_keeps_no_other_waiting(group: Group) -> None:
+    group.consumer.raises["partitions_for"] = [KafkaTimeoutError("later")]
+    group.assigned(P0, U0)
+    assert group.consumer.calls_of("seek") == [("seek", U0, 3)]
+    group.turn()
+    assert group.consumer.calls_of("seek") == [("seek", U0, 3), ("seek", P0, 3)]
+
+
+def test_look_ups_that_time_out_leave_the_thread_half_of_its_time(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each takes ten seconds, in which nothing is planned, committed or released of all others."""
+    clock, looks = [0.0], list[float]()
+
+    def timed_out(topic: str, *, timeout: float) -> Any:
+        looks.append(clock[0])
+        clock[0] += timeout
+        raise KafkaTimeoutError("nobody responds")
+
+    monkeypatch.setattr(group.consumer, "partitions_for", timed_out)
+    monkeypatch.setattr(group_member, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    group.assigned(P0)
+    for clock[0] in (10.0, 19.0, 20.0, 39.0, 40.0):
+        group.turn()
+    assert looks == [0.0, 20.0, 40.0]
+    group.assigned(P1)
+    assert looks[3:] == [50.0], "what is newly assigned is looked up at once"
+
+
+def test_a_partition_that_no_broker_knows_yet_is_placed_once_one_does(group: Group) -> None:
+    group.consumer.partitions = {"t": 1}
+    group.consumer.group_has = {P1: 7}
+    group.assigned(P0, P1)
+    assert group.consumer.calls_of("seek") == [("seek", P0, 3)]
+    assert str(group.member.obstacle) == "no broker knows t-1"
+    group.consumer.partitions = {}
+    group.turn()
+    assert ("seek", P1, 7) in group.consumer.calls
 
 
 def test_a_pattern_is_subscribed_to(consumer: Scripted) -> None:
@@ -453,6 +568,23 @@ def test_a_request_that_waits_long_wakes_the_thread_once(group: Group, monkeypat
     assert wakes == [0]
 
 
+def test_a_request_that_comes_while_another_is_asked_waits_for_no_poll(group: Group) -> None:
+    """It woke nobody, since the thread was in no poll."""
+    asked: list[threading.Thread] = []
+    responses: list[object] = []
+
+    def request() -> bool:
+        asked.append(threading.Thread(target=lambda: responses.append(group.asked(lambda: "second"))))
+        asked[0].start()
+        while not group.member._requests:
+            pass
+        return True
+
+    assert group.asked(request)
+    asked[0].join(PATIENCE)
+    assert responses == ["second"]
+
+
 def test_what_a_request_raises_is_raised_to_who_asked_and_the_thread_goes_on(group: Group) -> None:
     def request() -> None:
         raise IllegalStateError("its own")
@@ -507,6 +639,80 @@ def test_what_was_not_committed_is_sent_again(owner: Group, error: KafkaError) -
     owner.consumer.commits[1][1].set_exception(error)
     owner.turn()
     assert owner.consumer.commits[2][0] == {P1: 10}
+
+
+def two_topics(consumer: Scripted, *, fail: bool) -> tuple[Group, Commit, Commit]:
+    """A batch of both was confirmed: their commits are under way."""
+    group = Group(consumer, topics=Topics(subscribe=("t", "u")), fail=fail)
+    consumer.group_has = {P0: 0, U0: 0}
+    group.assigned(P0, U0)
+    group.turn(records(P0, 0, 5), records(U0, 0, 5))
+    group.confirmed(group.planned())
+    of_t, of_u = sorted(consumer.commits, key=lambda commit: min(commit[0]))
+    assert (of_t[0], of_u[0]) == ({P0: 5}, {U0: 5})
+    return group, of_t, of_u
+
+
+def test_what_a_topics_commit_meets_keeps_no_other_topics_waiting(consumer: Scripted) -> None:
+    group, of_t, of_u = two_topics(consumer, fail=True)
+    of_u[1].set_exception(KafkaTimeoutError("later"))
+    done(of_t)
+    group.turn()
+    assert group.table.owed == {U0: 5}
+    assert [offsets for offsets, _ in consumer.commits[2:]] == [{U0: 5}]
+    group.member.close()
+
+
+def test_a_topic_that_was_deleted_holds_up_nothing_where_loss_is_passed_over(
+    consumer: Scripted, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing was planned of any topic, and the group waited for its release, until the member lost everything."""
+    group, of_t, of_u = two_topics(consumer, fail=False)
+    consumer.partitions, consumer.requested = {"u": 0}, {U0}
+    done(of_t)
+    of_u[1].set_exception(UnknownTopicOrPartitionError("offset 5 of u-0 was not committed"))
+    group.turn(records(P0, 5, 9))
+    assert [each for each in told(caplog) if "topic u is not there any more" in each]
+    group.turns(3)
+    assert group.asked(group.table.free) == {P0: Span(5, 9)}
+    assert consumer.delayed[-1] == set()
+    assert consumer.calls_of("resume") == [("resume", P0), ("resume", U0)], "it begins nowhere"
+    consumer.turn(lambda: consumer.listener.on_partitions_revoked([U0]) or ())
+    assert group.asked(lambda: group.member.joined)
+    assert len(consumer.commits) == 2
+    group.member.close()
+
+
+def test_a_deleted_topic_that_is_made_again_begins_anew(consumer: Scripted) -> None:
+    group, of_t, of_u = two_topics(consumer, fail=False)
+    consumer.partitions = {"u": 0}
+    done(of_t)
+    of_u[1].set_exception(UnknownTopicOrPartitionError("offset 5 of u-0 was not committed"))
+    group.turn()
+    consumer.partitions, consumer.topic_ids = {}, ["new"]
+    del consumer.group_has[U0]
+    group.turn()
+    assert consumer.calls_of("seek")[-1] == ("seek", U0, 3)
+    assert consumer.commits[-1][0] == {U0: 3}
+    assert group.member.topic_ids == {"t": "id", "u": "new"}
+    group.member.close()
+
+
+def test_a_topic_that_was_deleted_is_data_loss(consumer: Scripted) -> None:
+    group, _, of_u = two_topics(consumer, fail=True)
+    of_u[1].set_exception(UnknownTopicOrPartitionError("offset 5 of u-0 was not committed"))
+    with pytest.raises(OffsetsGoneError, match="topic u is not there any more: some data may be lost"):
+        group.asked(lambda: None)
+
+
+def test_of_a_deleted_topic_that_is_ours_no_more_nothing_is_told(consumer: Scripted) -> None:
+    group, of_t, of_u = two_topics(consumer, fail=True)
+    consumer.turn(lambda: consumer.listener.on_partitions_revoked([U0]) or ())
+    done(of_t)
+    of_u[1].set_exception(UnknownTopicOrPartitionError("offset 5 of u-0 was not committed"))
+    group.turn()
+    assert group.asked(lambda: group.table.placed) == [P0]
+    group.member.close()
 
 
 def test_a_commit_that_is_refused_at_once_is_sent_again(owner: Group) -> None:

@@ -72,7 +72,7 @@ class Query:
         return self.reader.initialOffset()
 
     def latest(self, start: Offset, limit: ReadLimit | None = None) -> Offset:
-        return self.reader.latestOffset(start, limit or ReadAllAvailable())
+        return self.reader.latestOffset(start, limit or self.reader.getDefaultReadLimit())
 
     def begins(self) -> Offset:
         """The first batch, which has nothing; then it owns both partitions."""
@@ -151,6 +151,7 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Query]]:
 
     monkeypatch.setattr(group_stream, "_WAIT", PATIENCE)
     monkeypatch.setattr(group_stream, "_ASK_AGAIN", 0.0)  # as often as the member polls
+    monkeypatch.setattr(group_member, "_AGAIN", 0.0)
     yield one
     for query in made:
         query.reader.stop()
@@ -440,6 +441,16 @@ def test_a_group_that_assigns_nothing_is_named(query: Query, nobody_waits: Calla
         query.reader.partitions(marked({}), marked({P0: Span(0, 5)}))
 
 
+def test_who_waits_for_an_assignment_hears_what_it_waits_for(query: Query, nobody_waits: Callable[[], None]) -> None:
+    query.consumer.group_has, query.consumer.leaders = {}, {P0: None}
+    query.reader._opened()
+    query.consumer.turn(query.assigns(P0))
+    nobody_waits()
+    with pytest.raises(KafkaTimeoutError, match=r"'billing' assigned .* no leader is known of t-0") as raised:
+        query.reader._joined()
+    assert isinstance(raised.value.__cause__, KafkaTimeoutError)
+
+
 def test_after_a_restart_a_batch_is_planned_at_once_though_there_is_nothing_new(
     query: Query, no_wait: Callable[[], None]
 ) -> None:
@@ -465,6 +476,18 @@ def test_the_checkpoint_of_another_query_is_refused(query: Query, start: Offset,
     for ask in (lambda: query.latest(start), lambda: query.reader.partitions(query.start, start)):
         with pytest.raises(ConfigError, match=said):
             ask()
+    assert query.settings == {}, "it has not joined"
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"maxOffsetsPerTrigger": "5"}, {"minOffsetsPerTrigger": "5"}, {"maxBytesPerTrigger": "5"}]
+)
+def test_a_trigger_that_asks_once_is_refused(make: Callable[..., Query], options: dict[str, str]) -> None:
+    """It read nothing, in each run, without an error: its batch was planned before anything was assigned."""
+    query = make(**options)
+    assert not isinstance(query.reader.getDefaultReadLimit(), ReadAllAvailable), "what Spark gives with that trigger"
+    with pytest.raises(ConfigError, match=r"trigger\(once=True\) does not go with consumerGroup.*availableNow"):
+        query.latest(query.start, ReadAllAvailable())
     assert query.settings == {}, "it has not joined"
 
 
@@ -683,6 +706,17 @@ def test_what_available_now_cannot_read_is_an_error_in_time(
 ) -> None:
     nobody_waits()
     with pytest.raises(KafkaTimeoutError, match="what the group assigned could not be read"):
+        query.latest(unread)
+
+
+def test_that_error_names_what_keeps_a_partition_from_being_read(
+    query: Query, unread: Offset, nobody_waits: Callable[[], None]
+) -> None:
+    query.consumer.leaders = {P1: None}
+    query.consumer.group_has = {}
+    query.consumer.turn(query.assigns(P1))
+    nobody_waits()
+    with pytest.raises(KafkaTimeoutError, match="could not be read within 0 s: no leader is known of t-1"):
         query.latest(unread)
 
 

@@ -41,6 +41,7 @@ ALL = spark_schema(["key", "value", "topic", "partition", "headers"])
         ({**SERVERS, "kafka.value.serializer": "x"}, VALUES, "kafka.value.serializer"),
         ({**SERVERS, "kafka.buffer.memory": "1"}, VALUES, "kafka.buffer.memory"),
         ({**SERVERS, "kafka.request.timeout.ms": "1200000"}, VALUES, "kafka.request.timeout.ms .* to 900000"),
+        ({**SERVERS, "kafka.delivery.timeout.ms": "0"}, VALUES, "kafka.delivery.timeout.ms .* from 1"),
         ({**SERVERS, "kafka.isolation.level": "read_committed"}, VALUES, "kafka.isolation.level.*setting of consumers"),
         ({**SERVERS, "kafka.max.poll.records": "1"}, VALUES, "kafka.max.poll.records.*setting of consumers"),
         ({**SERVERS, "kafka.session.timeout.ms": "1"}, VALUES, "kafka.session.timeout.ms.*setting of consumers"),

@@ -78,5 +78,20 @@ def test_a_session_that_is_stopped_during_a_run_is_said_to_be_so(
     assert isinstance(caught.value.__cause__, AttributeError | AssertionError)
 
 
+class UnstartableThread(PropertylessThread):
+    """Of a system that has none left."""
+
+    def start(self) -> None:
+        raise RuntimeError("can't start new thread")
+
+
+def test_a_job_whose_thread_cannot_be_started_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run ended, and said that Spark did not respond."""
+    monkeypatch.setattr(_jobs, "InheritableThread", UnstartableThread)
+    told: queue.SimpleQueue[JobMessage] = queue.SimpleQueue()
+    JobRunner(cast(Any, PanickingContext()), told.put).start(cast(Any, NamedTask()), [])
+    assert told.get(timeout=PATIENCE) == JobEnded(job="j", reason="can't start new thread")
+
+
 def test_a_reason_of_sparks_is_bounded() -> None:
     assert len(reason_of(ValueError("bad row, " * 1_000_000))) < 2_100

@@ -19,8 +19,10 @@ from instride.errors import (
     NoOffsetForPartitionError,
     RangeFailedError,
     SinkError,
+    SinkWriteError,
     TopicAuthorizationFailedError,
     WakeupError,
+    WrongTopicError,
 )
 from instride.records import TopicPartition
 from instride.spark._daemon_pool import DaemonPool
@@ -120,6 +122,68 @@ def test_a_panic_of_the_sink_about_a_failed_range_ends_the_run() -> None:
         stage.play(script())
 
 
+def test_a_sink_that_is_away_hides_no_error_of_the_function() -> None:
+    """Its own error was all that anybody heard of: the last one of all tries."""
+    stage = Stage(retries=0)
+
+    def script() -> Script:
+        yield from stage.working(0)
+        stage.sink.position_errors = [SinkWriteError("away")]
+        stage.runner.fail(0, 0)
+        stage.runner.end(0)
+        yield from until(lambda: False)
+
+    with pytest.raises(RangeFailedError, match="ValueError: no flight"):
+        stage.play(script())
+    assert [each.reason for each in stage.of(RangeFailed)] == ["ValueError: no flight"]
+
+
+def test_offsets_that_another_may_have_read_are_tried_again_while_the_sink_is_away() -> None:
+    stage = Stage()
+
+    def script() -> Script:
+        yield from stage.working(0)
+        stage.sink.position_errors = [SinkWriteError("away")]
+        stage.runner.fail(0, 0, fatal=True, kind="OffsetsGoneError")
+        stage.runner.end(0)
+        yield from stage.until_started(2)
+        stage.sink.reached[tp(0)] = 8
+        stage.runner.fail(1, 0, fatal=True, kind="OffsetsGoneError")
+        stage.runner.end(1)
+        yield from until(lambda: stage.of(RangeDropped))
+
+    stage.play(script())
+    assert stage.consumer.position[tp(0)] == 8
+
+
+def test_a_fatal_error_of_a_sink_that_is_asked_is_the_reason() -> None:
+    stage = Stage()
+
+    def script() -> Script:
+        yield from stage.working(0)
+        stage.sink.position_errors = [WrongTopicError("it was made again")]
+        stage.runner.fail(0, 0)
+        stage.runner.end(0)
+        yield from until(lambda: False)
+
+    with pytest.raises(RangeFailedError, match="WrongTopicError: it was made again"):
+        stage.play(script())
+
+
+def test_what_fails_while_the_run_stops_is_not_said_to_be_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    stage = Stage()
+
+    def after() -> Script:
+        stage.runner.fail(0, 0)
+        stage.runner.end(0)
+        yield
+
+    stage.loop.run(then(stage.working(0), after()))
+    assert [each.again for each in stage.of(RangeFailed)] == [False]
+    assert len(stage.runner.started) == 1
+    assert "t-0 [0, 5) failed, and the next start tries it again" in caplog.text
+
+
 def test_a_panic_of_the_sink_where_a_partition_begins_ends_the_run() -> None:
     stage = Stage()
     stage.sink.start_errors = [PanicError("index out of bounds")]
@@ -176,6 +240,26 @@ def test_cores_are_free_once_tasks_have_told_though_the_sink_is_slow() -> None:
         for number in range(6):
             stage.runner.end(number)
         yield from until(lambda: len(stage.consumer.committed) == 6)
+
+    stage.play(script())
+
+
+def test_a_job_that_spark_has_ended_keeps_no_place_while_a_commit_hangs() -> None:
+    """Eight commits that hung stopped the whole pipeline, that of partitions with no job, too."""
+    stage = Stage(limits=Limits(range_records=1_000, jobs=1, linger=0.0, retries=2, backoff=0.0))
+    stage.sink.gate.clear()
+
+    def script() -> Script:
+        yield from stage.assigned(0, 1)
+        stage.consumer.offer(0, 5)
+        yield from stage.until_started(1)
+        stage.runner.finish(0)
+        yield from until(stage.sink.reached_gate.is_set)
+        stage.consumer.offer(1, 5)
+        yield from stage.until_started(2)
+        stage.sink.gate.set()
+        stage.runner.finish(1)
+        yield from until(lambda: len(stage.consumer.committed) == 2)
 
     stage.play(script())
 
@@ -308,6 +392,38 @@ def test_an_error_of_the_callback_at_the_very_end_leaves_nothing_open(caplog: py
     stage.play(stage.assigned(0))
     assert stage.runner.closed
     assert "while the pipeline stopped: mine" in caplog.text
+
+
+@pytest.mark.parametrize("kind", [KafkaTimeoutError, LookupError])
+def test_an_error_of_the_callback_at_a_loss_leaves_no_loss_half_done(kind: type[Exception]) -> None:
+    """It comes within a poll, out of which an error of Kafka's is taken for the group's: the run went on, and committed
+    what was lost.
+    """
+    stage, went_on = Stage(), list[str]()
+
+    def raises(event: PipelineEvent) -> None:
+        if isinstance(event, RangeDropped):
+            raise kind("mine")
+
+    def script() -> Script:
+        yield from stage.assigned(0, 1, 2)
+        stage.consumer.offer(0, 5)
+        stage.consumer.offer(1, 5)
+        yield from stage.until_started(1)
+        stage.consumer.offer(2, 5)
+        yield from stage.until_started(2)
+        stage.on_event = raises
+        stage.consumer.lose(0, 1)
+        stage.runner.finish(0)
+        yield
+        went_on.append("what on_event raises cancels what is under way")
+
+    with pytest.raises(kind, match="mine"):
+        stage.play(script())
+    assert went_on == []
+    ended(stage.loop._committer._pool)
+    assert stage.sink.reached == {tp(0): 0, tp(1): 0, tp(2): 0}
+    assert set(stage.runner.cancelled) == {job for job, _ in stage.runner.started}
 
 
 # --- partitions that go and come again ----------------------------------------------------------------------
@@ -511,12 +627,16 @@ def test_a_stop_waits_for_a_partitions_new_job_though_its_old_one_ends() -> None
 
 
 def test_an_error_of_the_callback_is_raised_once() -> None:
+    """The first one, of several."""
+    errors = [LookupError("mine"), KeyError("after it")]
+
     def raises(event: PipelineEvent) -> None:
-        raise LookupError("mine")
+        raise errors.pop(0)
 
     observer = OwnershipObserver(raises)
-    observer.on_telemetry(OwnershipChanged(at=0.0, change=OwnershipChange.LOST, partitions=(tp(0),)))
-    with pytest.raises(LookupError):
+    for _ in range(2):
+        observer.on_telemetry(OwnershipChanged(at=0.0, change=OwnershipChange.LOST, partitions=(tp(0),)))
+    with pytest.raises(LookupError, match="mine"):
         observer.check()
     observer.check()
     observer.on_telemetry(RebalanceStarted(at=0.0, generation=-1, reason="not ownership"))

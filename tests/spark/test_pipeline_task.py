@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import pickle
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import suppress
@@ -18,6 +19,7 @@ import pyarrow as pa
 import pytest
 from pipeline_help import range_task
 
+from instride import OAuthClientCredentials
 from instride._processing.dead_letters import DeadLetter
 from instride._processing.origin import DeadLetterOrigin
 from instride.errors import (
@@ -35,7 +37,7 @@ from instride.spark import _task as task
 from instride.spark._data_source.splitting import cut
 from instride.spark._dead_letters import DeadLetters
 from instride.spark._jobs import _Reports
-from instride.spark._range_reader import ReaderSettings
+from instride.spark._range_reader import ReaderSettings, forget, reader_for
 from instride.spark._report import JobMessage, RangePart, RangeReport, Reported, problem_of, whole
 from instride.spark._task import BatchFormat, CalledPer, RangeTask
 from instride.spark.parquet import read_table
@@ -645,6 +647,24 @@ def test_security_goes_to_the_member_and_to_the_readers_and_into_no_text(tmp_pat
     assert (config.security_protocol, config.sasl_password) == ("SASL_PLAINTEXT", "a secret")
     assert dict(pipeline._reader.security) == security
     assert "a secret" not in repr(pipeline) + repr(pipeline._reader) + repr(config)
+
+
+def test_a_worker_knows_its_reader_again_where_the_settings_hold_a_function(tmp_path: Path) -> None:
+    """Each task unpickles a function anew, which equals no other: each opened connections, and fetched a token."""
+    here = "https://localhost/token"
+    token = OAuthClientCredentials(token_url=here, client_id="me", client_secret="a secret")
+    security = {"security_protocol": "SASL_SSL", "sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token": token}
+    pipeline = _pipeline(tmp_path, security=security)
+    assert pipeline._consumer._config.sasl_oauth_token is token
+    first, second = (pickle.loads(pickle.dumps(pipeline._reader)) for _ in range(2))
+    try:
+        assert reader_for(first) is reader_for(second)
+        given = first.consumer_settings["sasl_oauth_token"]
+        assert isinstance(given, OAuthClientCredentials)
+        assert given is second.consumer_settings["sasl_oauth_token"]
+    finally:
+        forget(first)
+    assert "a secret" not in repr(first) + repr(first.security) + repr(pipeline._reader)
 
 
 @pytest.mark.parametrize(

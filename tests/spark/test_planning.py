@@ -204,13 +204,17 @@ def test_those_that_took_long_share_with_nobody_and_leave_a_core_to_the_others()
 
 @dataclass
 class Spark:
-    """Cores in virtual time: a job's tasks begin in order as cores come free, some time after it was submitted."""
+    """Cores in virtual time: a job's tasks begin in order as cores come free, some time after it was submitted.
+
+    failing: partitions of which each try fails.
+    """
 
     plans: Planner
     cores: int
     seconds: dict[int, float]
     submit: float = 0.06
     per_task: float = 0.02
+    failing: frozenset[int] = frozenset()
     now: float = 0.0
     free: list[float] = field(default_factory=list)
     ends: list[tuple[float, int, OffsetRange]] = field(default_factory=list)
@@ -222,7 +226,10 @@ class Spark:
         while self.ends and self.ends[0][0] <= self.now:
             _, _, done = heapq.heappop(self.ends)
             self.plans.told(done, seconds=self.seconds.get(done.partition, 0.005))
-            self.plans.succeeded(done, records=1, nbytes=1)
+            if done.partition in self.failing:
+                assert self.plans.failed(done, self.now)
+            else:
+                self.plans.succeeded(done, records=1, nbytes=1)
         for task in self.plans.plan(self.now, jobs=0, cores=self.cores):
             at = max(heapq.heappop(self.free), self.now + self.submit) + self.per_task
             for each in task:
@@ -247,18 +254,33 @@ def test_an_idle_partition_begins_within_half_a_second_whatever_long_jobs_do() -
     spark = Spark(planner(), cores=2, seconds={0: 15.0})
     spark.plans.offer([span(0, 1, 0)], 0.0)
     spark.turn()
-    gaps = []
+    assert max(gaps(spark, 0)) < 0.5
+
+
+def test_an_idle_partition_begins_within_half_a_second_whatever_slow_ones_fail() -> None:
+    """Two of them, on two cores. That they take long is known from their first tries."""
+    plans = planner(retries=1_000, backoff=0.1)
+    spark = Spark(plans, cores=2, seconds={12: 15.0, 13: 15.0}, failing=frozenset((12, 13)))
+    plans.offer([span(0, 1, partition) for partition in range(1, 14)], 0.0)
+    while spark.now < 20.0:
+        spark.turn()
+    assert max(gaps(spark, 1)) < 0.5
+
+
+def gaps(spark: Spark, first: int) -> list[float]:
+    """How long partitions wait that have one record now and then. first: their offset."""
+    found = []
     for turn in range(20):
         partition = 1 + turn % 11
         spark.began.pop(partition, None)
-        at, start = spark.now, turn // 11
+        at, start = spark.now, first + turn // 11
         spark.plans.offer([span(start, start + 1, partition)], at)
         while partition not in spark.began:
             spark.turn()
-        gaps.append(spark.began[partition] - at)
+        found.append(spark.began[partition] - at)
         while spark.now < at + 0.3:
             spark.turn()
-    assert max(gaps) < 0.5
+    return found
 
 
 def test_only_so_many_jobs_run_at_a_time() -> None:
@@ -379,6 +401,42 @@ def test_retries_end_and_their_pauses_double_up_to_a_bound() -> None:
         now += pause
     (running_job,) = plan(plans, now, jobs=0, cores=2)
     assert not plans.failed(running_job, now)
+
+
+def failed_after(plans: Planner, *seconds: float) -> None:
+    """Each partition's first range has failed, after so many seconds, and its next try is due; the last one is done."""
+    plans.offer([span(0, 5, partition) for partition in range(len(seconds))], 0.0)
+    for each in plan(plans, 0.0, jobs=0, cores=2):
+        plans.told(each, seconds=seconds[each.partition])
+        if each.partition < len(seconds) - 1:
+            plans.failed(each, 0.0)
+        else:
+            plans.succeeded(each, records=5, nbytes=5)
+
+
+def test_tries_of_what_takes_long_leave_a_core_to_the_others() -> None:
+    """Two slow partitions that failed had both cores for as long as their tries took."""
+    plans = planner(backoff=0.0)
+    failed_after(plans, 5.0, 5.0, 0.01)
+    assert bounds(plan(plans, 10.0, jobs=0, cores=2)) == [(0, 0, 5)]
+    assert plan(plans, 10.0, jobs=1, cores=2) == ()
+    plans.offer([span(5, 9, 2)], 11.0)
+    assert bounds(plan(plans, 12.0, jobs=1, cores=2)) == [(2, 5, 9)]
+    plans.told(span(0, 5), seconds=5.0)
+    assert bounds(plan(plans, 15.0, jobs=2, cores=2)) == [(1, 0, 5)]
+
+
+def test_tries_of_what_takes_long_have_all_cores_where_there_are_no_others() -> None:
+    plans = planner(backoff=0.0)
+    failed_after(plans, 5.0, 5.0, 5.0)
+    assert [bounds(plan(plans, 10.0, jobs=0, cores=2)) for _ in range(2)] == [[(0, 0, 5)], [(1, 0, 5)]]
+
+
+def test_a_try_takes_as_long_as_its_range_did_whatever_waits_behind_it() -> None:
+    plans = planner(backoff=0.0)
+    failed_after(plans, 5.0, 0.9, 0.01)
+    plans.offer([span(5, 105, 1)], 10.0)
+    assert [bounds(plan(plans, 10.0, jobs=0, cores=2)) for _ in range(2)] == [[(0, 0, 5)], [(1, 0, 5)]]
 
 
 def test_a_success_makes_earlier_failures_forgotten() -> None:

@@ -165,6 +165,8 @@ REFUSED: list[tuple[Mode, dict[str, str], str]] = [
     ("stream", {"consumerGroups": "g"}, "no option 'consumergroups'"),
     ("batch", {"consumerGroup": "g"}, "consumerGroup is for streaming"),
     ("stream", {"consumerGroup": " "}, "consumerGroup is empty"),
+    ("stream", {"commitOffsetsToGroup": ""}, "commitOffsetsToGroup is empty"),
+    ("stream", {"commitOffsetsToGroup": " "}, "commitOffsetsToGroup is empty"),
     ("stream", {"consumerGroup": "g", "commitOffsetsToGroup": "h"}, "commitOffsetsToGroup does not go with"),
     ("stream", {"consumerGroup": "g", "startingTimestamp": "1"}, "startingTimestamp does not go with consumerGroup"),
     ("stream", {"consumerGroup": "g", "startingOffsetsByTimestamp": "{}"}, "does not go with consumerGroup"),

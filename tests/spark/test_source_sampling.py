@@ -72,6 +72,15 @@ def test_aborted_records_weigh_nothing_where_they_are_not_read(
         made.close()
 
 
+def test_a_topic_that_is_gone_is_left_out(kafka: LocalKafka, topic: str) -> None:
+    made = sampler(kafka, topic)
+    try:
+        found = made.sample({TopicPartition("gone", 0): Span(3, 9), TopicPartition(topic, 0): Span(0, 31)})
+        assert list(found) == [TopicPartition(topic, 0)]
+    finally:
+        made.close()
+
+
 def test_a_partition_whose_records_do_not_come_is_named(kafka: LocalKafka, topic: str) -> None:
     made = sampler(kafka, topic, **{"kafkaConsumer.pollTimeoutMs": "1"})
     try:

@@ -1,15 +1,19 @@
-"""What a start costs the thread that polls."""
+"""What a start costs the thread that polls, and who asks for topics' ids."""
 
 from __future__ import annotations
 
 import queue
+import threading
+from collections.abc import Callable
 from typing import Any, cast
 
+import pytest
 from run_help import PATIENCE, MemorySink, tp
 
-from instride.errors import KafkaTimeoutError
+from instride.errors import KafkaTimeoutError, WakeupError
 from instride.records import TopicPartition
-from instride.spark._starting import Started, Starts
+from instride.spark import _starting
+from instride.spark._starting import Started, Starts, TopicIds
 
 MANY = 200
 
@@ -40,3 +44,67 @@ def test_what_the_sink_tells_of_a_partition_costs_a_look_at_that_one() -> None:
     starts.look()
     assert consumer.asked == 2 * MANY
     starts.close()
+
+
+class Opened:
+    """A consumer that knows no topic. all_: those that were opened. then: called when one has been opened."""
+
+    def __init__(self, all_: list[Opened], then: Callable[[], None]) -> None:
+        self.asked, self.closed = 0, False
+        all_.append(self)
+        then()
+
+    def partitions_for(self, topic: str, *, timeout: float) -> None:
+        self.asked += 1
+
+    def wakeup(self) -> None: ...
+
+    def close(self, *, timeout: float) -> None:
+        self.closed = True
+
+
+def test_a_topic_that_is_looked_up_after_the_end_opens_no_consumer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody would have closed it: its thread and connections stayed."""
+    opened: list[Opened] = []
+    monkeypatch.setattr(_starting, "Consumer", lambda: Opened(opened, lambda: None))
+    ids, used = TopicIds({}), TopicIds({})
+    ids.close()
+    assert used("t") == ""
+    used.close()
+    for each in (ids, used):
+        with pytest.raises(WakeupError):
+            each("t")
+    assert [(each.asked, each.closed) for each in opened] == [(1, True)]
+
+
+def test_a_consumer_that_is_opened_while_the_run_ends_is_closed_and_asks_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`close` found no consumer to wake, and waited for a broker's response."""
+    opened: list[Opened] = []
+    ids = TopicIds({})
+    closing = threading.Thread(target=ids.close)
+
+    class Lock:
+        """`close` is at it as soon as somebody has opened a consumer."""
+
+        lock, wanted = threading.Lock(), threading.Event()
+
+        def __enter__(self) -> None:
+            if threading.current_thread() is closing:
+                self.wanted.set()
+            self.lock.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            self.lock.release()
+
+    def then() -> None:
+        closing.start()
+        assert Lock.wanted.wait(PATIENCE)
+
+    monkeypatch.setattr(_starting, "Consumer", lambda: Opened(opened, then))
+    monkeypatch.setattr(ids, "_lock", Lock())
+    with pytest.raises(WakeupError):
+        ids("t")
+    closing.join(PATIENCE)
+    assert [(each.asked, each.closed) for each in opened] == [(0, True)]

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from instride.errors import ConfigError, LocalKafkaError
 from instride.testing._kafka import ports
 from instride.testing._kafka.settings import RESERVED, Node, checked, checked_listeners, server_properties
+from instride.testing._kafka.zookeeper import zookeeper_settings
 
 NODES = tuple(
     Node(node_id=n, port=1000 + n, controller_port=2000 + n, folder=Path(f"/f/{n}"), log=Path(f"/f/{n}.log"))
@@ -21,17 +22,28 @@ NODES = tuple(
 )
 
 
+CONTROLS = {"n": "\n", "r": "\r", "t": "\t", "f": "\f"}
+
+
 def parsed(text: str) -> dict[str, str]:
-    """Read properties as Java does: an unescaped ``=`` parts key from value, a backslash shields a letter."""
+    """Read properties as Java does: an unescaped ``=`` parts key from value, a backslash shields a letter. What is not
+    ASCII it would read as other letters."""
+    assert text.isascii()
     found = {}
-    for line in text.splitlines():
+    for line in text.removesuffix("\n").split("\n"):
         match = re.fullmatch(r"((?:\\.|[^\\=])*)=((?:\\.|[^\\])*)", line)
         assert match is not None, line
-        key, value = (
-            re.sub(r"\\(.)", lambda m: {"n": "\n", "r": "\r"}.get(m[1], m[1]), part) for part in match.groups()
-        )
+        key, value = map(unescaped, match.groups())
         found[key] = value
     return found
+
+
+def unescaped(part: str) -> str:
+    def letter(match: re.Match[str]) -> str:
+        return chr(int(match[1][1:], 16)) if len(match[1]) > 1 else CONTROLS.get(match[1], match[1])
+
+    units = re.sub(r"\\(u[0-9a-f]{4}|.)", letter, part)
+    return units.encode("utf-16-be", "surrogatepass").decode("utf-16-be", "surrogatepass")
 
 
 def test_each_node_knows_all_voters_and_listens_on_loopback_only() -> None:
@@ -84,12 +96,19 @@ def test_what_makes_the_cluster_cannot_be_given(key: str) -> None:
         checked({key: "x"})
 
 
-LETTERS = st.characters(codec="latin-1", exclude_categories=["Cc"]) | st.sampled_from("\n\r\\=:#! ")
+LETTERS = st.characters(exclude_categories=["Cs"]) | st.sampled_from("\n\r\t\f\\=:#! é😀")
 
 
-@given(value=st.text(LETTERS.filter(lambda letter: letter != "\x85")))
+@given(value=st.text(LETTERS))
 def test_any_value_arrives_as_it_was_given(value: str) -> None:
+    """Java takes each byte for a letter: of é in UTF-8 it made two."""
     assert parsed(server_properties(NODES[0], NODES, {"some.key": value}))["some.key"] == value
+
+
+@given(name=st.text(LETTERS, min_size=1))
+def test_zookeeper_keeps_its_data_in_the_folder_whatever_its_name_is(name: str) -> None:
+    folder = Path("/f", name)
+    assert parsed(zookeeper_settings(folder, 1))["dataDir"] == str(folder / "zookeeper-data")
 
 
 def test_ports_are_free_and_distinct(monkeypatch: pytest.MonkeyPatch) -> None:

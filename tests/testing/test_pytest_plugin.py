@@ -45,6 +45,46 @@ def test_the_examples_of_the_manual(tmp_path: Path) -> None:
     assert len(examples) == 4
 
 
+TOPICS = """
+import pytest
+from instride.errors import UnknownTopicOrPartitionError
+
+class Kafka:
+    def __init__(self):
+        self.topics = set()
+
+    def create_topic(self, name, partitions, configs):
+        self.topics.add(name)
+        if partitions > 1:
+            raise TimeoutError
+
+    def delete_topic(self, *names):
+        gone = set(names) - self.topics
+        self.topics -= set(names)
+        if gone:
+            raise UnknownTopicOrPartitionError(str(gone))
+
+@pytest.fixture(scope="session")
+def instride_kafka():
+    kafka = Kafka()
+    yield kafka
+    assert not kafka.topics
+
+def test_topics(instride_kafka, instride_kafka_topic):
+    instride_kafka.delete_topic(instride_kafka_topic())
+    instride_kafka_topic()
+    with pytest.raises(TimeoutError):
+        instride_kafka_topic(2)
+"""
+
+
+def test_a_topic_is_deleted_whatever_became_of_it(tmp_path: Path) -> None:
+    """A test that deletes its topic itself ended with an error; what a call that failed had made stayed for ever."""
+    (tmp_path / "test_topics.py").write_text(TOPICS)
+    done = pytest_run(tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_the_fixtures_are_offered_with_their_purpose(tmp_path: Path) -> None:
     (tmp_path / "test_nothing.py").write_text("def test_nothing(): pass\n")
     done = pytest_run(tmp_path, "--fixtures")

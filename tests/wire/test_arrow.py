@@ -153,6 +153,17 @@ def test_short_values_are_in_their_views_and_keep_nothing() -> None:
     assert values.column("value").to_pylist() == [b"twelve bytes"] * 9
 
 
+@pytest.mark.parametrize("headers", [(), (("h", b"1"),)])
+@pytest.mark.parametrize("column", arrow.schema().names)
+def test_a_column_that_is_named_twice_is_there_twice(column: str, headers: tuple[tuple[str, bytes], ...]) -> None:
+    chunk = _chunk(batch([Rec(offset=0, key=b"k", value=b"v", headers=headers), Rec(offset=1)]))
+    found = chunk.to_arrow([column, "offset", column])
+    found.validate(full=True)
+    assert found.schema.names == [column, "offset", column]
+    once = chunk.to_arrow([column]).column(0)
+    assert found.column(0) == found.column(2) == once
+
+
 def test_dictionaries_of_several_partitions_become_one_table() -> None:
     deliveries = [
         Delivery(partition=TopicPartition("t", 0), chunk=_chunk(batch(plain(*rows))), epoch=1, seek_number=0)

@@ -162,6 +162,25 @@ def test_no_more_is_kept_than_may_be() -> None:
         tracemalloc.stop()
 
 
+def test_a_bound_that_changes_holds_at_once() -> None:
+    segments = Segments(4 * segment_bytes(LONG))
+    free, (used, view) = [segments.new(bytes(LONG)) for _ in range(2)], in_use(segments)
+    for each in free:
+        segments.keep(each)
+    del each, free
+    segments.bound(segment_bytes(LONG))
+    assert segments.take(LONG) is not None
+    assert segments.take(LONG) is None
+    segments.bound(0)
+    view.release()
+    del used
+    segments.trim()
+    assert segments.take(LONG) is None, "it was in use when the bound changed"
+    segments.bound(2 * segment_bytes(LONG))
+    segments.keep(segments.new(bytes(LONG)))
+    assert segments.take(LONG) is not None
+
+
 @pytest.mark.parametrize("fetch_buffer_bytes", [64 << 20, 256 << 20])
 def test_two_full_responses_memory_is_kept_for_the_next_ones(fetch_buffer_bytes: int) -> None:
     """An eighth of the buffer each, with some bytes of headers."""

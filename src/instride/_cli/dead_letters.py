@@ -87,7 +87,7 @@ def list_letters(
     topic: Topic, bootstrap_servers: Servers = None, settings: Settings = None, timeout: Timeout = _PATIENCE
 ) -> None:
     """One line a letter: where it lies, where it is from, its attempts and its error."""
-    with _reader(topic, settings_of(settings, bootstrap_servers, None), timeout) as reader:
+    with _reader(topic, settings, bootstrap_servers, timeout) as reader:
         for letter in reader.letters():
             origin = DeadLetterOrigin.of(letter)
             where = _where(letter)
@@ -109,7 +109,7 @@ def show(
 ) -> None:
     """All of one letter: its record, byte by byte, and why it is here."""
     place = _place(at)
-    with _reader(topic, settings_of(settings, bootstrap_servers, None), timeout) as reader:
+    with _reader(topic, settings, bootstrap_servers, timeout) as reader:
         letter = reader.letter(*place)
     origin = DeadLetterOrigin.of(letter)
     if origin is not None:
@@ -145,20 +145,19 @@ def replay(
     if at and (skip or from_beginning):
         raise typer.BadParameter("--skip and --from-beginning are for a replay of all letters, so without --at")
     left_out = {_place(each) for each in skip or ()}
-    found = settings_of(settings, bootstrap_servers, None)
     with (
-        _reader(topic, found, timeout, group=None if at else _group_of(topic)) as reader,
-        _producing(found) as produce,
+        _reader(topic, settings, bootstrap_servers, timeout, group=None if at else _group_of(topic)) as reader,
+        _producing(reader.settings) as produce,
     ):
         if at:
-            sending = _Sending([reader.letter(*_place(each)) for each in at])
+            sending = _Sending([reader.letter(*_place(each)) for each in at], timeout)
             outcome = _Outcome(refused=sending.finish(to, produce))
             sending.tell()
         else:
             if not (reader.remembers or from_beginning):
                 raise _forgotten(topic)
             reader.commit([])  # law 3
-            outcome = _replayed(reader, left_out, to, produce)
+            outcome = _replayed(reader, left_out, to, produce, timeout)
     if outcome.refused:
         _tell(outcome.text(is_of_all=not at))
         raise typer.Exit(code=1)
@@ -197,7 +196,9 @@ def _group_of(topic: str) -> str:
     return f"instride-replay-{topic}"
 
 
-def _replayed(reader: _Reader, left_out: set[tuple[int, int]], to: str | None, produce: ConfluentProduce) -> _Outcome:
+def _replayed(
+    reader: _Reader, left_out: set[tuple[int, int]], to: str | None, produce: ConfluentProduce, timeout: float
+) -> _Outcome:
     refused: list[_Attempt] = []
     for letters in reader.batches():
         chosen: list[Letter] = []
@@ -206,7 +207,7 @@ def _replayed(reader: _Reader, left_out: set[tuple[int, int]], to: str | None, p
                 typer.echo(f"{_where(each)}  left out: --skip", err=True)
             else:
                 chosen.append(each)
-        sending, before = _Sending(chosen), [each.letter for each in refused]
+        sending, before = _Sending(chosen, timeout), [each.letter for each in refused]
         try:
             refused += sending.finish(to, produce)
         finally:
@@ -239,9 +240,12 @@ class _Attempt:
             self.acknowledged = Future()
             self.acknowledged.set_exception(error)
 
-    def error(self) -> BaseException | None:
-        """Waits for it."""
-        return None if self.acknowledged is None else self.acknowledged.exception()
+    def error(self, patience: float = 0.0) -> BaseException | None:
+        """Waits for it so many seconds. Raises KafkaTimeoutError."""
+        try:
+            return None if self.acknowledged is None else self.acknowledged.exception(patience)
+        except TimeoutError:
+            raise KafkaTimeoutError(f"the record of {_where(self.letter)} was not acknowledged") from None
 
     def is_over(self) -> bool:
         """Whether the letter was left out, or is known to be acknowledged."""
@@ -261,18 +265,20 @@ class _Attempt:
 class _Sending:
     """Letters that are sent together. Nothing is told of them before `tell`."""
 
-    def __init__(self, letters: Sequence[Letter]) -> None:
+    def __init__(self, letters: Sequence[Letter], patience: float) -> None:
+        """patience: seconds without an acknowledgement."""
+        self._patience = patience
         self._attempts = [_Attempt(letter=each) for each in letters]
 
     def finish(self, to: str | None, produce: ConfluentProduce) -> list[_Attempt]:
-        """Returns when each is acknowledged, left out or refused: those that are refused."""
+        """Returns when each is acknowledged, left out or refused: those that are refused. Raises KafkaTimeoutError."""
         for each in self._attempts:
             each.begin(to, produce)
         for each in self._attempts:
-            if isinstance(each.error(), RecordTooLargeError):
+            if isinstance(each.error(self._patience), RecordTooLargeError):
                 # The broker measures a batch, so that another of its records may be the one that is too large.
                 each.begin(to, produce)
-                each.error()
+                each.error(self._patience)
         for each in self._attempts:
             if (error := each.error()) is not None:
                 # It may name the letter's topic, which anyone may have written.
@@ -316,10 +322,14 @@ class _Sent:
 class _Reader:
     """The letters from where it begins to where the topic ends now.
 
-    remembers: False where law 3 lets only --from-beginning send the letters that are there.
+    settings: of the command, also for who writes. remembers: False where law 3 lets only --from-beginning send the
+    letters that are there.
     """
 
-    def __init__(self, consumer: Consumer, topic: str, timeout: float, *, from_group: bool) -> None:
+    def __init__(
+        self, consumer: Consumer, topic: str, settings: Mapping[str, Any], timeout: float, *, from_group: bool
+    ) -> None:
+        self.settings = settings
         self._consumer = consumer
         self._timeout = timeout
         self._still = 0.0
@@ -402,17 +412,21 @@ class _Reader:
 
 
 @contextmanager
-def _reader(topic: str, settings: Mapping[str, Any], timeout: float, *, group: str | None = None) -> Iterator[_Reader]:
-    """Errors end the command with a line that says what to do."""
-    reading = {name: value for name, value in settings.items() if name not in NOT_A_READERS}
+def _reader(
+    topic: str, target: str | None, servers: str | None, timeout: float, *, group: str | None = None
+) -> Iterator[_Reader]:
+    """target: of the settings. Errors end the command with a line that says what to do."""
     ours: dict[str, Any] = {"group_id": group, "enable_auto_commit": False, "auto_offset_reset": "earliest"}
+    settings: Mapping[str, Any] = {}
     try:
+        settings = settings_of(target, servers, None)
+        reading = {name: value for name, value in settings.items() if name not in NOT_A_READERS}
         if not settings.get("bootstrap_servers"):
             raise ConfigError("say where Kafka is: --bootstrap-servers host:port, or --settings module:name")
         with Consumer(**{**reading, **ours}) as consumer:
-            yield _Reader(consumer, topic, timeout, from_group=group is not None)
+            yield _Reader(consumer, topic, settings, timeout, from_group=group is not None)
     except KafkaTimeoutError as error:
-        _tell(f"{settings['bootstrap_servers']} did not respond in {timeout:g} s (--timeout): {error}")
+        _tell(f"{settings.get('bootstrap_servers')} did not respond in {timeout:g} s (--timeout): {error}")
         raise typer.Exit(code=1) from error
     except (ConfigError, KafkaError, ConnectionError) as error:
         _tell(str(error))

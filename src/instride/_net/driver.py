@@ -101,7 +101,7 @@ class Shell:
     # -- guards
 
     def _check_process(self) -> None:
-        if self._pid is not None and self._pid != os.getpid():
+        if self._pid is not None and self._pid != os.getpid() and self.started:
             raise ForkedConsumerError("this consumer was opened before the process forked; build one in the child")
 
     def _check_open(self) -> None:
@@ -115,10 +115,9 @@ class Shell:
         if not self._thread.events:
             return
         self._check_alive()
-        if self._pid is None:
-            # `_pid` comes after it: a start that failed is to be tried again by the next event.
-            self._thread.start()
+        if not self.started:
             self._pid = os.getpid()
+            self._thread.start()
         self._thread.wake()
 
     def _tell(self) -> None:
@@ -126,7 +125,7 @@ class Shell:
         try:
             self._dispatcher.tell()
         finally:
-            if self.started and self._thread.events:
+            if self._thread.events and self.started:
                 self._thread.wake()  # of what was interrupted before it did
 
     def metrics(self) -> dict[MetricName, float]:
@@ -146,10 +145,12 @@ class Shell:
         self.application.change_settings(config, tell=self.started)
         if not self.started:
             self._network.handle(ChangeSettings(config=config), now())
+            self._thread.change_settings(config)
 
     @property
     def started(self) -> bool:
-        return self._pid is not None
+        """Whether the network thread was. A start that failed is tried again by the next event."""
+        return self._thread.begun
 
     @property
     def alive(self) -> bool:

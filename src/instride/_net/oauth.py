@@ -249,7 +249,10 @@ class OAuthClientCredentials:
             response = http.client.HTTPResponse(_Bounded(secured, deadline), method="POST")  # type: ignore[arg-type]
             response.begin()
             # With a bound: else it believes Content-Length.
-            return response.status, response.read(_MOST_BYTES + 1), _retry_after(response)
+            body = response.read(_MOST_BYTES + 1)
+            if response.length:  # what is left; a read with a bound does not say that the connection ended before
+                raise http.client.IncompleteRead(body, response.length)
+            return response.status, body, _retry_after(response)
 
     def _request(self, body: str) -> bytes:
         path = (self._parts.path or "/") + (f"?{self._parts.query}" if self._parts.query else "")

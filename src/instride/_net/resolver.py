@@ -50,8 +50,8 @@ class AddressOrder:
         self._failures = 0
 
     def ordered(self, place: str, found: list[SocketAddress]) -> list[SocketAddress]:
-        before = self._failed.get(place, {})
-        # A new one: another thread may look at the old one (`OAuthClientCredentials`).
+        # A copy, and a new one: another thread may change the old one, or look at it (`OAuthClientCredentials`).
+        before = self._failed.get(place, {}).copy()
         failed = {each: before[each] for each in found if each in before}
         if failed != before:
             self._failed[place] = failed

@@ -31,7 +31,15 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from instride._core.events import ApplicationEvent, BackgroundEvent, CallCompleted, CallsCompleted, Consumed, Polled
+from instride._core.events import (
+    ApplicationEvent,
+    BackgroundEvent,
+    CallCompleted,
+    CallsCompleted,
+    ChangeSettings,
+    Consumed,
+    Polled,
+)
 from instride._core.network.actions import (
     Action,
     CloseConnection,
@@ -44,6 +52,7 @@ from instride._core.network.actions import (
     Stop,
     Transmit,
 )
+from instride._core.network.context import Lines
 from instride._core.network.machine import NetworkMachine
 from instride._net.clock import now
 from instride._net.credentials import authenticator
@@ -80,6 +89,8 @@ _logger = logging.getLogger("instride.network")
 _LONGEST_WAIT = 60.0
 # So many words of the application wait for the next turn at most.
 _MOST_WAIT = 100
+# Network threads of this process for which the GIL is kept.
+_keepers: set[int] = set()
 # Refusals that say nothing of a token: it was not sent yet.
 _BEFORE_IT_WAS_SENT = (TlsError, UnsupportedSaslMechanismError, IllegalSaslStateError)
 
@@ -161,6 +172,7 @@ class NetworkThread:
         self._transports_due = float("-inf")
         self._pump: Pump[ConnectionKey | None] = Pump(eager=sys.platform == "linux")
         self._keeps_gil = False
+        self._lines = Lines()
         # None until the thread is started: to build a consumer opens nothing.
         self._wake_pair: _WakePair | None = None
         self._wakes = memoryview(bytearray(64))
@@ -172,7 +184,9 @@ class NetworkThread:
         self._turns = 0
         self._woken_in = -1
         self._died: NetworkThreadDiedError | None = None
-        self._thread = threading.Thread(target=self._run, name=f"instride-{config.client_id}", daemon=True)
+        # Of the newest start: whether its thread runs. Who says so first decides, the thread or who gives it up.
+        self._runs = {"thread": False}
+        self._thread = self._new_thread(self._runs)
 
     # -- any thread
 
@@ -182,16 +196,34 @@ class NetworkThread:
 
         Raises TransportError where the system has no files, memory or threads left: it may be called again then.
         """
-        if self._thread.ident is not None:
+        if self.begun:
             return
-        opened = ExitStack()
+        opened, runs = ExitStack(), dict[str, bool]()
         try:
             self._open_own(opened)
-            self._thread.start()
+            self._runs = runs
+            self._thread = thread = self._new_thread(runs)
+            thread.start()
         except (OSError, RuntimeError, MemoryError) as error:
             # A RuntimeError is how threading says that there is no thread left.
             opened.close()
             raise TransportError(f"cannot start the network thread: {error}; close what is not needed") from error
+        runs.setdefault("thread", True)
+
+    def _new_thread(self, runs: dict[str, bool]) -> threading.Thread:
+        name = f"instride-{self._config.client_id}"
+        return threading.Thread(target=self._run, args=(runs,), name=name, daemon=True)
+
+    @property
+    def begun(self) -> bool:
+        """Whether the thread was started. A signal's exception may have left a start when the system had its thread
+        already: where that has not come to run yet, it never will, and what was opened for it is closed.
+        """
+        begun = self._runs.setdefault("thread", False)
+        if not begun and self._wake_pair is not None:
+            self._wake_pair.close()
+            self._wake_pair = None
+        return begun
 
     def _open_own(self, opened: ExitStack) -> None:
         self._wake_pair = opened.enter_context(closing(_WakePair()))
@@ -252,7 +284,9 @@ class NetworkThread:
 
     # -- the thread
 
-    def _run(self) -> None:
+    def _run(self, runs: dict[str, bool]) -> None:
+        if not runs.setdefault("thread", True):
+            return  # its start was given up
         try:
             while not self._stopping:
                 self._turn()
@@ -294,13 +328,22 @@ class NetworkThread:
         ready = self._pump.select(max(wait, 0.0))
         self._asleep = False
         if self._pump.crowded != self._keeps_gil:
-            self._keeps_gil = not self._keeps_gil
-            keep_gil(keep=self._keeps_gil)
+            self._keep_gil(keep=self._pump.crowded)
         for key, mask in ready:
             if key is None:
                 self._drain_wakes()
             else:
                 self._ready(key, mask)
+
+    def _keep_gil(self, *, keep: bool) -> None:
+        """It is kept in the whole process, for as long as one of its network threads wants that."""
+        self._keeps_gil = keep
+        (_keepers.add if keep else _keepers.discard)(id(self))
+        kept: bool | None = None
+        # Another thread may change it between a look and what that leads to. No lock: a fork would leave it locked.
+        while kept is not bool(_keepers):
+            kept = bool(_keepers)
+            keep_gil(keep=kept)
 
     def _deadline(self) -> float:
         due = float("inf")
@@ -326,7 +369,13 @@ class NetworkThread:
     def _handle(self, event: ApplicationEvent, at: float) -> None:
         if self._observers:
             self._observers.each(lambda observer: observer.on_application_event(event, at))
+        if isinstance(event, ChangeSettings):
+            self.change_settings(event.config)
         self._machine.handle(event, at)
+
+    def change_settings(self, config: ConsumerConfig) -> None:
+        """What of it is not the machine's. Before the thread runs another one may call it."""
+        self._segments.bound(kept_bytes(config.fetch_buffer_bytes))
 
     def _response_received(self, request_id: int, result: Response | Exception, at: float) -> None:
         if self._observers:
@@ -476,8 +525,10 @@ class NetworkThread:
 
     def _tell_trouble(self, error: KafkaError) -> None:
         """It was to be authenticated anew, and what there is must do until the next attempt."""
-        what = one_line(f"{self._config.client_id}: no new token or ticket ({error}); trying again")
-        _logger.warning("%s", what)
+        text = f"no new token or ticket ({error}); trying again"
+        # Each connection has its own attempts, and each of these comes to nothing for as long as there is none.
+        if (line := self._lines.say(logging.WARNING, text, now())) is not None:
+            _logger.log(line[0], "%s: %s", self._config.client_id, one_line(line[1]))
 
     def _end_stalled(self) -> None:
         for key, transport in list(self._transports.items()):
@@ -624,6 +675,8 @@ class NetworkThread:
             for key in list(self._transports):
                 closing_all.callback(self._close, key)
             closing_all.callback(self._resolver.close)
+            if self._keeps_gil:
+                closing_all.callback(self._keep_gil, keep=False)
             closing_all.callback(
                 self._fail_futures, ConsumerClosedError("the consumer was closed before this was done")
             )

@@ -5,7 +5,7 @@ Laws
 2. Closed, it counts the newest attempts: those that ended well, and those that ended with a chosen error. Other errors
    say nothing of the outage. It opens when so many of the window failed, and then starts nothing for a while.
 3. After that while one attempt is started, the probe. It ended well: closed. With a chosen error: open for twice as
-   long. With another error, or given up: another probe, at once.
+   long. With another error, given up, or late (its time is out, and its thread goes on): another probe, at once.
 4. A chosen error counts as an attempt of its record only while the breaker is closed, and if another attempt has ended
    well since the same record failed so before. Otherwise nothing says whether the record or the outage is to blame.
 """
@@ -62,6 +62,8 @@ class _Job(Protocol):
     @property
     def over(self) -> bool: ...
     @property
+    def late(self) -> bool: ...
+    @property
     def writes_dead_letter(self) -> bool: ...
 
 
@@ -85,12 +87,15 @@ class Breaker:
         """Whether an attempt may be started now (law 3)."""
         if self.open_until is None:
             return True
-        # Law 3: a probe that was given up has no end to wait for.
-        return self.open_until <= now and (self._probe is None or self._probe.over)
+        return self.open_until <= now and self._may_probe()
 
     def next_probe(self) -> float | None:
         """When `lets_start` becomes true by the passing of time."""
-        return self.open_until if self._probe is None else None
+        return self.open_until if self._may_probe() else None
+
+    def _may_probe(self) -> bool:
+        """Law 3: a probe that was given up has no end to wait for; one that is late has none that is known."""
+        return self._probe is None or self._probe.over or self._probe.late
 
     def started(self, job: _Job) -> None:
         """After `lets_start`. A dead letter to be written is no probe."""

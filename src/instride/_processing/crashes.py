@@ -128,6 +128,10 @@ class Guard:
             self.accused, self.deaths = -1, 0
         return was_named
 
+    def given_up(self) -> None:
+        """What is at work of the partition is: none of it has ended, so whoever is a suspect stays one."""
+        self._trial, self._is_trial_at_work = -1, False
+
     def mark(self, offset: int, *, is_ending: bool) -> Mark:
         """What a commit at this offset is to say. is_ending: nothing is at work, and nothing more is started."""
         # A commit at this offset says that it is finished.

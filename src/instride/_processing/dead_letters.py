@@ -5,7 +5,8 @@ Laws
 2. Whoever produces it says when it is acknowledged: by returning, or by a future or an awaitable that ends. A letter
    that could not be written is written again after a back-off (`wrote` in `engine.py`), and so is one of which nobody
    says it.
-3. It is acknowledged before its record is finished.
+3. It is acknowledged before its record is finished. Once it is, it is not written again while a database is to be told.
+4. The producer gives up each letter before we do: what it still has would be written beside what we hand over again.
 """
 
 from __future__ import annotations
@@ -13,14 +14,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from instride._processing.outputs import OutputRecord, produce_all, produce_all_async
-from instride.errors import ConfigError, KafkaTimeoutError, RecordTooLargeError
+from instride._processing.outputs import (
+    ACKNOWLEDGED,
+    OutputRecord,
+    not_acknowledged,
+    produce_all,
+    produce_all_async,
+)
+from instride.errors import ConfigError, KafkaError, KafkaTimeoutError, RecordTooLargeError, StorePositionError
 from instride.errors._quoting import counted
 
 if TYPE_CHECKING:
@@ -45,7 +53,7 @@ __all__ = [
 
 _logger = logging.getLogger("instride.processing")
 
-_ACKNOWLEDGED = 30.0
+_ACKNOWLEDGED = ACKNOWLEDGED
 """Seconds in which a dead letter must be acknowledged; then it is tried again."""
 _LONGEST_TEXT: Final = 1_000
 _OURS: Final = 8
@@ -57,7 +65,11 @@ _LARGEST: Final = 100_000_000
 _BATCH: Final = 16_384
 """Bytes, as Java's: what is larger goes alone, so that none is refused for its neighbours' size."""
 _UNKNOWN_TOPIC_MS: Final = 5_000
-"""Until librdkafka says that a topic does not exist. Its default is 30 s, as long as we wait: nobody was told why."""
+"""Until librdkafka says that a topic does not exist. Its default is 30 s: nobody would be told why for so long."""
+_MESSAGE_TIMEOUT_MS: Final = 100_000
+"""Law 4. Its default is 5 minutes: after an outage of 4 each copy that we had handed over would be written."""
+_ROOM = 10.0
+"""Seconds to wait for a place in librdkafka's queue. With `_MESSAGE_TIMEOUT_MS` it is less than we wait."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,8 +169,9 @@ def write_letter(desk: Desk, produce: Produce | None, task: Task) -> None:
     """For plain handlers. Of a record that is skipped, only a database is told. What fails is tried again."""
     error: BaseException | None = None
     try:
-        if not task.is_skipped:
+        if not (task.is_skipped or task.letter_written):
             _produce_letter(produce, desk.letter(task))
+            task.letter_written = True
         desk.pass_over(task)
     except BaseException as caught:  # noqa: BLE001 - it is tried again, or ends the run
         error = caught
@@ -180,8 +193,9 @@ async def write_letter_async(desk: Desk, produce: Produce | None, task: Task) ->
     """The same for coroutine handlers."""
     error: BaseException | None = None
     try:
-        if not task.is_skipped:
+        if not (task.is_skipped or task.letter_written):
             await _produce_letter_async(produce, desk.letter(task))
+            task.letter_written = True
         if (passed := desk.pass_over(task)) is not None:
             await passed
     # CancelledError is no Exception, by which the run would end (`_wrote`): the letter is tried again.
@@ -204,25 +218,41 @@ async def _produce_letter_async(produce: Produce | None, letter: DeadLetter) -> 
 
 
 def _wrote(desk: Desk, task: Task, error: BaseException | None) -> bool:
-    """Takes the lock. A dead letter was acknowledged, or was not; whether the loop is to be woken.
-
-    What is no Exception (SystemExit, say) ends the run, as it does where a handler raises it.
-    """
+    """Takes the lock. A dead letter was acknowledged, or was not; whether the loop is to be woken."""
     # Before the engine is told: it would only see to it that the letter is tried again.
-    if error is not None and not isinstance(error, Exception):
+    if error is not None and _ends_run(task, error):
         desk.fail(error)
     with desk.lock:
         after = desk.engine.wrote(task, error, desk.clock(), desk.chance())
         attention = desk.wants_attention()
     name = f"{task.lane.partition} at offset {task.offset}"
-    if after is not None:
-        why = f"{type(error).__name__}: {text_of(error)}"
-        _logger.error("the dead letter of %s was not written, tried again in %.1f s: %s", name, after, why)
+    if error is not None and after is not None:
+        _logger.error(_not_done(task), name, after, _why(desk, error))
     elif not (task.over or task.is_skipped):
         _logger.warning(
             "%s: dead letter written after %s: %s", name, counted(task.attempts, "attempt"), told(task.error)
         )
     return attention
+
+
+def _ends_run(task: Task, error: BaseException) -> bool:
+    """What is no Exception (SystemExit, say), and a row that was set back: as where a handler raises it."""
+    return not isinstance(error, Exception) or (isinstance(error, StorePositionError) and not task.over)
+
+
+def _not_done(task: Task) -> str:
+    if task.is_skipped or task.letter_written:
+        what = "skipped" if task.is_skipped else "its dead letter was written"
+        return f"%s: {what}, but the store could not be told, tried again in %.1f s: %s"
+    return "the dead letter of %s was not written, tried again in %.1f s: %s"
+
+
+def _why(desk: Desk, error: BaseException) -> str:
+    """For the log. The text only of an error of ours: that of another (of a user's `produce`) may quote the record."""
+    kind, text = type(error).__name__, text_of(error)
+    ours = not_acknowledged(desk.dead_letters, _ACKNOWLEDGED)
+    is_ours = isinstance(error, NotTakenError | KafkaError) or text == ours
+    return f"{kind}: {text}" if is_ours else kind
 
 
 class ConfluentProduce:
@@ -234,7 +264,7 @@ class ConfluentProduce:
     def __init__(self, settings: Mapping[str, Any]) -> None:
         """settings: a consumer's. Raises ConfigError where confluent-kafka is missing, or cannot be told of one."""
         try:
-            from confluent_kafka import Producer  # noqa: PLC0415 - an extra
+            from confluent_kafka import KafkaException, Producer  # noqa: PLC0415 - an extra
         except ImportError as error:
             raise ConfigError("to produce needs the extra instride[produce], or a produce= of your own") from error
         ours = {
@@ -243,15 +273,18 @@ class ConfluentProduce:
             "partitioner": "murmur2_random",  # Java's, for equal keys
             "message.max.bytes": _LARGEST,
             "batch.size": _BATCH,
+            "message.timeout.ms": _MESSAGE_TIMEOUT_MS,
             "topic.metadata.propagation.max.ms": _UNKNOWN_TOPIC_MS,
         }
         self._make = partial(Producer, {**confluent_settings(settings), **ours})
+        self._refusal: type[Exception] = KafkaException
         self._producer: Any = None
         self._lock = threading.Lock()
         self._server: threading.Thread | None = None
         self._closed = False
 
     def __call__(self, letter: DeadLetter | OutputRecord) -> Future[Any]:
+        """Waits while librdkafka's queue is full. Raises NotTakenError or RecordTooLargeError for what it refuses."""
         acknowledged: Future[Any] = Future()
         # It cannot be cancelled: its report would raise then, in `_poll`, which nobody would start again.
         acknowledged.set_running_or_notify_cancel()
@@ -263,10 +296,29 @@ class ConfluentProduce:
                 acknowledged.set_exception(_refused(letter, error))
 
         # confluent-kafka takes no None for a partition.
-        fixed = {} if isinstance(letter, DeadLetter) or letter.partition is None else {"partition": letter.partition}
-        headers = list(letter.headers)
-        self._serving().produce(letter.topic, letter.value, letter.key, headers=headers, on_delivery=delivered, **fixed)
+        partition = None if isinstance(letter, DeadLetter) else letter.partition
+        fixed: dict[str, Any] = {} if partition is None else {"partition": partition}
+        fixed |= {"headers": list(letter.headers), "on_delivery": delivered}
+        try:
+            self._hand_over(partial(self._serving().produce, letter.topic, letter.value, letter.key, **fixed))
+        except BufferError:
+            raise NotTakenError(f"{letter.topic}: the producer's queue stays full") from None
+        except self._refusal as error:
+            raise _refused(letter, error.args[0]) from None
         return acknowledged
+
+    def _hand_over(self, produce: Callable[[], object]) -> None:
+        until = time.monotonic() + _ROOM
+        while True:
+            try:
+                produce()
+            # librdkafka's queue is full: what is acknowledged makes room, and `poll` hears of it.
+            except BufferError:
+                if self._closed or time.monotonic() >= until:
+                    raise
+                self._producer.poll(0.1)
+            else:
+                return
 
     def _serving(self) -> Any:
         """It connects when the first record is written, since most runs have none."""

@@ -157,7 +157,7 @@ def definition(
     unknown = options.keys() - AnyOptions.__annotations__.keys()
     if unknown:
         raise TypeError(f"{verb} does not know {sorted(unknown)}; settings of the consumer are given to run or running")
-    names = _topics(verb, topics)
+    names, max_batch = _topics(verb, topics), _max_batch(verb, options)
     concurrency = _positive(verb, options, "concurrency", 32)
     is_async = is_asynchronous(handler)
     return Definition(
@@ -174,8 +174,8 @@ def definition(
             max_bytes=_positive(verb, options, "max_bytes", 64 << 20),
             metadata_limit=_positive(verb, options, "max_metadata", 4_000, most=MOST_BYTES),
             # Twice what is at work at once, so that handlers go on while the first commit is on its way.
-            window=max(_WINDOW, 2 * concurrency, 2 * options.get("max_batch", 0)),
-            max_batch=_max_batch(verb, options),
+            window=max(_WINDOW, 2 * concurrency, 2 * max_batch),
+            max_batch=max_batch,
             max_wait=arguments.seconds(verb, options.get("max_wait", 1.0), name="max_wait"),
             has_store=options.get("store") is not None,
             breaker=_breaker(verb, options),

@@ -22,7 +22,8 @@ Laws (rules 16 and 18 of docs/rebalance.md)
 7. Where the group had no offset of a partition, where it begins is committed before its first record is started.
 8. With `max_batch` records of one partition are started together, in order, as soon as there are so many or the first
    has waited for `max_wait`. A batch may have several records of a key; the next of that key wait for all of it. When
-   it fails, or one of its records cannot be deserialized, each of its records is tried alone, since one is to blame.
+   it fails, or one of its records cannot be deserialized, each of its records is tried alone, since one is to blame:
+   by the next owner too, as far as its attempts are remembered.
 9. A record is known by partition, epoch, seek number and offset. What ends under an older one, or of a lost partition,
    is ignored; what was started of it is given up, so that its owner can cancel it.
 10. Where a database keeps the offsets (`has_store`), a record that is skipped, or dead-lettered, stays started until
@@ -112,13 +113,27 @@ class Tally:
     longest: float = 0.0
 
 
+_COPIED: Final = (
+    "alone",
+    "attempts",
+    "error",
+    "is_skipped",
+    "letter_written",
+    "since",
+    "spared_at",
+    "writes_dead_letter",
+)
+"""Of a task, by one that does the same work."""
+
+
 class Task:
     """One record on its way. attempts: how often it was handled before. error: of the last attempt.
 
     writes_dead_letter: not its handler is due but its dead letter, or (is_skipped) that a database is told.
-    letter_error: why that letter was not written, at the newest try. over: its result is ignored. late: its time is
-    out, so that its attempt fails when it ends. since: when it came; from its start on, when it was started. alone: it
-    is in no batch with others. spared_at: the circuit breaker's.
+    letter_error: why that letter was not written, at the newest try. letter_written: it is acknowledged, and a database
+    is still to be told. over: its result is ignored. late: its time is out, so that its attempt fails when it ends.
+    since: when it came; from its start on, when it was started. alone: it is in no batch with others. spared_at: the
+    circuit breaker's.
     """
 
     __slots__ = (
@@ -130,6 +145,7 @@ class Task:
         "lane",
         "late",
         "letter_error",
+        "letter_written",
         "offset",
         "over",
         "record",
@@ -149,6 +165,7 @@ class Task:
         self.error: BaseException | None = None
         self.writes_dead_letter = False
         self.letter_error: BaseException | None = None
+        self.letter_written = False
         self.is_skipped = False
         self.alone = False
         self.over = False
@@ -159,7 +176,7 @@ class Task:
     def copy(self) -> Task:
         """The same work, not given up."""
         found = Task(self.record, self.lane, self.key, self.size)
-        for name in ("alone", "attempts", "error", "is_skipped", "since", "spared_at", "writes_dead_letter"):
+        for name in _COPIED:
             setattr(found, name, getattr(self, name))
         return found
 
@@ -533,6 +550,8 @@ class Engine:
     def _was_tried_before(self, lane: Lane, task: Task) -> None:
         """By an earlier owner. Where that used all attempts up, and was to write a dead letter, we write it."""
         task.attempts = lane.attempts[task.offset] = lane.tried_before.pop(task.offset)
+        # Law 8: it may have failed in a batch, and be the one to blame.
+        task.alone = True
         failures = self.plan.failures
         task.writes_dead_letter = failures.after == "dead-letter" and failures.retry.is_last(task.attempts)
 
@@ -543,12 +562,13 @@ class Engine:
         if guard.deaths < 2:
             return False
         lane = task.lane
-        task.attempts += 2 if guard.deaths == 2 else 1
-        lane.attempts[task.offset] = task.attempts
+        # What is remembered may be less (`_remember`), and each death is an attempt.
+        task.attempts = max(task.attempts + (2 if guard.deaths == 2 else 1), guard.deaths)
         task.error = HandlerDiedError(f"the processes that handled it died, {guard.deaths} by now")
         # No delay is taken from this verdict, so any chance will do.
         step, _ = self.plan.failures.decide(task.error, task.attempts, 0.5)
         if step is Step.RETRY:
+            self._remember(task)
             return False
         guard.ended(task.offset)
         if step is Step.STOP:
@@ -562,6 +582,7 @@ class Engine:
             self._finish(task, releases=False)
             return True
         task.writes_dead_letter, task.is_skipped = True, step is Step.SKIP
+        self._remember(task)
         return False
 
     def _count(self, lane: Lane, records: int, size: int) -> None:
@@ -684,11 +705,12 @@ class Engine:
         lane.jobs += 1
         task = lane.pop_startable()
         is_suspect = self._start(task, now)
-        if lane.paused and self._may_resume(lane):
-            self._to_resume[lane.partition] = lane
         task.alone |= is_suspect
         as_it_is = not self.plan.max_batch or task.writes_dead_letter
         job = task if as_it_is else self._batch(lane, task, now)
+        # A batch may have emptied the queue.
+        if lane.paused and self._may_resume(lane):
+            self._to_resume[lane.partition] = lane
         if self.breaker is not None:
             self.breaker.started(job)
         return job
@@ -1005,10 +1027,8 @@ class Engine:
             return
         self.tally.retried += verdict.step is Step.RETRY
         task.writes_dead_letter, task.is_skipped = verdict.step is not Step.RETRY, verdict.step is Step.SKIP
-        # The next commit tells a later owner how often it was tried.
-        task.lane.attempts[task.offset] = task.attempts
+        self._remember(task)
         self._queue_again(task, is_first=is_first)
-        self._touch(task.lane)
 
     def _queue_again(self, task: Task, *, is_first: bool) -> None:
         lane = task.lane
@@ -1031,7 +1051,7 @@ class Engine:
             self._end_started(task)
             self._finish(task)
             return None
-        if not task.is_skipped:
+        if not (task.is_skipped or task.letter_written):
             task.letter_error = error
             self._unwritten[task] = None
         after = self.plan.failures.retry.delay(max(1, task.attempts), chance)
@@ -1098,10 +1118,19 @@ class Engine:
             heappush(self._later, (due, next(self._numbers), task))
         else:
             self._spared.append(task)
-        if task.attempts:
-            lane.attempts[task.offset] = task.attempts
-            self._touch(lane)
+        self._remember(task)
         self._changed(lane)
+
+    def _remember(self, task: Task) -> None:
+        """The next commit tells a later owner how often it was tried. One that reads there that no attempt is left
+        writes the dead letter (`_was_tried_before`): so only of a letter that is due all attempts are told."""
+        number, failures = task.attempts, self.plan.failures
+        is_due = task.writes_dead_letter and not task.is_skipped
+        if failures.after == "dead-letter" and failures.retry.attempts is not None and not is_due:
+            number = min(number, failures.retry.attempts - 1)
+        if number:
+            task.lane.attempts[task.offset] = number
+            self._touch(task.lane)
 
     def _fail(self, task: Task, error: BaseException, *, jobs: int = 1) -> None:
         self._end_started(task, jobs=jobs)
@@ -1124,7 +1153,7 @@ class Engine:
         sent = {lane.partition: self._told_of(lane) for lane in self._ahead.values()}
         entries = {partition: self._entry(each) for partition, each in sent.items()}
         self.uncommitted = 0
-        return CommitSnapshot(entries, partial(self._settled, sent))
+        return arguments.CheckedSnapshot(entries, partial(self._settled, sent))
 
     def _told_of(self, lane: Lane) -> _Sent:
         offset, is_ending = lane.next_offset(), (lane.draining or self._stopping) and not lane.started
@@ -1291,6 +1320,8 @@ class Engine:
         self.tally.abandoned += len(given_up)
         lane.started.clear()
         lane.jobs = 0
+        if lane.guard is not None:
+            lane.guard.given_up()
         self._may_be_urgent(lane)
         return given_up
 

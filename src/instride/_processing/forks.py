@@ -12,6 +12,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any, NoReturn
 
@@ -58,13 +59,22 @@ async def _call_async(function: Callable[..., Any], *arguments: Any) -> Any:
 def end_child(error: BaseException | None = None) -> NoReturn:
     """The handler has returned, or raised, in a child: there it was all. As a program ends: by its own status."""
     status = 0 if error is None else 1
-    if isinstance(error, SystemExit):
-        status = error.code if isinstance(error.code, int) else int(error.code is not None)
-    elif error is not None:
-        traceback.print_exception(error)
-    # `_exit` flushes nothing.
+    try:
+        if isinstance(error, SystemExit):
+            status = error.code if isinstance(error.code, int) else int(error.code is not None)
+        _tell(error)
+    finally:
+        # Whatever is raised meanwhile (by a second Ctrl-C, say): the child would go on as another processor.
+        # Not sys.exit: `finally` blocks and exit handlers here are the parent's, whose consumer they would close.
+        os._exit(status & 0xFF)
+
+
+def _tell(error: BaseException | None) -> None:
+    """As far as a child can be heard: its output may be closed, its disk full. `_exit` flushes nothing."""
+    if error is not None and not isinstance(error, SystemExit):
+        with suppress(Exception):
+            traceback.print_exception(error)
     for stream in (sys.stdout, sys.stderr):
-        if stream is not None:
-            stream.flush()
-    # Not sys.exit: `finally` blocks and exit handlers here are the parent's, whose consumer they would close.
-    os._exit(status & 0xFF)
+        with suppress(Exception):
+            if stream is not None:
+                stream.flush()

@@ -20,10 +20,19 @@ from instride.errors import ConfigError
 if TYPE_CHECKING:
     from instride._processing.dead_letters import DeadLetter, Produce
 
-__all__ = ["OutputRecord", "Outputs", "outputs_of", "produce_all", "produce_all_async"]
+__all__ = [
+    "ACKNOWLEDGED",
+    "OutputRecord",
+    "Outputs",
+    "not_acknowledged",
+    "outputs_of",
+    "produce_all",
+    "produce_all_async",
+]
 
-_ACKNOWLEDGED = 120.0
-"""Seconds in which an output must be; then the attempt has failed. The producer tries again for so long by itself."""
+ACKNOWLEDGED = 120.0
+"""Seconds in which an output, or a dead letter, must be; then it is given up, and written again perhaps. Our producer
+has given it up by then (`_MESSAGE_TIMEOUT_MS` of `dead_letters`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +66,7 @@ def _addressed(output: OutputRecord, topic: str) -> OutputRecord:
 
 
 def produce_all(
-    produce: Produce | None, records: Sequence[OutputRecord | DeadLetter], patience: float = _ACKNOWLEDGED
+    produce: Produce | None, records: Sequence[OutputRecord | DeadLetter], patience: float = ACKNOWLEDGED
 ) -> None:
     """In their order, for plain handlers. Raises what kept one from being acknowledged."""
     if not records:
@@ -69,14 +78,14 @@ def produce_all(
             # Not `result(patience)`, whose TimeoutError could be the producer's own.
             wait([found], patience)
             if not found.done():
-                raise _not_acknowledged(records, patience)
+                raise TimeoutError(not_acknowledged(records[0].topic, patience))
             found.result()
         elif found is not None:
             raise ConfigError("produce returned an awaitable to a plain handler; return None or a concurrent Future")
 
 
 async def produce_all_async(
-    produce: Produce | None, records: Sequence[OutputRecord | DeadLetter], patience: float = _ACKNOWLEDGED
+    produce: Produce | None, records: Sequence[OutputRecord | DeadLetter], patience: float = ACKNOWLEDGED
 ) -> None:
     """The same for coroutine handlers."""
     limit = asyncio.timeout(patience)
@@ -86,7 +95,7 @@ async def produce_all_async(
     except TimeoutError as error:
         # Else it is a TimeoutError of the producer's own, which says more.
         if limit.expired():
-            raise _not_acknowledged(records, patience) from error
+            raise TimeoutError(not_acknowledged(records[0].topic, patience)) from error
         raise
 
 
@@ -103,5 +112,6 @@ async def _until_acknowledged(produce: Any, records: Sequence[OutputRecord | Dea
             await found
 
 
-def _not_acknowledged(records: Sequence[OutputRecord | DeadLetter], patience: float) -> TimeoutError:
-    return TimeoutError(f"{records[0].topic}: not acknowledged in {patience:g} s")
+def not_acknowledged(topic: str | None, patience: float) -> str:
+    """The text of our own time-out, which has no content of a record."""
+    return f"{topic}: not acknowledged in {patience:g} s"

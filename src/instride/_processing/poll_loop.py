@@ -4,7 +4,7 @@ Laws
 1. It does no I/O and reads no clock: a driver calls the verb that it yields, and sends back what that returned or
    throws what it raised. A thread does so with a `Consumer`, the simulation with its own, a test kit with a double.
 2. After a poll that raised, `hold` is not called: the next poll continues the one that raised. `hold` is the engine's
-   (`engine.py`), which decides whose revoke is delayed.
+   (`engine.py`), which decides whose revoke is delayed. What such a poll had lost is given up at once.
 3. An error that ends nothing (a partition's, a broker's) is logged, and the loop goes on; a fatal one, and a record
    that failed for good, stop it as `stop` does, and are raised at its end by whoever runs it.
 4. In a process that was suspended, whose partitions another member may have by now, nothing is started before a poll
@@ -24,6 +24,7 @@ from itertools import takewhile
 from typing import Any, Final, Protocol, TypeAlias
 from uuid import UUID
 
+from instride import _arguments as arguments
 from instride._core.session_lease import Standing
 from instride._processing.engine import Engine, Task
 from instride.commits import CommitEntry, CommitOutcome, CommitResult, CommitSnapshot
@@ -81,6 +82,12 @@ class Pace:
     drain_timeout: float = 30.0
     close_timeout: float = 10.0
     cancels_in_time: bool = False
+
+    @property
+    def longest_wait(self) -> float:
+        """Of a poll: commits go out between polls, so in a longer one they would be late."""
+        # Polls that do not wait at all would take a whole processor.
+        return max(_HASTE, self.commit_interval)
 
 
 class Drains:
@@ -268,11 +275,11 @@ class Rounds(RebalanceListener):
     def _poll(self) -> Verbs:
         try:
             records: ConsumerRecords = yield Verb("poll", (), self._poll_bounds())
-        except WakeupError:
-            # The rest of the round looks at what it was woken for.
-            return
         except KafkaError as error:
-            yield from self._note(error)
+            # By a wakeup too: the rest of the round looks at what it was woken for.
+            yield from self._lose()
+            if not isinstance(error, WakeupError):
+                yield from self._note(error)
             return
         self.polled_at = self._clock()
         lost = yield Verb("lost_partitions")
@@ -289,6 +296,16 @@ class Rounds(RebalanceListener):
                 yield from self._cancel_in_time(delayed)
         self._give_up(given_up, "lost")
         self._executor.wake()
+
+    def _lose(self) -> Verbs:
+        """What a poll that raised had lost before: no verb may name it any more, a `resume` of the same round, say."""
+        try:
+            lost = yield Verb("lost_partitions")
+        except KafkaError:  # it is closed, or of another process, and the poll has said so
+            return
+        with self._guard:
+            given_up = self._engine.submit((), lost, now=self._clock())
+        self._give_up(given_up, "lost")
 
     def _cancel_in_time(self, delayed: Iterable[TopicPartition]) -> Verbs:
         """What would be lost with its partition soon is given up, so that the rest is committed and handed over."""
@@ -317,8 +334,7 @@ class Rounds(RebalanceListener):
                 return _HASTE
             self._engine.has_next(now)  # what is due is startable from here on, so that `next_due` is to come
             due = self._engine.next_due()
-        # Commits go out between polls: in a longer poll one would be late.
-        return min(pace.poll_timeout, pace.commit_interval, pace.poll_timeout if due is None else due - now)
+        return min(pace.poll_timeout, pace.longest_wait, pace.poll_timeout if due is None else due - now)
 
     def _note(self, error: KafkaError) -> Verbs:
         """Law 3."""
@@ -460,7 +476,7 @@ class Rounds(RebalanceListener):
             with self._guard:
                 snapshot.settle(partition, entry, committed=committed, stale=stale)
 
-        return CommitSnapshot(snapshot.entries, on_settled)
+        return arguments.CheckedSnapshot(snapshot.entries, on_settled)
 
     def _look_at_the_last_commit(self) -> None:
         """Before its response no other is sent: it would say the same."""
@@ -470,14 +486,15 @@ class Rounds(RebalanceListener):
         self._in_flight = None
         error = future.exception()
         result: CommitResult = CommitResult() if error is not None else future.result()
-        for each in [error, *result.not_committed.values()]:
-            if isinstance(each, OffsetMetadataTooLargeError):
-                with self._guard:
-                    limit = self._engine.shrink_metadata()
-                _logger.warning("the broker takes less metadata of a commit; from now on %d characters", limit)
-                return
-        if error is not None:
+        if any(isinstance(each, OffsetMetadataTooLargeError) for each in [error, *result.not_committed.values()]):
+            self._shrink_metadata()
+        elif error is not None:
             _logger.warning("a commit failed, and is sent again: %s: %s", type(error).__name__, error)
+
+    def _shrink_metadata(self) -> None:
+        with self._guard:
+            limit = self._engine.shrink_metadata()
+        _logger.warning("the broker takes less metadata of a commit; from now on %d characters", limit)
 
     # -- hand-overs and back-pressure
 
@@ -601,23 +618,31 @@ class Rounds(RebalanceListener):
         self._fail_by_letters(unwritten)
         self._fail_by_time(given_up)
         self._give_up(given_up, "the end")
-        # Blocking: no poll follows that would bring the response.
-        for _ in range(2):  # the first may be woken by a wakeup that came late
-            try:
-                with self._guard:
-                    snapshot = self._committable()
-                if snapshot:
-                    yield Verb("commit", (snapshot,), {"timeout": self._pace.close_timeout})
-                break
-            except WakeupError:
-                continue
-            except KafkaError as error:
-                _logger.warning("the last commit failed: %s: %s", type(error).__name__, error)
-                break
+        yield from self._commit_last()
         try:
             yield Verb("close", (), {"timeout": self._pace.close_timeout})
-        except WakeupError:  # as above; the second close ends what the first began
+        except WakeupError:  # one that came late; the second close ends what the first began
             yield Verb("close", (), {"timeout": self._pace.close_timeout})
+
+    def _commit_last(self) -> Verbs:
+        """Blocking: no poll follows that would bring the response."""
+        is_woken = False
+        while True:
+            with self._guard:
+                snapshot, limit = self._committable(), self._engine.plan.metadata_limit
+            if not snapshot:
+                return
+            try:
+                yield Verb("commit", (snapshot,), {"timeout": self._pace.close_timeout})
+                return
+            except KafkaError as error:
+                if isinstance(error, WakeupError) and not is_woken:  # one that came late
+                    is_woken = True
+                elif isinstance(error, OffsetMetadataTooLargeError) and limit:
+                    self._shrink_metadata()
+                else:
+                    _logger.warning("the last commit failed: %s: %s", type(error).__name__, error)
+                    return
 
 
 def _where(task: Task) -> str:

@@ -609,7 +609,7 @@ class ProcessorKit(Generic[K, V]):
 
     def _next_event(self) -> float:
         timer = None if self._loop is None else self._loop.next_timer()
-        times = [self._process.engine.next_due(), timer, self._now + self._what.pace.commit_interval]
+        times = [self._process.engine.next_due(), timer, self._now + self._what.pace.longest_wait]
         return min(each for each in times if each is not None and each > self._now)
 
     def __enter__(self) -> Self:

@@ -251,8 +251,8 @@ class RunningProcessor:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stops, as leaving `with` does, without blocking the event loop. Cancelled, it cancels and still waits, however
-        often it is cancelled.
+        """Stops, as leaving `with` does, without blocking the event loop. Cancelled, it cancels and still waits, as it
+        does when it is cancelled again.
         """
         self.stop()
         ended, cancelled = self._end_event(), None

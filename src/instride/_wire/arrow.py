@@ -102,13 +102,17 @@ def to_arrow(
         "headers": lambda: _no_headers(rows),
     }
     have_headers = "headers" in fields.names and columns.have_headers(start, stop)
-    nodes = {each: makers[each]() for each in fields.names}
+    # A column that is named twice is there twice.
+    nodes = [makers[each]() for each in fields.names]
     if COMPILED and not have_headers:
-        return _handed_over(arrow, (rows, (None,), tuple(nodes.values()), None), fields)
-    arrays = {each: _array(arrow, fields.field(each).type, node) for each, node in nodes.items()}
-    if have_headers:
-        arrays["headers"] = _headers(arrow, columns, start, stop)
-    return arrow.RecordBatch.from_arrays(list(arrays.values()), schema=fields)
+        return _handed_over(arrow, (rows, (None,), tuple(nodes), None), fields)
+    arrays = [
+        _headers(arrow, columns, start, stop)
+        if have_headers and field.name == "headers"
+        else _array(arrow, field.type, node)
+        for field, node in zip(fields, nodes, strict=True)
+    ]
+    return arrow.RecordBatch.from_arrays(arrays, schema=fields)
 
 
 def _handed_over(arrow: Any, node: Node, fields: pa.Schema) -> pa.RecordBatch:

@@ -153,6 +153,11 @@ class Segments:
         self._kept: list[Segment] = []
         self._pages: list[weakref.ref[Pages]] = []
 
+    def bound(self, most_bytes: int) -> None:
+        """Of what is kept from now on."""
+        self._most_bytes = most_bytes
+        self.trim()
+
     def new(self, source: bytes | bytearray | memoryview) -> Segment:
         """With this content; it may grow. `keep` it once it is whole."""
         return Segment(source, self)

@@ -4,7 +4,8 @@ Laws
 1. A broker, or whoever speaks in its place, chooses names and texts. None of them begins a new line, moves a terminal's
    cursor or fills a disk: every error and every line of ours goes through `one_line`.
 2. A secret that comes back in such a text is not told: neither plain, nor quoted as a URL, nor as hex or base64 (at any
-   place of a longer text), nor in part, down to `_PART` characters of such a form.
+   place of a longer text), nor in part, down to `_PART` characters of such a form. Nor in another case, nor with an
+   accent that is composed otherwise.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterable
 from typing import Final
+from unicodedata import normalize
 from urllib.parse import quote, quote_plus
 
 __all__ = ["LONGEST_LINE", "LONGEST_QUOTE", "counted", "one_line", "quoted_from"]
@@ -45,17 +47,23 @@ def quoted_from(text: str, secrets: Iterable[str]) -> str:
 
 def _hidden(text: str, secrets: Iterable[str]) -> str:
     parts = {part for secret in secrets for form in _forms(secret) for part in _parts(form)}
-    lengths = {len(part) for part in parts}
-    lowered = text.lower() if len(text.lower()) == len(text) else text
+    folded = [_folded(letter) for letter in text]
+    whole, places = "".join(folded), [at for at, letters in enumerate(folded) for _ in letters]
     covered = bytearray(len(text))
-    for length in lengths:
-        for start in range(len(text) - length + 1):
-            if lowered[start : start + length] in parts:
-                covered[start : start + length] = b"\1" * length
+    for length in {len(part) for part in parts}:
+        for start in range(len(whole) - length + 1):
+            if whole[start : start + length] in parts:
+                first, last = places[start], places[start + length - 1]
+                covered[first : last + 1] = b"\1" * (last + 1 - first)
     return "".join(
         "***" if hide and (at == 0 or not covered[at - 1]) else "" if hide else letter
         for at, (letter, hide) in enumerate(zip(text, covered, strict=True))
     )
+
+
+def _folded(text: str) -> str:
+    """Letter by letter: some become several, and each of those is to be found at the place of its own."""
+    return "".join(normalize("NFKD", letter).casefold() for letter in text)
 
 
 def _parts(form: str) -> Iterable[str]:
@@ -64,7 +72,7 @@ def _parts(form: str) -> Iterable[str]:
 
 
 def _forms(secret: str) -> Iterable[str]:
-    """The secret and its encodings in lower case: a text's letters are compared so, whatever form they have."""
+    """The secret and its encodings, folded: a text's letters are compared so, whatever form they have."""
     raw = secret.encode()
     forms = [secret, quote(secret, safe=""), quote_plus(secret), raw.hex(), raw.hex(" "), raw.hex(":")]
     forms.append("".join(f"%{byte:02x}" for byte in raw))
@@ -74,4 +82,4 @@ def _forms(secret: str) -> Iterable[str]:
             whole = base64.b64encode(bytes(pad) + raw).decode().rstrip("=")
             inner = whole[(0, 2, 3)[pad] : len(whole) - 1]
             forms += [inner, inner.replace("+", "-").replace("/", "_")]
-    return [form.lower() for form in forms]
+    return [_folded(form) for form in forms]

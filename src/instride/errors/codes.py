@@ -44,7 +44,8 @@ _FATAL: Final = _Fate.FATAL
 class ErrorCode(IntEnum):
     """An error code of Kafka's protocol. It equals its number.
 
-    category: what it is about. retriable: the same request may succeed later. fatal: to repeat it does not help by itself.
+    category: what it is about. retriable: the same request may succeed later. fatal: to repeat it does not help by
+    itself.
     """
 
     category: ErrorCategory

@@ -6,7 +6,8 @@ Laws
    the range.
 3. Where work on a range failed, the sink is asked first how far it is: if another has gone on, the failure is no
    failure but a conflict. Not so what concerns more than the range, as that the topic was made again: what is fatal
-   stays a failure. But offsets that are gone may be gone since another has read them.
+   stays a failure. But offsets that are gone may be gone since another has read them. A sink that does not say how far
+   it is leaves the failure as it is: that is what is to be told, not the sink's.
 4. Whatever the sink raises is told, a panic of its native library too: the pool would only log it. The log has its
    text only where that is ours: a database quotes the row that it refuses.
 5. A call that hangs keeps no process from ending. It is abandoned then, which the sink's contract makes safe.
@@ -17,7 +18,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from instride._processing.dead_letters import text_of
@@ -101,7 +102,16 @@ class Committer:
                 tries += 1
 
     def _look(self, running_job: RunningJob, problem: RangeProblem) -> Committed | Failed:
-        position = self._sink.positions([running_job.partition])[running_job.partition]
+        try:
+            position = self._sink.positions([running_job.partition])[running_job.partition]
+        except Exception as error:
+            if isinstance(error, KafkaError) and error.fatal:
+                raise
+            unknown = problem_of(error, text_of(error)).told
+            _log.warning("whether another has gone on with %s is not known: %s", running_job.range, unknown)
+            # What may be no failure is not yet one for good.
+            fatal = problem.fatal and not _is_of_the_range(problem)
+            return Failed(running_job=running_job, problem=replace(problem, fatal=fatal))
         if position is None or position <= running_job.range.start or not _is_of_the_range(problem):
             return Failed(running_job=running_job, problem=problem)
         return Committed(

@@ -4,7 +4,8 @@ Laws
 1. Each task of a job is an operation of its own, `range(1).mapInArrow(task)`, on a thread of its own. Connect gives an
    operation's rows in the order of its tasks: in one operation a slow task would hold up what others have to tell.
 2. `tell` is called on those threads.
-3. The operations of a job bear a tag, by which they are interrupted; one that is not yet begun is not begun then.
+3. The operations of a job bear a tag, by which they are interrupted; one that is not yet begun is not begun then. The
+   server is told of it on a thread of its own: it may be dead or silent, and the group is not to wait for that.
 4. How many tasks Spark runs at a time is known from `prepare` on: a client is told of it by nothing but a job.
 """
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 __all__ = ["ConnectJobRunner", "over_connect"]
 
 _log = logging.getLogger(__name__)
+_PATIENCE: Final = 10.0
+"""Seconds that the server has at the end to take cancellations."""
 _MANY: Final = 1 << 16
 """Rows of the first job: Spark makes as many tasks of them as it runs at a time."""
 
@@ -47,6 +51,7 @@ class ConnectJobRunner:
         self._frames = frames
         self._tell = tell
         self._cancelled: set[str] = set()
+        self._interrupting: dict[str, threading.Thread] = {}
         self.cores = 1
 
     def prepare(self, task: RangeTask) -> None:
@@ -62,27 +67,43 @@ class ConnectJobRunner:
 
     def start(self, task: RangeTask, tasks: Sequence[list[RangePart]]) -> None:
         """Submit a job; `JobEnded` comes for it in any case. tasks: what each works on."""
-        threading.Thread(target=self._run, args=(task, list(tasks)), name=f"instride-{task.job}", daemon=True).start()
+        reasons: list[str] = []
+        if _begun(f"instride-{task.job}", reasons, self._run, task, list(tasks)) is None:
+            self._tell(JobEnded(job=task.job, reason=reasons[0]))
 
     def cancel(self, job: str) -> None:
-        """Cancel a job that runs. Again is harmless, and reaches an operation that was just being submitted."""
+        """Cancel a job that runs. Again is harmless, and reaches an operation that was just being submitted. Returns at
+        once (law 3).
+        """
         self._cancelled.add(job)
-        self._spark.interruptTag(_tag(job))
+        for each in [each for each, thread in self._interrupting.items() if not thread.is_alive()]:
+            del self._interrupting[each]
+        if job not in self._interrupting:
+            thread = _begun(f"instride-cancel-{job}", [], self._interrupt, job)
+            if thread is not None:
+                self._interrupting[job] = thread
 
     def close(self) -> None:
-        """Nothing is to be given up: operations end by themselves."""
+        """Wait for what the server is being told, for some seconds. Operations end by themselves."""
+        deadline = time.monotonic() + _PATIENCE
+        for thread in self._interrupting.values():
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+    def _interrupt(self, job: str) -> None:
+        try:
+            self._spark.interruptTag(_tag(job))
+        except Exception as error:  # noqa: BLE001 - the job may go on, and nothing of it is committed
+            _log.warning("Spark was not told to cancel job %s: %s", job, reason_of(error))
 
     def _run(self, task: RangeTask, tasks: list[list[RangePart]]) -> None:
         reasons: list[str] = []
-        threads = [
-            threading.Thread(target=self._run_one, args=(task, parts, reasons), name=f"instride-{task.job}-{number}")
+        begun = [
+            _begun(f"instride-{task.job}-{number}", reasons, self._run_one, task, parts, reasons)
             for number, parts in enumerate(tasks)
         ]
-        for thread in threads:
-            thread.daemon = True
-            thread.start()
-        for thread in threads:
-            thread.join()
+        for thread in begun:
+            if thread is not None:
+                thread.join()
         self._cancelled.discard(task.job)
         self._tell(JobEnded(job=task.job, reason=reasons[0] if reasons else None))
 
@@ -115,6 +136,18 @@ class ConnectJobRunner:
     def _check(self, job: str) -> None:
         if job in self._cancelled:
             raise PipelineError("cancelled")
+
+
+def _begun(name: str, reasons: list[str], work: Callable[..., None], *arguments: Any) -> threading.Thread | None:
+    """A thread that does the work; None where the system has none left: why is then the last of the reasons."""
+    thread = threading.Thread(target=work, args=arguments, name=name, daemon=True)
+    try:
+        thread.start()
+    except Exception as error:  # noqa: BLE001 - told as the reason
+        reasons.append(reason_of(error))
+        _log.warning("%s cannot begin: %s", name, reasons[-1])
+        return None
+    return thread
 
 
 def _tag(job: str) -> str:

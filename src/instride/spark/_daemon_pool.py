@@ -52,8 +52,10 @@ class DaemonPool:
             self._waiting.append(work)
             if self._idle < len(self._waiting) and len(self._threads) < self._most:
                 name = f"{self._name}-{len(self._threads) + 1}"
-                self._threads.append(threading.Thread(target=self._run, name=name, daemon=True))
-                self._threads[-1].start()
+                thread = threading.Thread(target=self._run, name=name, daemon=True)
+                # First: a thread that cannot be started cannot be joined, and does no work.
+                thread.start()
+                self._threads.append(thread)
             self._changed.notify()
 
     def close(self) -> None:

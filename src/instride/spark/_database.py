@@ -54,6 +54,8 @@ _OFFSETS: Final = "instride_sink_offsets"
 _OLD_OFFSETS: Final = "instride_offsets"
 _KEPT: Final = 4
 """Idle connections of a process."""
+_LONGEST_TIMEOUT: Final = 2_147_483
+"""Seconds: PostgreSQL has milliseconds, in 32 bits."""
 _LONGEST_NAME: Final = 63
 """Of PostgreSQL, which cuts longer ones off."""
 _KEYS: Final = {
@@ -119,8 +121,13 @@ class DatabaseSink:
             raise ConfigError('columns must be a list of the table\'s columns, such as ["offset", "size"]')
         if "?" in on_conflict:
             raise ConfigError("on_conflict must hold no question mark")
-        if transaction_timeout <= 0:
-            raise ConfigError(f"transaction_timeout must be above 0 seconds; it is {transaction_timeout!r}")
+        # Nor NaN, of which no comparison is true.
+        is_number = isinstance(transaction_timeout, int | float) and not isinstance(transaction_timeout, bool)
+        if not is_number or not 0 < transaction_timeout <= _LONGEST_TIMEOUT:
+            raise ConfigError(
+                f"transaction_timeout must be above 0 seconds, and {_LONGEST_TIMEOUT:,} at most; it is "
+                f"{transaction_timeout!r}"
+            )
         _quoted(table)
         self.table = table
         self.staging_table = _beside(table, _staging(table))

@@ -77,20 +77,22 @@ class Sieve:
     def finish(self) -> None:
         """Law 3, within `timeout` of this call. Raises what producing raised, KafkaTimeoutError."""
         deadline = self._clock() + self._letters.timeout
-        try:
-            # What was too large comes back into the list, in a smaller form.
-            while self._unacknowledged:
-                self._await(*self._unacknowledged.pop(0), deadline)
-        except TimeoutError as error:
-            raise KafkaTimeoutError(
-                f"dead letters of {self._wanted} were not acknowledged within {self._letters.timeout:g} s"
-            ) from error
+        # What was too large comes back into the list, in a smaller form.
+        while self._unacknowledged:
+            self._await(*self._unacknowledged.pop(0), deadline)
 
     def _await(self, letter: DeadLetter, acknowledged: Future[Any], deadline: float) -> None:
         try:
             acknowledged.result(max(0.0, deadline - self._clock()))
         except RecordTooLargeError as error:
             self._produced(smaller(letter, error))
+        except TimeoutError as error:
+            # The letter's own: it was refused with that.
+            if acknowledged.done():
+                raise
+            raise KafkaTimeoutError(
+                f"dead letters of {self._wanted} were not acknowledged within {self._letters.timeout:g} s"
+            ) from error
 
     def close(self) -> None:
         if isinstance(self._produce, ConfluentProduce):

@@ -113,7 +113,10 @@ class JobRunner:
         """
         work = InheritableThread(target=self._run, args=(task, list(tasks)), name=f"instride-{task.job}", daemon=True)
         with _spark_responds():  # it looks at this thread's local properties
-            work.start()
+            try:
+                work.start()
+            except RuntimeError as error:  # the system has no thread left
+                self._tell(JobEnded(job=task.job, reason=reason_of(error)))
 
     def _run(self, task: RangeTask, tasks: list[list[RangePart]]) -> None:
         try:

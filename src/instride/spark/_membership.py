@@ -27,7 +27,9 @@ __all__ = ["Membership", "OwnershipObserver"]
 
 
 class OwnershipObserver(Observer):
-    """Passes on how ownership changes. What `emit` raises is kept for the loop, since an observer may raise nothing."""
+    """Passes on how ownership changes. What `emit` raises is kept for the loop: an observer may raise nothing, and an
+    error of Kafka's that comes out of a poll is taken for the group's.
+    """
 
     def __init__(self, emit: Callable[[PipelineEvent], None]) -> None:
         self._emit = emit
@@ -35,13 +37,18 @@ class OwnershipObserver(Observer):
 
     def on_telemetry(self, event: TelemetryEvent) -> None:
         if isinstance(event, OwnershipChanged):
-            try:
-                self._emit(event)
-            except Exception as error:  # noqa: BLE001 - raised by `check`
+            self.tell(event)
+
+    def tell(self, event: PipelineEvent) -> None:
+        """Within a call of the consumer."""
+        try:
+            self._emit(event)
+        except Exception as error:  # noqa: BLE001 - raised by `check`
+            if self._error is None:
                 self._error = error
 
     def check(self) -> None:
-        """Raises what `emit` raised, once."""
+        """Raises what `emit` raised first, once."""
         error, self._error = self._error, None
         if error is not None:
             raise error

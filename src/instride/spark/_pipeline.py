@@ -31,7 +31,7 @@ from instride.spark._handle import PipelineQuery
 from instride.spark._pipeline_loop import LoopSettings, Message, PipelineLoop, inbox_dispatcher
 from instride.spark._planning import Limits
 from instride.spark._progress_line import ProgressLine
-from instride.spark._range_reader import ReaderSettings, end_offsets
+from instride.spark._range_reader import ReaderSettings, carried, end_offsets
 from instride.spark._starting import TopicIds
 from instride.spark._task import BatchFormat, CalledPer, RangeTask
 from instride.spark.sink import Sink
@@ -193,7 +193,7 @@ class Pipeline:
             timeout=read_timeout,
             fail_on_data_loss=fail_on_data_loss,
             columns=_checked_columns(columns),
-            security=_checked_security({} if security is None else security),
+            security=carried(checked := _checked_security({} if security is None else security)),
         )
         self._dead_letters = _checked_letters(
             dead_letters, produce, group=group_id, most=max_dead_letters, run=self._settings, reader=self._reader
@@ -210,7 +210,7 @@ class Pipeline:
             max_poll_interval=max_revoke_delay,
             range_poll_interval=range_poll_interval,
             telemetry=telemetry,
-            **dict(self._reader.security),  # the consumer checks them
+            **dict(checked),  # the consumer checks them
         )
         self._inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self._ready: tuple[JobRunner | ConnectJobRunner, RangeTask] | None = None

@@ -177,8 +177,13 @@ class PipelineLoop:
         self._give_up_retries()
         self._membership.delay(self._ledger.uncommitted, self._waits_for)
         self._cancel_again(time.monotonic())
-        if self._stop_at is None and self._failure is None:
+        if self._goes_on:
             self._plan(time.monotonic())
+
+    @property
+    def _goes_on(self) -> bool:
+        """Law 3. Whether anything new is begun."""
+        return self._stop_at is None and self._failure is None
 
     def _target(self, partition: TopicPartition) -> int:
         return (self._targets or {}).get(partition, 0)
@@ -277,9 +282,9 @@ class PipelineLoop:
     # -- starting work
 
     def _plan(self, now: float) -> None:
-        tasks = self._planner.plan(
-            now, jobs=len(self._jobs), cores=self._runner.cores, blocked=self._membership.blocked
-        )
+        # Those that Spark runs: one that has ended may wait for the sink for as long as a commit hangs.
+        jobs = sum(not job.ended for job in self._jobs.values())
+        tasks = self._planner.plan(now, jobs=jobs, cores=self._runner.cores, blocked=self._membership.blocked)
         if not tasks:
             return
         job = Job(name=new_job_id())
@@ -390,9 +395,11 @@ class PipelineLoop:
             self._settle(running_job, RangeDropped(job=running_job.job.name, range=running_job.range))
             return
         # In this order, since the planner must hear of it in any case.
-        again = self._planner.failed(running_job.range, time.monotonic()) and not problem.fatal
+        may_pass = self._planner.failed(running_job.range, time.monotonic()) and not problem.fatal
+        again = may_pass and self._goes_on
         where = output_range(running_job.range)
-        then = ", it is tried again" if again else " for good"
+        stops = ", and the next start tries it again" if may_pass else " for good"
+        then = ", it is tried again" if again else stops
         _log.warning("work on %s failed%s: %s", where, then, problem.told)
         # What fails for good is raised with it; before that it would only be the same lines again and again.
         _log.debug("%s; in the task:\n%s", problem, problem.traceback)
@@ -400,7 +407,7 @@ class PipelineLoop:
             running_job,
             RangeFailed(job=running_job.job.name, range=running_job.range, reason=str(problem), again=again),
         )
-        if not again:
+        if not may_pass:
             text = (
                 f"work on {where} failed for good. It and what follows it are not committed: "
                 "the next start begins there."
@@ -436,6 +443,7 @@ class PipelineLoop:
     def _forget(self, partitions: Sequence[TopicPartition], lost: bool) -> None:  # noqa: FBT001
         """They are not ours any more."""
         jobs: dict[str, Job] = {}
+        dropped: list[RangeDropped] = []
         for partition in partitions:
             self._forget_partition(partition)
             self._there.discard(partition)
@@ -444,9 +452,12 @@ class PipelineLoop:
                 continue
             running_job.cancelled = True
             if not running_job.reported:
-                self._emit(RangeDropped(job=running_job.job.name, range=running_job.range))
+                dropped.append(RangeDropped(job=running_job.job.name, range=running_job.range))
                 if lost:
                     jobs[running_job.job.name] = running_job.job
+        # After all are marked. What is raised here is raised once the poll has ended, which would take it for its own.
+        for event in dropped:
+            self._ownership.tell(event)
         for job in jobs.values():
             self._cancel_if_lost(job, time.monotonic())
 

@@ -170,7 +170,7 @@ class Planner:
         if jobs >= self._limits.jobs or self._busy_cores >= self._enough(cores, now):
             return ()
         ready = [lane for tp, lane in self._ready.items() if tp not in blocked]
-        chosen = next((lane for lane in ready if self._may_retry(lane, now)), None)
+        chosen = next((lane for lane in ready if self._may_retry(lane, now, cores)), None)
         if chosen is not None:
             return (self._start([chosen], now),)
         fresh = [lane for lane in ready if lane.retry is None]
@@ -214,7 +214,7 @@ class Planner:
         slow = sorted((lane for lane in fresh if self._expected(lane) > _SLOW), key=_since)
         quick = sorted((lane for lane in fresh if self._expected(lane) <= _SLOW), key=_since)
         if quick or self._has_quick():
-            slow = slow[: max(0, max(1, cores - 1) - sum(task.slow for task in self._running))]
+            slow = slow[: self._left_for_slow(cores)]
         tasks = [[lane] for lane in slow]
         # The number: of two tasks with one load the lanes would be compared, and cannot be.
         heap = [(0.0, number, list[_Lane]()) for number in range(self._tasks(quick, cores))]
@@ -244,11 +244,19 @@ class Planner:
 
     def _expected(self, lane: _Lane) -> float:
         """Seconds for its next range: by its records, but what took long last time is taken to do so again."""
-        by_records = min(lane.waiting, self._most(lane)) * lane.record_seconds
+        offsets = lane.retry.end - lane.retry.start if lane.retry is not None else min(lane.waiting, self._most(lane))
+        by_records = offsets * lane.record_seconds
         return _RANGE_SECONDS + max(by_records, lane.seconds if lane.seconds > _SLOW else 0.0)
 
-    def _may_retry(self, lane: _Lane, now: float) -> bool:
-        return lane.retry is not None and lane.ready_at <= now
+    def _left_for_slow(self, cores: int) -> int:
+        """Law 4: how many tasks that take long may begin where there are other partitions."""
+        return max(0, max(1, cores - 1) - sum(task.slow for task in self._running))
+
+    def _may_retry(self, lane: _Lane, now: float, cores: int) -> bool:
+        if lane.retry is None or lane.ready_at > now:
+            return False
+        # Law 4, and law 9: in this order, since the last one looks at more than this partition.
+        return self._expected(lane) <= _SLOW or self._left_for_slow(cores) > 0 or not self._has_quick()
 
     def _is_due(self, lane: _Lane, now: float) -> bool:
         begins = max(lane.since, self._started) + self._limits.linger

@@ -26,7 +26,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Final
@@ -44,13 +44,14 @@ from instride.errors import (
     WrongTopicError,
 )
 from instride.records import TopicPartition
+from instride.spark._functions import pickle_function, unpickled
 from instride.spark.sink import OutputRange
 from instride.telemetry import PartitionFlows, PartitionStalled, TelemetryEvent
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["RangeReader", "ReaderSettings", "end_offsets", "followed", "reader_for"]
+__all__ = ["RangeReader", "ReaderSettings", "carried", "end_offsets", "followed", "reader_for"]
 
 _log = logging.getLogger(__name__)
 
@@ -68,7 +69,8 @@ class ReaderSettings:
     ends_early: with fail_on_data_loss=False a range ends with its log, if that became shorter, and one that was cut and
     has grown again is read on. With ends_early=False neither is passed over (law 6).
     columns: which of the batches' columns are made, in this order; None: all.
-    security: the consumer's settings of TLS and SASL. They may hold secrets, so they are in no repr.
+    security: the consumer's settings of TLS and SASL, as `carried` makes them. They may hold secrets, so they are in no
+    repr.
     """
 
     bootstrap_servers: str | tuple[str, ...]
@@ -83,7 +85,26 @@ class ReaderSettings:
     @property
     def consumer_settings(self) -> dict[str, Any]:
         """Those of any consumer of the same brokers."""
-        return {"bootstrap_servers": self.bootstrap_servers, "client_id": self.client_id, **dict(self.security)}
+        security = {name: each.function if isinstance(each, _Carried) else each for name, each in self.security}
+        return {"bootstrap_servers": self.bootstrap_servers, "client_id": self.client_id, **security}
+
+
+@dataclass(frozen=True, slots=True)
+class _Carried:
+    """A function, pickled once: what a worker is sent with each task equals what it was sent before, so its reader is
+    found again. The function that it unpickles of it need not.
+    """
+
+    payload: bytes = field(repr=False)
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        return unpickled(self.payload)
+
+
+def carried(security: Iterable[tuple[str, Any]]) -> tuple[tuple[str, Any], ...]:
+    """Settings on their way to the executors. Raises what pickling a function raises."""
+    return tuple((name, _Carried(pickle_function(each)) if callable(each) else each) for name, each in security)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

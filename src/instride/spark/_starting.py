@@ -46,23 +46,30 @@ class TopicIds:
         self._settings = settings
         self._lock = threading.Lock()
         self._consumer: Consumer | None = None
+        self._is_closed = False
 
     def __call__(self, topic: str) -> str:
-        """The id as text; "" where the topic has none (Kafka before 2.8) or is not there. Raises KafkaTimeoutError."""
+        """The id as text; "" where the topic has none (Kafka before 2.8) or is not there. Raises KafkaTimeoutError, and
+        WakeupError once it is closed.
+        """
         with self._lock:
-            if self._consumer is None:
+            if self._consumer is None and not self._is_closed:
                 self._consumer = Consumer(**self._settings)
+            # Looked at after the consumer is there: `close` wakes one that it sees, and closes one that it does not.
+            if self._consumer is None or self._is_closed:
+                raise WakeupError("the run has ended")
             found = self._consumer.partitions_for(topic, timeout=_ASKING)
         return str(found[0].topic_id) if found and found[0].topic_id is not None else ""
 
     def close(self) -> None:
-        """A call under way ends with WakeupError."""
-        consumer = self._consumer
-        if consumer is not None:
-            # Before the lock, which a call under way holds.
-            consumer.wakeup()
-            with self._lock:
-                consumer.close(timeout=1.0)
+        """A call under way ends with WakeupError, as does each later one."""
+        # Before the lock, which a call under way holds.
+        self._is_closed = True
+        if self._consumer is not None:
+            self._consumer.wakeup()
+        with self._lock:
+            if self._consumer is not None:
+                self._consumer.close(timeout=1.0)
 
 
 @dataclass(slots=True, eq=False)

@@ -12,6 +12,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 from instride.testing._simulation.campaign import Batch, batches, planned
@@ -123,6 +124,9 @@ def _simulate(seeds: range, jobs: int, means: frozenset[str], *, go_on: bool) ->
         _run(seeds, jobs, means, total, go_on=go_on)
     except KeyboardInterrupt:
         _say("interrupted")
+    except BrokenProcessPool:
+        _say(f"a process was killed after {total.histories} histories: nothing is known of the others")
+        return 1
     if total.wrong and not go_on:
         _fail(total.wrong[0], means)
         return 1
@@ -170,6 +174,17 @@ def _report(table: str, taken: Mapping[str, int]) -> None:
 
 
 def _fail(seed: int, means: frozenset[str]) -> None:
+    try:
+        _show(seed, means)
+    except Exception as error:  # noqa: BLE001 - as in a batch: a plan that cannot be played is wrong, too
+        _say(f"seed {seed}: {type(error).__name__}: {error}")
+    every = {"--unruly": MEANS, "--harsh": HARSH, "--groups": GROUPS}
+    given = {option: ",".join(each for each in all_of if each in means) for option, all_of in every.items()}
+    again = "".join(f" {option} {some}" for option, some in given.items() if some)
+    _say(f"again: python -m instride.testing.simulate --seed {seed} --histories 1{again}")
+
+
+def _show(seed: int, means: frozenset[str]) -> None:
     plan = planned(seed, means)
     for violation in check(run(plan)):
         _say(f"seed {seed}: {violation}")
@@ -177,10 +192,6 @@ def _fail(seed: int, means: frozenset[str]) -> None:
     short = shrink(plan)
     _say(_transcript(short))
     _say(f"\n{encode(short)}\n")
-    every = {"--unruly": MEANS, "--harsh": HARSH, "--groups": GROUPS}
-    given = {option: ",".join(each for each in all_of if each in means) for option, all_of in every.items()}
-    again = "".join(f" {option} {some}" for option, some in given.items() if some)
-    _say(f"again: python -m instride.testing.simulate --seed {seed} --histories 1{again}")
 
 
 def _transcript(plan: Plan) -> str:

@@ -20,6 +20,7 @@ from instride._core.events import (
     Positioned,
     Reassigned,
     RevocationRequested,
+    Revoked,
     Unsubscribe,
 )
 from instride._core.network.ranges import RangeChunk
@@ -88,6 +89,9 @@ class Script:
 
     def reassigned(self, *partitions: int, epoch: int = 1) -> None:
         self.up(Reassigned(partitions={tp(p): epoch for p in partitions}))
+
+    def revoked(self, *partitions: int, epoch: int = 1) -> None:
+        self.up(Revoked(partitions={tp(p): epoch for p in partitions}))
 
     def lost(self, *partitions: int, epoch: int = 1) -> None:
         self.up(Lost(partitions={tp(p): epoch for p in partitions}))

@@ -114,17 +114,20 @@ def test_what_is_lost_meanwhile_is_lost_and_not_revoked(kind: Leaving) -> None:
 @pytest.mark.rule("12")
 @KINDS
 @pytest.mark.parametrize("where", ["revoked", "lost"])
-def test_a_listeners_error_is_raised_when_everything_is_done(kind: Leaving, where: str) -> None:
+@pytest.mark.parametrize(("error", "raised"), [(LookupError("a bug"), LookupError), (StopIteration(), RuntimeError)])
+def test_a_listeners_error_is_raised_when_everything_is_done(
+    kind: Leaving, where: str, error: Exception, raised: type[Exception]
+) -> None:
     listener = RecordingListener()
     leaver = Leaver(kind, listener=listener)
-    listener.error = LookupError("the user's bug")
+    listener.error = error
     leaver.go()
     if where == "lost":
         leaver.script.lost(0, 1, 2)
         leaver.go(leaver.script.now)
     else:
         leaver.settle(0, 1, 2, listener=True)
-    with pytest.raises(LookupError):
+    with pytest.raises(raised):
         leaver.completion()
     assert leaver.script.assignment() == set()
 

@@ -34,6 +34,38 @@ def test_who_has_not_polled_since_a_loss_is_fenced_by_its_old_generation() -> No
     assert script.machine.group_metadata().generation_id == 6
 
 
+@pytest.mark.requirement("surface/group-metadata")
+@pytest.mark.parametrize("also", [(), (1,)])
+def test_an_assignment_that_is_taken_late_leads_back_to_no_older_generation(also: tuple[int, ...]) -> None:
+    """The poll that takes the loss takes later events of other partitions only. Transactions with the older generation
+    would be refused until the next rebalance. also: what is assigned together with it."""
+    script = Script()
+    script.subscribe()
+    script.up(Assigned(generation=4, partitions=epochs(0), member_id="old"))
+    script.poll()
+    script.up(
+        Lost(partitions=epochs(0)),
+        Assigned(generation=5, partitions=epochs(0, *also, epoch=2), member_id="me"),
+        Assigned(generation=6, partitions={}, member_id="me"),
+    )
+    for owned in (set(also), {0, *also}):
+        script.poll()
+        assert script.assignment() == owned
+        assert script.machine.group_metadata() == GroupMetadata("g", 6, "me")
+
+
+@pytest.mark.requirement("surface/group-metadata")
+def test_a_group_that_was_lost_and_made_anew_begins_at_a_lower_generation() -> None:
+    script = Script()
+    script.subscribe()
+    script.up(Assigned(generation=40, partitions=epochs(0), member_id="me"))
+    script.poll()
+    script.up(Lost(partitions=epochs(0)), Assigned(generation=2, partitions=epochs(0, epoch=2), member_id="me"))
+    script.poll()
+    script.poll()
+    assert script.machine.group_metadata().generation_id == 2
+
+
 def test_it_is_gone_with_the_subscription() -> None:
     script = Script()
     script.subscribe()

@@ -13,10 +13,10 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from application_script import Script, tp
+from application_script import Script, epochs, tp
 
 import instride
-from instride._core.events import CompleteRevoke, Consumed, PartitionFailed, SetPosition
+from instride._core.events import Assigned, CompleteRevoke, Consumed, PartitionFailed, SetPosition
 from instride._core.metrics.meters import NetworkMeter
 
 pytestmark = pytest.mark.rule("13")
@@ -126,6 +126,36 @@ def test_a_close_lets_go_once_of_what_a_handler_sought_in() -> None:
         script.start(script.machine.close(script.now, 10.0, leave=True))
     (told,) = script.take_posted(CompleteRevoke)
     assert told.partitions == {tp(0): 1}
+
+
+def test_what_a_handler_drains_while_a_poll_takes_a_loss_is_taken_later() -> None:
+    script = owner()
+    script.lost(0)
+
+    def drains() -> None:
+        script.up(Assigned(generation=2, partitions=epochs(1, epoch=2)))
+        assert script.assignment() == {0}
+
+    with handler("forgetting", drains):
+        script.poll()
+    script.poll()
+    assert script.assignment() == {1}
+
+
+def test_what_comes_early_while_a_poll_takes_a_loss_waits_for_its_assignment() -> None:
+    script = owner()
+    script.lost(0)
+    script.assigned(0, epoch=2)
+    script.lost(0, epoch=2)
+
+    def drains() -> None:
+        script.assigned(0, epoch=3)
+        script.fetched(0, 0, 5, epoch=3)
+        assert script.assignment() == {0}
+
+    with handler("forgetting", drains):
+        script.poll()
+    assert script.poll() == [(0, 0, 5)]
 
 
 @pytest.mark.parametrize("computes", ["untold", "unmetered"])

@@ -109,6 +109,26 @@ def test_a_delayed_hand_over_is_told_with_its_phases_and_its_blocker(script: Scr
     assert handed_over.phases == {"waiting for a poll": 1.0, "kept": 5.0, "completing": 0.5}
 
 
+@pytest.mark.requirement("surface/hand-overs")
+@pytest.mark.parametrize("requested_at", [99.0, 100.2, 101.2])
+@pytest.mark.parametrize("released_at", [100.1, 100.9, 101.1, 103.0])
+def test_the_phases_sum_up_to_the_hand_over_on_both_sides_clocks(
+    script: Script, requested_at: float, released_at: float
+) -> None:
+    """A poll has the time of its beginning: the network side may have told it of what came a moment later."""
+    script.up(RevocationRequested(partitions=epochs(0), deadline=400.0, at=requested_at))
+    script.poll()
+    script.now = 101.0
+    script.poll()
+    script.up(Revoked(partitions=epochs(0), at=released_at))
+    script.now = 102.0
+    script.poll()
+    handed_over = told(script)[-1]
+    assert (handed_over.requested_at, handed_over.at) == (requested_at, released_at)
+    assert sum(handed_over.phases.values()) == pytest.approx(handed_over.seconds)
+    assert set(handed_over.phases) == {"waiting for a poll", "kept", "completing"}
+
+
 class OffsetLike:
     def __init__(self, offset: int) -> None:
         self.offset = offset

@@ -458,6 +458,20 @@ def test_a_listeners_error_is_raised_after_its_step_and_it_runs_once(listener: R
     assert [what for what, _ in listener.heard] == ["assigned", "revoked"]
 
 
+@pytest.mark.rule("1")
+def test_a_listener_that_raises_stop_iteration_has_not_ended_well(listener: RecordingListener) -> None:
+    """It was taken for the end of an iteration: the revocation went on as if the listener had committed."""
+    script = Script()
+    script.subscribe(listener)
+    script.assigned(0)
+    listener.error = StopIteration("of a next()")
+    with pytest.raises(RuntimeError, match="a listener raised StopIteration") as raised:
+        script.poll()
+    assert isinstance(raised.value.__cause__, StopIteration)
+    script.poll()
+    assert [what for what, _ in listener.heard] == ["assigned"]
+
+
 def test_nothing_is_returned_without_a_lease(script: Script) -> None:
     script.assigned(0)
     script.fetched(0, 0, 5)

@@ -11,13 +11,14 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from application_script import Script, tp
+from application_script import Script, epochs, tp
 
 import instride
 from instride._core.application.partition import Delivery
 from instride._core.events import (
     Assigned,
     Commit,
+    CommitsSettled,
     CompleteRevoke,
     Consumed,
     DropBuffered,
@@ -25,6 +26,7 @@ from instride._core.events import (
     Positioned,
     SetPosition,
 )
+from instride.telemetry import OwnershipChange
 
 Polled = list[tuple[int, int, int]]
 OURS = str(Path(instride.__file__).parent / "_core")
@@ -142,6 +144,39 @@ def assigned() -> Script:
     script = begun()
     script.assigned(1)
     script.fetched(1, 0, 5)
+    return script
+
+
+def lost_and_assigned() -> Script:
+    """And lost again, before a poll took any of it."""
+    script = lost()
+    script.assigned(0, 1, epoch=2)
+    script.lost(0, epoch=2)
+    return script
+
+
+def settled() -> Script:
+    """Immediate mode: what a poll awaits. The revoke of partition 1, in two steps, was under way before."""
+    script = Script()
+    script.subscribe()
+    script.assigned(0, 1)
+    script.poll()
+    script.revocation_requested(1)
+    script.poll()
+    script.poll()
+    script.immediate = True
+    script.revocation_requested(0)
+    script.poll()
+    script.up(CommitsSettled(partitions=epochs(0)))
+    return script
+
+
+def by_hand() -> Script:
+    script = Script(group_id=None)
+    script.machine.assign([tp(0)])
+    script.up(Positioned(partition=tp(0), epoch=1, seek_number=0, offset=0))
+    script.fetched(0, 0, 20)
+    assert script.poll(limit=4) == [(0, 0, 4)]
     return script
 
 
@@ -293,6 +328,46 @@ def test_a_look_at_the_position_changes_nothing(scene: Callable[[], Script], lim
     expected = [plain.poll(limit=limit), plain.poll(), plain.poll()]
     for where, script, polled in every_line(limit, lambda script: script.machine.positions(), scene):
         assert [polled, script.poll(), script.poll()] == expected, where
+
+
+@pytest.mark.rule("13")
+@pytest.mark.parametrize("scene", [requested, reassigned, assigned, lost, lost_and_assigned])
+def test_what_a_handler_takes_out_of_the_queue_is_taken_by_a_later_poll(scene: Callable[[], Script]) -> None:
+    """Each kind that waits for a poll, and what comes early."""
+
+    def drains(script: Script) -> None:
+        script.assigned(2, 3)
+        script.fetched(2, 0, 5)
+        script.revocation_requested(3)
+        script.machine.assignment()
+
+    for where, script, polled in every_line(6, drains, scene):
+        returned = [*polled, *(each for _ in range(4) for each in script.poll())]
+        assert returned.count((2, 0, 5)) == 1, where
+        assert {*script.machine.holdings()} >= {tp(2), tp(3)}, where
+        assert script.machine.holdings()[tp(3)].state is not OwnershipChange.ASSIGNED, where
+
+
+@pytest.mark.rule("13")
+def test_the_end_of_a_revoke_that_a_handler_drains_is_taken_by_a_later_poll() -> None:
+    def drains(script: Script) -> None:
+        script.revoked(1)
+        script.machine.assignment()
+
+    for where, script, _ in every_line(6, drains, settled):
+        script.poll()
+        assert tp(1) not in script.machine.holdings(), where
+
+
+@pytest.mark.rule("13")
+@pytest.mark.parametrize("limit", [1, 6, -1])
+def test_a_poll_goes_on_though_a_handler_assigns_others(limit: int) -> None:
+    for where, script, polled in every_line(limit, lambda script: script.machine.assign([tp(1)]), by_hand):
+        assert script.assignment() == {1}, where
+        assert {p for p, _, _ in polled} <= {0}, where
+        script.up(Positioned(partition=tp(1), epoch=2, seek_number=0, offset=0))
+        script.fetched(1, 0, 5, epoch=2)
+        assert script.poll() == [(1, 0, 5)], where
 
 
 def calls_many_verbs(script: Script) -> None:

@@ -10,7 +10,7 @@ from instride._wire import api
 from instride.commits import CommitEntry
 from instride.errors import CommitFailedError
 
-NOT_AVAILABLE = 15
+NOT_AVAILABLE, ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID = 15, 22, 25
 
 
 @pytest.fixture
@@ -75,3 +75,13 @@ def test_a_commit_of_a_partition_that_was_assigned_again_is_not_the_old_one(scri
     script.pass_time(3.0)
     assert script.committed() == {0: 3}
     assert outcomes(script) == {2: None}
+
+
+@pytest.mark.parametrize("code", [UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION])
+def test_a_commit_to_a_group_with_members_says_so(script: NetworkScript, code: int) -> None:
+    script.do(assign(p0=1), commit(1, 3, epoch=1))
+    script.committed(code)
+    error = outcomes(script)[1]
+    assert isinstance(error, CommitFailedError)
+    assert "the group has members" in str(error)
+    assert "max_poll_interval" not in str(error), "it is no member, and loses nothing by polling seldom"

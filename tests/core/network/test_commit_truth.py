@@ -560,6 +560,21 @@ def test_while_nobody_knows_what_the_group_has_it_is_asked_again(resetting: Netw
 
 
 @pytest.mark.rule("18")
+def test_a_response_of_many_starts_that_may_be_known_later_backs_off_once() -> None:
+    script = NetworkScript()
+    script.committed_offset = -1
+    script.member_of(1, 0, 1, 2, 3)
+    script.committed_offset = None
+    entries = {tp(p): CommitEntry(offset=50, epoch=script.epoch(p), seek_number=0) for p in range(4)}
+    script.do(Commit(call=1, deadline=script.now + 60, entries=entries, starts=True))
+    unstable: dict[api.Partition, api.CommittedOffset]
+    unstable = dict.fromkeys(entries, api.CommittedOffset(error=ErrorCode.UNSTABLE_OFFSET_COMMIT))
+    script.response(api.OffsetFetch, api.OffsetFetchResponse(offsets=unstable))
+    script.pass_time(script.config.retry_backoff + 0.01)
+    assert len(script.requested(api.OffsetFetch).partitions or ()) == 4
+
+
+@pytest.mark.rule("18")
 def test_what_is_let_go_of_while_the_group_is_asked_is_not_sent(resetting: NetworkScript) -> None:
     script = resetting
     script.committed_offset = None

@@ -133,6 +133,15 @@ def test_replicas_whose_time_is_over_are_left_once_a_second() -> None:
     assert not script.next_fetch(2)
 
 
+@pytest.mark.rule("20")
+def test_a_leader_does_not_wait_briefly_for_what_a_follower_is_asked_for() -> None:
+    script = Racks(0, 1)
+    script.fetch(to=1, preferred_read_replica=2, high_watermark=0)
+    assert script.next_fetch(1) == {1}
+    waits = {each.key.node_id: each.request.max_wait for each in script.waiting if isinstance(each.request, api.Fetch)}
+    assert waits == dict.fromkeys((1, 2), script.config.fetch_max_wait)
+
+
 @pytest.mark.requirement("surface/follower-fetch")
 @pytest.mark.vector(56)
 def test_out_of_range_at_a_follower_is_asked_of_the_leader(script: Racks) -> None:

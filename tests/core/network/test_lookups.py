@@ -135,6 +135,26 @@ def test_only_what_is_missing_is_asked_again(script: NetworkScript) -> None:
     assert offsets_of(the_response(script)) == {tp(0): 3, tp(1): 4}
 
 
+def test_a_response_backs_off_once_however_many_partitions_it_refuses(script: NetworkScript) -> None:
+    requested = [tp(p) for p in range(4)]
+    ask_offsets(script, *requested)
+    refused: dict[tuple[str, int], api.ListedOffset]
+    refused = dict.fromkeys(requested, api.ListedOffset(error=ErrorCode.NOT_LEADER_OR_FOLLOWER))
+    script.response(api.ListOffsets, api.ListOffsetsResponse(offsets=refused))
+    script.pass_time(2 * script.config.retry_backoff + 0.01)  # the first failure was that no leader was known yet
+    assert len(script.requested(api.ListOffsets).timestamps) == 4
+
+
+def test_one_final_error_ends_it_whatever_else_is_refused(script: NetworkScript) -> None:
+    ask_offsets(script, tp(0), tp(1))
+    listed: dict[tuple[str, int], api.ListedOffset] = {
+        tp(0): api.ListedOffset(error=ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+        tp(1): api.ListedOffset(error=ErrorCode.NOT_LEADER_OR_FOLLOWER),
+    }
+    script.response(api.ListOffsets, api.ListOffsetsResponse(offsets=listed))
+    assert isinstance(the_response(script).error, TopicAuthorizationFailedError)
+
+
 def test_one_final_error_ends_it_once(script: NetworkScript) -> None:
     ask_offsets(script, tp(0), tp(1))
     listed: dict[tuple[str, int], api.ListedOffset] = {

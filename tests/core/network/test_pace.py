@@ -123,6 +123,14 @@ def test_a_throttle_time_is_believed_for_request_timeout_at_most() -> None:
     assert [round(at - start, 3) for at in script.beats] == [0.25, 2.25, 4.25]
 
 
+def test_a_throttle_time_leaves_room_for_a_heartbeat_in_the_session() -> None:
+    script = Beating(session_timeout=6.0)
+    start = script.member(PENDING, 0)
+    script.throttle = 2e6
+    script.pass_time(7.0)
+    assert [round(at - start, 3) for at in script.beats] == [0.25, 3.25, 6.25]
+
+
 @pytest.mark.rule("19")
 def test_with_a_leader_of_another_client_a_hand_over_may_be_pending_for_a_moment() -> None:
     script = Beating(random=lambda: 0.0)

@@ -22,7 +22,7 @@ from instride._core.events import (
 )
 from instride._core.network.ranges import RangeChunk
 from instride._wire import api
-from instride.errors import ErrorCode, OffsetOutOfRangeError, TransportError
+from instride.errors import ErrorCode, OffsetOutOfRangeError, TransportError, UnsupportedVersionError
 from instride.telemetry import PartitionStalled, PositionReset, ResetCause
 
 OUT_OF_RANGE = 1
@@ -72,6 +72,21 @@ class Doubting(NetworkScript):
 
     def warnings(self) -> list[str]:
         return [text for text, level in zip(self.logs, self.levels, strict=True) if level >= logging.WARNING]
+
+
+@pytest.mark.rule("17")
+@pytest.mark.parametrize("asked", ["where it begins", "where it ends"])
+def test_a_look_that_fails_for_good_is_told_and_done_again_later(asked: str) -> None:
+    script = Doubting()
+    script.called_out_of_range()
+    if asked == "where it ends":
+        script.response(api.ListOffsets, api.ListOffsetsResponse(offsets={tp(0): api.ListedOffset(offset=0)}))
+    script.response(api.ListOffsets, UnsupportedVersionError("too old"))
+    (failed,) = script.take(PartitionFailed)
+    assert (type(failed.error), failed.tried_again) == (UnsupportedVersionError, True)
+    script.pass_time(2.0)
+    script.log_reaches(0, 50)
+    assert script.requested(api.Fetch).partitions[0].offset == 20
 
 
 @pytest.mark.requirement("surface/reset")

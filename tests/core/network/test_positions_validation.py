@@ -426,6 +426,86 @@ def test_a_leader_that_denied_and_then_served_is_asked_on() -> None:
     assert script.denied(20.0) == {1}
 
 
+def test_a_final_error_fails_the_partition_which_is_asked_again_later() -> None:
+    script = Validating()
+    script.new_leader(5)
+    script.ended(-1, -1, error=12345)
+    (failed,) = script.take(PartitionFailed)
+    assert (failed.partition, failed.tried_again) == (tp(0), True)
+    assert "OffsetForLeaderEpoch" not in script.waits()
+    script.pass_time(2.0)
+    script.requested(api.OffsetForLeaderEpoch)
+    script.ended(12)
+    assert script.fetched_from()[0] == 10
+
+
+@pytest.mark.requirement("surface/validation")
+def test_a_failed_partition_is_validated_before_its_next_try() -> None:
+    """Its leader changed while it waited: the new one's log may be shorter."""
+    script = Validating(retry_backoff_max=0.1)
+    script.response(api.Fetch, api.FetchResponse(partitions={tp(0): api.FetchedPartition(error=12345)}))
+    assert len(script.take(PartitionFailed)) == 1
+    script.leader_epochs[0] = 4
+    script.fresh_metadata()
+    script.pass_time(2.0)
+    assert script.requested(api.OffsetForLeaderEpoch).epochs == {tp(0): 3}
+    assert 0 not in script.fetched_from()
+    script.ended(5, 2)
+    assert script.take(PartitionFailed)[0].void_from == 5
+
+
+@pytest.mark.requirement("surface/validation")
+def test_a_leader_that_changes_during_the_question_is_asked_as_well() -> None:
+    script = Validating()
+    script.new_leader(5)
+    script.leader_epochs[0] = 6
+    script.fresh_metadata()
+    script.ended(12)
+    assert script.requested(api.OffsetForLeaderEpoch).leader_epochs == {tp(0): 6}
+    assert 0 not in script.fetched_from()
+
+
+class Ahead(NetworkScript):
+    """The committed offset is of leader epoch 7. Metadata from a node that is cut off name node 1, in epoch 5."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.nodes = (1, 2)
+        self.leader_epochs = {0: 5}
+        self.committed_offset = None
+        self.member_of(1, 0)
+        offsets: dict[api.Partition, api.CommittedOffset] = {tp(0): api.CommittedOffset(offset=50, leader_epoch=7)}
+        self.response(api.OffsetFetch, api.OffsetFetchResponse(offsets=offsets))
+
+
+@pytest.mark.requirement("surface/validation")
+def test_a_position_newer_than_the_metadata_waits_for_newer_ones() -> None:
+    script = Ahead()
+    script.pass_time(2.0)
+    assert not {"Fetch", "OffsetForLeaderEpoch", "ListOffsets"}.intersection(script.waits()), "its log may be shorter"
+    assert 3 <= script.metadata_responses <= 8
+    script.leaders[0], script.leader_epochs[0] = 2, 7
+    script.pass_time(1.5)
+    (action,) = [each for each in script.waiting if isinstance(each.request, api.OffsetForLeaderEpoch)]
+    assert action.key.node_id == 2
+    ends: dict[api.Partition, api.EpochEnd] = {tp(0): api.EpochEnd(leader_epoch=7, end_offset=60)}
+    script.response(api.OffsetForLeaderEpoch, api.OffsetForLeaderEpochResponse(ends=ends))
+    assert script.requested(api.Fetch).partitions[0].offset == 50
+    assert script.take(PartitionFailed) == []
+
+
+def test_a_position_newer_than_any_metadata_is_read_after_a_while() -> None:
+    """Its epoch may have been damaged, or be of another cluster."""
+    script = Ahead()
+    script.pass_time(4.9)
+    assert "Fetch" not in script.waits()
+    script.pass_time(0.2)
+    assert script.requested(api.Fetch).partitions[0].offset == 50
+    before = script.metadata_responses
+    script.pass_time(30.0)
+    assert script.metadata_responses == before, "nothing is awaited any more"
+
+
 # --- topics that were made anew -----------------------------------------------------------------------------
 
 
@@ -517,6 +597,51 @@ def test_a_position_that_is_still_searched_is_searched_in_the_new_one() -> None:
     script.response(api.ListOffsets, listed)
     assert script.take(Positioned)[0].offset == 7
     assert script.take(PartitionFailed) == []
+    script.commit({0: 7})
+    assert script.committed() == {0: 7}, "nothing of it is of the old one"
+
+
+def test_a_search_that_failed_goes_on_in_the_new_one() -> None:
+    script = NetworkScript(retry_backoff_max=0.1)
+    script.topic_ids = {"t": OLD}
+    script.committed_offset = None
+    script.member_of(1, 0)
+    refused: dict[api.Partition, api.CommittedOffset] = {tp(0): api.CommittedOffset(error=12345)}
+    script.response(api.OffsetFetch, api.OffsetFetchResponse(offsets=refused))
+    assert len(script.take(PartitionFailed)) == 1
+    script.committed_offset = 7
+    script.topic_ids = {"t": NEW}
+    script.fresh_metadata()
+    assert script.take(PartitionFailed) == [], "it had no offset of the old one"
+    script.pass_time(2.0)
+    assert script.take(Positioned)[0].offset == 7
+    script.commit({0: 7})
+    assert script.committed() == {0: 7}
+
+
+@pytest.mark.rule("8")
+@pytest.mark.parametrize("policy", ["earliest", "none"])
+def test_one_that_is_given_back_is_not_read_on_at_the_old_offset(policy: str) -> None:
+    """The application heard of the new topic while its revocation was pending, when it takes nothing."""
+    script = Recreated(auto_offset_reset=policy)
+    script.heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
+    script.rebalance(2, 1)
+    script.recreate()
+    script.take(PartitionFailed)
+    script.response(api.Fetch, api.FetchResponse(partitions={}))
+    script.heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
+    script.rebalance(3, 0, 1)
+    back = SetPosition(partition=tp(0), epoch=script.epoch(0), seek_number=0, fetch_number=2, offset=10, leader_epoch=3)
+    script.do(back)
+    (failed,) = script.take(PartitionFailed)
+    assert (failed.partition, failed.fetch_number) == (tp(0), 2)
+    assert (type(failed.error), failed.reset) == (TopicRecreatedError, EARLIEST if policy == "earliest" else None)
+    script.pass_time(5.0)
+    assert 0 not in script.fetched_from()
+    script.seek(4, number=3)
+    assert script.fetched_from()[0] == 4
+    script.commit({0: 5}, epoch=script.epoch(0), seek_number=3)
+    assert script.committed() == {0: 5}
 
 
 def test_a_failed_partition_of_the_old_one_does_not_go_on_at_its_offset() -> None:

@@ -105,6 +105,26 @@ def test_a_fenced_instance_is_fatal_and_typed(script: NetworkScript, where: type
     assert "LeaveGroup" not in script.waits()
 
 
+def test_a_late_response_to_a_commit_says_nothing_of_the_next_membership() -> None:
+    """A stable group gives a static member that comes back its old generation (KIP-814)."""
+    script = NetworkScript(group_instance_id="one", assignors=["range"], max_poll_interval=5.0)
+    script.member_of(1, 0)
+    call = script.commit({0: 3})
+    script.pass_time(6.0)
+    assert len(script.take(Lost)) == 1
+    script.do(Polled(at=script.now))
+    script.join(1)
+    script.committed(FENCED_INSTANCE_ID)
+    assert script.take(ErrorRaised) == []
+    (response,) = script.take(CallCompleted)
+    assert (response.call, type(response.committed[tp(0)])) == (call, FencedInstanceIdError)
+    script.sync(0)
+    assert script.take(Lost) == []
+    script.commit({0: 4})
+    script.pass_time(1.0)
+    assert script.committed() == {0: 4}
+
+
 def joining_again(script: NetworkScript) -> None:
     """Its first Join, which names no member id, is given up before its response: it may arrive after the second."""
     script.subscribe()

@@ -9,16 +9,20 @@ import pytest
 from network_script import NetworkScript, tp
 
 from instride._core.events import (
+    Assign,
     Assigned,
     BackgroundEvent,
     Consumed,
     DelayExplained,
     FetchesBegan,
+    Lost,
     Noticed,
     PartitionsAssigned,
     Pause,
     Polled,
     RevocationRequested,
+    Revoked,
+    Unsubscribe,
 )
 from instride._core.network.machine import NetworkMachine
 from instride._core.network.ranges import RangeChunk
@@ -36,6 +40,7 @@ from instride.telemetry import (
     StallCause,
     TelemetryEvent,
 )
+from step_counter import steps
 
 E = TypeVar("E")
 
@@ -216,6 +221,51 @@ def test_what_came_back_is_at_no_risk(requested: MonitorScript) -> None:
     requested.do(PartitionsAssigned(generation=3))
     requested.live_for(60)
     assert requested.noticed(DelayAtRisk) == []
+
+
+def unsubscribed(script: MonitorScript) -> None:
+    """At once: nothing is revoked before, and no event tells of any partition's end."""
+    script.do(Unsubscribe(call=1, deadline=script.now))
+    assert script.take(Revoked) == []
+    assert script.take(Lost) == []
+
+
+def test_what_an_unsubscribe_has_given_up_is_released_and_at_no_risk(requested: MonitorScript) -> None:
+    requested.wall_clock += 7.0
+    unsubscribed(requested)
+    assert requested.machine.meter.released_at == {tp(0): requested.wall_clock, tp(1): requested.wall_clock}
+    requested.pass_time(60.0)
+    assert requested.noticed(DelayAtRisk) == []
+    assert [each for each in requested.logs if "half of its time" in each] == []
+
+
+def test_what_was_given_up_before_its_first_fetch_is_not_said_to_be_fetched() -> None:
+    script = MonitorScript()
+    script.committed_offset = None
+    script.member_of(1, 0)
+    unsubscribed(script)
+    script.do(Assign(partitions={tp(0): 5}))
+    found = api.OffsetFetchResponse(offsets={("t", 0): api.CommittedOffset(offset=0)})
+    for _ in range(2):  # of both assignments
+        script.response(api.OffsetFetch, found)
+    assert "Fetch" in script.waits()
+    assert (script.noticed(FetchBegan), script.machine.meter.first_fetch_at) == ([], {})
+
+
+@pytest.mark.rule("20")
+def test_what_was_given_up_before_its_first_fetch_is_not_waited_for() -> None:
+    """While one is, the monitor looks in each turn."""
+
+    def turn(*, fetched: bool) -> int:
+        script = MonitorScript(stalled_after=8.0)
+        script.committed_offset = 0 if fetched else None
+        script.member_of(1, 0)
+        unsubscribed(script)
+        script.response(api.LeaveGroup, api.LeaveGroupResponse())
+        script.pass_time(2.0)
+        return steps(script.turn)
+
+    assert turn(fetched=False) == turn(fetched=True)
 
 
 # -- partitions that stand still

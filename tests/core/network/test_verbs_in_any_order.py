@@ -27,6 +27,7 @@ VERBS: Final[dict[str, Callable[[Pair], None]]] = {
     "rebalance": Pair.rebalance,
     "delay": Pair.delay,
     "lie": Pair.lie,
+    "recreate": Pair.recreate,
 }
 
 
@@ -99,6 +100,26 @@ def test_every_pair_of_verbs_in_a_listener(first: str) -> None:
         pair.listener.work = work
         pair.poll()
         pair.finish()
+
+
+@pytest.mark.rule("8")
+@pytest.mark.parametrize("hears", [False, True], ids=["before it is given back", "while it is to be revoked"])
+def test_a_topic_made_again_during_a_revocation_is_not_read_on(hears: bool) -> None:
+    pair = joined()
+    reading(pair)
+    pair.rebalance()
+    pair.work_of_the_network()
+    pair.all_up()
+    pair.poll()
+    assert pair.machine.to_be_revoked()
+    pair.delay()
+    pair.recreate()
+    if hears:
+        pair.all_up()
+        pair.poll()
+        pair.delay()
+    pair.rebalance()
+    pair.finish()
 
 
 class AnyOrder(RuleBasedStateMachine):

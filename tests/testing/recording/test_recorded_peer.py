@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from threading import Lock, Thread
 
 import pytest
 
 from instride import TopicPartition
+from instride._net.clock import now
 from instride.testing import Recorder
-from instride.testing._check.events import read_histories
+from instride.testing._check.events import decode, read_histories
+from instride.testing._recording import recorder
 from instride.testing.check import Event
 
 P, Q = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -98,11 +101,12 @@ class Passing:
         self.other = other
         self.taken = False
 
-    def __enter__(self) -> None:
+    def acquire(self, *, timeout: float) -> bool:
         assert not self.taken
         self.taken = True
+        return True
 
-    def __exit__(self, *_: object) -> None:
+    def release(self) -> None:
         self.taken = False
         other, self.other = self.other, lambda: None
         other()
@@ -115,6 +119,103 @@ def test_the_end_is_the_last_of_a_file_whatever_another_thread_has_to_record(
     monkeypatch.setattr(recorder, "_lock", Passing(lambda: recorder.produced(P, 10)))
     recorder.end(drained=False)
     assert [each.event.what for each in read_histories([recorder.path])] == ["history", "end"]
+
+
+class LetGo:
+    """A lock: when it is let go, another thread tries to take it just before."""
+
+    def __init__(self, other: Callable[[], None]) -> None:
+        self.other = other
+        self.taken = False
+
+    def acquire(self, *, timeout: float) -> bool:
+        taken, self.taken = self.taken, True
+        return not taken
+
+    def release(self) -> None:
+        other, self.other = self.other, lambda: None
+        other()
+        self.taken = False
+
+
+def test_what_comes_as_another_thread_stops_writing_is_not_left_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = Recorder(tmp_path / "history.jsonl")
+    monkeypatch.setattr(written, "_lock", LetGo(lambda: written.produced(P, 11)))
+    written.produced(P, 10)
+    assert [each.event.what for each in read_histories([written.path])] == ["history", "produced", "produced"]
+    written.close()
+
+
+def test_no_time_falls_though_a_later_event_is_written_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two threads the one that was stamped first may come second to the file."""
+    written = Recorder(tmp_path / "history.jsonl")
+    stamps = [now() + 2.0, now() + 1.0]
+    monkeypatch.setattr(recorder, "now", lambda: stamps.pop(0))
+    written.produced(P, 10)
+    written.produced(P, 11)
+    written.close()
+    first, second = (each.event for each in read_histories([written.path]) if each.event.what == "produced")
+    assert first.time == second.time
+
+
+def test_what_is_no_event_is_the_error_of_who_says_it(tmp_path: Path) -> None:
+    with Recorder(tmp_path / "history.jsonl") as recorder:
+        with pytest.raises(ValueError, match="shorter"):
+            recorder.add("a", "closed")
+        recorder.add("a", "closed", True)
+    assert [each.what for each in events(recorder.path, "a")] == ["closed"]
+
+
+class Bounded:
+    """A lock for which nobody can wait without an end."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self.release = self._lock.release
+
+    def acquire(self, *, timeout: float) -> bool:
+        return self._lock.acquire(timeout=timeout)
+
+
+class Interrupted:
+    """A file; while a line of it is written, a signal's handler runs."""
+
+    closed = False
+
+    def __init__(self, handler: Callable[[], None]) -> None:
+        self.lines: list[str] = []
+        self._handler = handler
+
+    def write(self, line: str) -> None:
+        self.lines.append(line)
+        handler, self._handler = self._handler, lambda: None
+        handler()
+
+
+def test_a_signals_handler_that_closes_a_consumer_amid_a_line_waits_for_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waited for ever: for the lock that its own thread had. So did the network thread, for which a close waits."""
+    written = Recorder(tmp_path / "history.jsonl")
+    network = Thread(target=written.add, args=("a", "group refused"), daemon=True)
+
+    def handler() -> None:
+        written.add("a", "leaving")
+        network.start()
+        network.join()
+        written.add("a", "closed", True)
+
+    with monkeypatch.context() as patch:
+        file = Interrupted(handler)
+        patch.setattr(written, "_file", file)
+        patch.setattr(written, "_lock", Bounded())
+        written.produced(P, 10)
+    written.close()
+    told = [decode(line) for line in file.lines]
+    assert [each.what for each in told] == ["produced", "leaving", "group refused", "closed"]
+    assert [each.time for each in told] == sorted(each.time for each in told)
 
 
 def test_each_member_has_a_name_of_its_own(tmp_path: Path) -> None:

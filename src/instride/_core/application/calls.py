@@ -15,19 +15,22 @@ W1. Python runs a signal's handler between two steps of its own code, never insi
     `at_once` makes all its changes inside one such function. So an exception that a handler raises comes before the
     first change or after the last.
 W2. Therefore each change is a call of something written in C that runs no Python code: `setattr` of a plain attribute,
-    a method of a deque, dict or set whose keys are hashed and compared in C. Only the last may be any function.
+    a method of a deque, dict or set whose keys are hashed and compared in C.
+W3. A function of the user's follows the changes in the same step (`at_once_then`). It is none of them: they are taken
+    from an iterator, for which a StopIteration is the ordinary end.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Generator, Iterable
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import starmap
+from functools import reduce
+from itertools import chain, compress, repeat, starmap
 from operator import call
 from typing import Any, TypeVar
 
-__all__ = ["Call", "Wait", "Write", "at_once", "first", "last"]
+__all__ = ["Call", "Wait", "Write", "at_once", "at_once_then", "first", "last"]
 
 T = TypeVar("T")
 E = TypeVar("E")
@@ -51,13 +54,23 @@ Call = Generator[Wait, float, T]
 
 Write = tuple[Any, ...]
 """A function and its positional arguments."""
+# Its own type says too much to be an argument of itself.
+_CALL: Any = call
 
 
-def at_once(writes: Iterable[Write]) -> Any:
-    """What the last of them returned; None where there is none."""
+def at_once(writes: Iterable[Write]) -> None:
+    """All of them, or none."""
     # W1: a tuple first, since a generator of writes would run Python's code between two of them.
-    last = deque(starmap(call, tuple(writes)), maxlen=1)
-    return last[0] if last else None
+    deque(starmap(call, tuple(writes)), maxlen=0)
+
+
+def at_once_then(writes: Iterable[Write], act: Callable[[], T]) -> T:
+    """All of them and then `act`, with no step between, or none. Returns and raises what `act` does."""
+    # What the writes return is left out, so `act` is all that comes: `reduce` makes `call(call, act)` of it.
+    written = compress(starmap(call, tuple(writes)), repeat(False))
+    steps: Iterator[Any] = chain(written, (act,))
+    result: T = reduce(_CALL, steps, _CALL)
+    return result
 
 
 def first(queue: deque[E]) -> E | None:

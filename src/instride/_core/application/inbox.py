@@ -3,15 +3,19 @@
 Laws
 1. Draining is not taking. A drained request, loss or assignment takes effect when a poll takes it; responses and
    records take effect at once.
-2. Those of one kind keep their order.
+2. Those of one kind keep their order. Where law 4 takes an assignment out of it, those that wait in front of it lead
+   back to no older generation.
 3. Data of an epoch whose assignment was not taken yet waits for it; data of an epoch that is gone is dropped.
 4. A poll that took a partition's loss takes no later event of it: `hold` keeps these for the next poll.
 5. A wakeup is kept (`woken`) for the next call that waits: `polling.py`, `committing.py`, `machine.py` (`position`).
+6. A handler of a signal may drain between what a poll computes of a queue and its writing. So a queue that was drained
+   into is never replaced: what is written is of the places that were looked at, and what came since is behind them.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Any
@@ -69,7 +73,7 @@ class Inbox:
 
     def released(self) -> set[tuple[TopicPartition, int]]:
         """What the group may have given to others already, though no poll has taken it yet."""
-        revoked = (event for event in self.completions if isinstance(event, Revoked))
+        revoked = (event for event in tuple(self.completions) if isinstance(event, Revoked))
         return {each for event in revoked for each in event.partitions.items()}
 
     def of_ownership(self) -> tuple[Any, ...]:
@@ -87,24 +91,39 @@ class Inbox:
     def forgetting(self, lost: Epochs) -> list[Write]:
         """Of these epochs and older ones: what waits for them. They were lost before it was taken."""
         early = [write for tp, epoch in lost.items() for write in self._forgetting_early(tp, epoch)]
-        changes = deque(after for before in self.changes if (after := _without(before, lost)) is not None)
-        return [(setattr, self, "changes", changes), *early]
+        left = list(enumerate(_without(change, lost) for change in tuple(self.changes)))
+        changes: list[Write] = [
+            (self.changes.__delitem__, place) if change is None else (self.changes.__setitem__, place, change)
+            for place, change in reversed(left)  # so that each is at its place still when it is written
+        ]
+        return [*changes, *early]
 
     def _forgetting_early(self, partition: TopicPartition, newest: int) -> list[Write]:
-        gone, known = self.early_epochs(partition, newest), self.early.get(partition, {})
-        if len(gone) == len(known):
-            return [(self.early.pop, partition, None)]
-        return [(known.pop, epoch) for epoch in gone]
+        """A partition of which nothing is left goes with the next drain."""
+        known = self.early.get(partition, {})
+        return [(known.pop, epoch, None) for epoch in self.early_epochs(partition, newest)]
 
-    def next_change(self, deferred: AbstractSet[TopicPartition]) -> tuple[Change, Write] | None:
+    def next_change(self, deferred: AbstractSet[TopicPartition]) -> tuple[Change, Sequence[Write]] | None:
         """The first of which a part may be taken now (law 4): that part, and how to take it out."""
-        for place, change in enumerate(self.changes):
+        for place in range(len(self.changes)):
+            change = self.changes[place]
             now, later = _split(change, deferred)
             if later is None:
-                return now, (self.changes.__delitem__, place)
+                return now, [*self._overtaking(place, change), (self.changes.__delitem__, place)]
             if now.partitions:
-                return now, (self.changes.__setitem__, place, later)
+                return now, [*self._overtaking(place, change), (self.changes.__setitem__, place, later)]
         return None
+
+    def _overtaking(self, place: int, change: Change) -> list[Write]:
+        """Law 2. By the order, not by number: a group that was lost and made anew begins at a lower generation."""
+        if not isinstance(change, Assigned):
+            return []
+        before = ((at, self.changes[at]) for at in range(place))
+        return [
+            (self.changes.__setitem__, at, replace(each, generation=change.generation, member_id=change.member_id))
+            for at, each in before
+            if isinstance(each, Assigned)
+        ]
 
 
 def _without(change: Change, lost: Epochs) -> Change | None:

@@ -3,7 +3,7 @@
 Laws
 1. State is changed before a listener runs.
 2. What its end must tell the network side is told even when it raises. What it raises the verb raises in which it ran,
-   and no call is made twice.
+   and no call is made twice. A StopIteration is raised as a RuntimeError, as that of a generator is (PEP 479).
 3. What interrupts the verb before a call leaves the call in the queue: the next verb makes it.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from instride._core.application.calls import Call, Wait, Write, at_once
+from instride._core.application.calls import Call, Wait, Write, at_once_then
 from instride._core.application.inbox import Completion
 from instride._core.application.state import ApplicationState
 from instride._core.events import PartitionsRevoked, Revoked
@@ -43,9 +43,11 @@ def run_callbacks(state: ApplicationState) -> Call[bool]:
         begins = [(state.callbacks.popleft,), *callback.begins, (setattr, state, "owed", callback.ends)]
         try:
             # What interrupts it comes before it, or is the listener's own.
-            result = at_once([*begins, (callback.call,)])
+            result = at_once_then(begins, callback.call)
             if isinstance(result, Awaitable):
                 yield Wait(until=state.ownership_view.now, awaited=result)
+        except StopIteration as error:
+            raise RuntimeError("a listener raised StopIteration") from error
         finally:
             finish_callback(state)
     return heard

@@ -243,6 +243,10 @@ class ApplicationMachine:
 
     # -- positions
 
+    def refuse_unassigned(self, partitions: Iterable[TopicPartition]) -> None:
+        """Before a change of many: ValueError where one of them is not assigned."""
+        self._all_owned(partitions)
+
     def seek(self, partition: TopicPartition, offset: int, leader_epoch: int = -1) -> None:
         """offset: a number, EARLIEST or LATEST."""
         seeking.seek(self._state, self._state.owned(partition), offset, leader_epoch)
@@ -292,11 +296,12 @@ class ApplicationMachine:
         if inbox.woken:
             inbox.woken = False
             raise WakeupError("wakeup() was called during position")
+        # Without a traceback: the same object may be raised again and again, and would grow by each.
         if inbox.errors:
-            raise inbox.errors.popleft()
+            raise inbox.errors.popleft().with_traceback(None)
         hopeless = owned.hopeless()
         if hopeless is not None:
-            raise hopeless
+            raise hopeless.with_traceback(None)
 
     def _all_owned(self, partitions: Iterable[TopicPartition]) -> list[OwnedPartition]:
         return [self._state.owned(TopicPartition(*tp)) for tp in partitions]

@@ -328,17 +328,19 @@ class OwnershipView:
         self._forget_times(owned.partition, owned.epoch)
         if how is _C.REVOKED and view.request_time() is None:
             return  # by assign: nobody gets it from us
+        at, requested_at = self.now if released is None else released, view.request_time()
+        noticed_at = _between(requested_at, view.noticed_at, at)
         handed_over = HandedOver(
-            at=self.now if released is None else released,
+            at=at,
             partition=owned.partition,
             epoch=owned.epoch,
             how=how,
             since=view.since,
-            requested_at=view.request_time(),
-            noticed_at=view.noticed_at,
+            requested_at=requested_at,
+            noticed_at=noticed_at,
             delayed_at=view.delayed_at,
             polls_delayed=view.polls_delayed,
-            completing_at=view.completing_at,
+            completing_at=_between(noticed_at, view.completing_at, at),
             blocker=view.blocker,
             abandoned=view.uncommitted,
         )
@@ -372,7 +374,9 @@ class OwnershipView:
     def returned(self, deliveries: Iterable[Delivery]) -> None:
         self.catch_up()
         for delivery in deliveries:
-            self._views[delivery.partition].returned(delivery)
+            view = self._views.get(delivery.partition)
+            if view is not None and view.owned.epoch == delivery.epoch:
+                view.returned(delivery)
 
     def commit_sent(self, call: int, entries: Mapping[TopicPartition, CommitEntry]) -> None:
         self._commits[call] = entries
@@ -403,6 +407,13 @@ class OwnershipView:
         self._changed.clear()
         self._out += self._handed_over.values()
         self._handed_over.clear()
+
+
+def _between(low: float | None, time: float | None, high: float) -> float | None:
+    """Law 4: a call and a turn of the network side each have one time, that of their beginning. So a step may seem to
+    come before the one that led to it, or after the end. Then it took no time.
+    """
+    return None if time is None else min(high, time if low is None else max(low, time))
 
 
 def blocker_of(reason: Reason, partition: TopicPartition) -> Blocker | None:

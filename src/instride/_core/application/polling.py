@@ -29,7 +29,6 @@ Laws
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import assert_never
@@ -304,7 +303,7 @@ class Poller:
             took = True
             yield from run_callbacks(self._state)
 
-    def _take_change(self, change: Change, taken: Write, now: float, *, immediate: bool) -> None:
+    def _take_change(self, change: Change, taken: Sequence[Write], now: float, *, immediate: bool) -> None:
         match change:
             case RevocationRequested():
                 self._revocation_requested(change, taken, now, immediate=immediate)
@@ -315,12 +314,14 @@ class Poller:
             case _:
                 assert_never(change)
 
-    def _reassigned(self, change: Reassigned, taken: Write) -> list[Write]:
+    def _reassigned(self, change: Reassigned, taken: Sequence[Write]) -> list[Write]:
         state = self._state
         back, writes = state.lists.reassigned(change.partitions)
-        return [taken, *writes, *[restarted(state, owned) for owned in back]]
+        return [*taken, *writes, *[restarted(state, owned) for owned in back]]
 
-    def _revocation_requested(self, change: RevocationRequested, taken: Write, now: float, *, immediate: bool) -> None:
+    def _revocation_requested(
+        self, change: RevocationRequested, taken: Sequence[Write], now: float, *, immediate: bool
+    ) -> None:
         state, requested = self._state, frozenset[TopicPartition]()
 
         def requesting() -> list[Write]:
@@ -336,7 +337,7 @@ class Poller:
             told = {each: state.lists.owned[each].all_told() for each in sorted(requested)}
             dropped = {each: left for each, left in told.items() if left[2]}
             sent: list[Write] = [(state.send, Consumed(partitions=dropped))] if dropped else []
-            return [taken, *sent, *writes]
+            return [*taken, *sent, *writes]
 
         state.write_computed(requesting)
         if requested and immediate:
@@ -349,7 +350,7 @@ class Poller:
         awaited = (setattr, self, "_awaited", {**self._awaited, **completing})
         return [*writes, (state.send, CompleteRevoke(partitions=completing)), awaited]
 
-    def _assigned(self, change: Assigned, taken: Write, *, immediate: bool) -> None:
+    def _assigned(self, change: Assigned, taken: Sequence[Write], *, immediate: bool) -> None:
         state = self._state
         told: Write = (state.send, PartitionsAssigned(generation=change.generation))
         if state.listener is not None and (change.partitions or immediate):
@@ -358,21 +359,24 @@ class Poller:
             told = (state.callbacks.append, Callback(call=call, ends=[told]))
         generation = (setattr, state, "generation", change.generation)
         member_id = (setattr, state, "member_id", change.member_id)
-        state.write([taken, *state.lists.assigned(change.partitions), generation, member_id, told])
+        state.write([*taken, *state.lists.assigned(change.partitions), generation, member_id, told])
         apply_early(state, change.partitions)
 
     def _awaited_are_settled(self) -> bool:
         """Immediate mode: what was requested together is told to the listener in one call, as C does."""
         if not self._awaited:
             return True
-        inbox = self._state.inbox
-        if not self._awaited.keys() <= {tp for event in inbox.completions for tp in event.partitions}:
+        completions = self._state.inbox.completions
+        known = tuple(completions)
+        if not self._awaited.keys() <= {tp for event in known for tp in event.partitions}:
             return False
-        settled = [event for event in inbox.completions if isinstance(event, CommitsSettled)]
+        settled = [event for event in known if isinstance(event, CommitsSettled)]
         together = {tp: epoch for event in settled for tp, epoch in event.partitions.items()}
-        others = [event for event in inbox.completions if not isinstance(event, CommitsSettled)]
-        inbox.completions = deque([CommitsSettled(partitions=together), *others] if together else others)
-        self._awaited = {}  # all of them are taken before anything else
+        others: list[Completion] = [event for event in known if not isinstance(event, CommitsSettled)]
+        first = [CommitsSettled(partitions=together), *others] if together else others
+        taken = [(completions.popleft,) for _ in known]
+        # All of them are taken before anything else.
+        at_once([*taken, (completions.extendleft, first[::-1]), (setattr, self, "_awaited", {})])
         return True
 
     def _take_completion(self, event: Completion) -> None:
@@ -405,7 +409,9 @@ class Poller:
     def _tell_taken(self, deliveries: Sequence[Delivery]) -> None:
         """Law 10."""
         state, view = self._state, self._state.ownership_view
-        owned = {each.partition: state.lists.owned[each.partition] for each in deliveries}
+        found = {each.partition: state.lists.owned.get(each.partition) for each in deliveries}
+        # But for what a handler of a signal, by assign, has just let go of.
+        owned = {tp: each for tp, each in found.items() if each is not None}
         view.returned(deliveries)
         metered = {tp: each.unmetered()[0] for tp, each in owned.items()}
         # Computed anew where a handler of a signal seeks meanwhile, which has noted all that it drops.
@@ -418,7 +424,9 @@ class Poller:
     def _tell_part(self, deliveries: Sequence[Delivery]) -> None:
         """The same with less work (law 11): all are of one partition, of which more is left."""
         state, view, partition = self._state, self._state.ownership_view, deliveries[0].partition
-        owned, unchanged = state.lists.owned[partition], state.lists.polls.unchanged()
+        owned, unchanged = state.lists.owned.get(partition), state.lists.polls.unchanged()
+        if owned is None:  # as above
+            return
         (records, nbytes), noted = owned.unmetered()
         try:
             at_once((unchanged, noted))

@@ -142,9 +142,12 @@ class AssignedPartition:
     replica: tuple[int, float] | None
     # The leader epoch under which its position is valid.
     validated: int
-    # Which topic it is, how often that has changed, and up to which seek number offsets are of an older one.
+    # Which topic it is, which one it was before, and how often that has changed. Of which seek number the last known
+    # position is, and up to which one positions are of an older topic; -1: of none.
     topic_id: UUID
+    old_topic_id: UUID
     topic_number: int
+    known_seek_number: int
     stale_seek_number: int
     # Buffer
     paused: bool
@@ -175,6 +178,7 @@ class AssignedPartition:
         "fetch_number",
         "grace",
         "known_end",
+        "known_seek_number",
         "leader_epoch",
         "listener_done",
         "log_begin",
@@ -182,6 +186,7 @@ class AssignedPartition:
         "nbytes",
         "new_backoff",
         "offset",
+        "old_topic_id",
         "partition",
         "paused",
         "phase",
@@ -241,6 +246,11 @@ class AssignedPartition:
     def awaits_records(self) -> bool:
         """Whether what a fetch brings is to be taken."""
         return self.phase is Phase.FETCHING and self.state is Ownership.OWNED and not self.asking
+
+    @property
+    def stale(self) -> bool:
+        """Whether its position is one of an older topic: nothing goes on before a seek."""
+        return self.seek_number <= self.stale_seek_number
 
     @property
     def lagging(self) -> bool:
@@ -318,8 +328,9 @@ class AssignedPartition:
         _set(self, "validated", leader_epoch)
 
     def try_again(self) -> None:
-        """Law 6. The trouble is over when that succeeds, and not before."""
+        """Law 6. The trouble is over when that succeeds, and not before. The leader may have changed meanwhile."""
         self.phase, self.asking = self.failed_in, False
+        self.unchecked[self] = None
 
     def find_offset(self, timestamp: int) -> None:
         """timestamp: EARLIEST, LATEST or BY_DURATION."""
@@ -327,15 +338,19 @@ class AssignedPartition:
         self.phase = Phase.FIND_OFFSET
 
     def in_range(self, end: int) -> None:
-        """The log reaches to `end`, and has the next offset. The leader may have changed meanwhile."""
+        """The log reaches to `end` (-1: unknown), and has the next offset. The leader may have changed meanwhile."""
         self.phase, self.known_end = Phase.FETCHING, end
         self.unchecked[self] = None
 
-    def other_topic(self) -> None:
-        """The topic of this name is another one now: what is known of the log no longer counts."""
+    def other_topic(self, topic_id: UUID) -> None:
+        """The topic of this name is another one now: what is known of the log no longer counts.
+
+        A position that is still searched is of neither: it will be one of the new topic.
+        """
+        self.old_topic_id, self.topic_id = self.topic_id, topic_id
         self.topic_number += 1
         self.fence = (self.epoch, self.fetch_number, self.topic_number)
-        self.stale_seek_number = self.seek_number
+        self.stale_seek_number = self.known_seek_number
         self.leader_epoch = self.validated = self.known_end = self.corrupt_at = self.doubted = -1
         self.asking = False
         self.undecoded = ()
@@ -343,6 +358,7 @@ class AssignedPartition:
     def _at(self, offset: int, leader_epoch: int) -> None:
         """To be checked against the leader before it is fetched."""
         _set(self, "offset", offset)
+        _set(self, "known_seek_number", self.seek_number)
         _set(self, "leader_epoch", leader_epoch)
         _set(self, "validated", -1)
         _set(self, "known_end", -1)
@@ -450,7 +466,9 @@ _AT_FIRST: tuple[tuple[str, object], ...] = (
     ("doubt", NO_FAILURE),
     ("validated", -1),
     ("topic_id", NO_TOPIC_ID),
+    ("old_topic_id", NO_TOPIC_ID),
     ("topic_number", 0),
+    ("known_seek_number", -1),
     ("stale_seek_number", -1),
     ("paused", False),
     ("unreadable", False),

@@ -169,7 +169,7 @@ class MemberAssignment:
             if self._commit_outstanding(tp):
                 self._parting[tp] = parted.epoch
             else:
-                self._ended(tp, parted.epoch)
+                self._end(tp, parted.epoch)
         for tp, epoch in partitions.items():
             if tp not in self.partitions:
                 self.partitions.add(self._new(tp, epoch))
@@ -183,9 +183,9 @@ class MemberAssignment:
     def forget_all(self) -> None:
         self.group_told()
         for assigned in self.partitions.values():
-            self._ended(assigned.partition, assigned.epoch)
+            self._end(assigned.partition, assigned.epoch)
         for tp, epoch in self._parting.items():
-            self._ended(tp, epoch)
+            self._end(tp, epoch)
         self.partitions.clear()
         self._draining.clear()
         self._parting.clear()
@@ -215,7 +215,7 @@ class MemberAssignment:
                 del self._draining[tp]
                 self._context.touch()
         for tp in [tp for tp in self._parting if not self._commit_outstanding(tp)]:
-            self._ended(tp, self._parting.pop(tp))
+            self._end(tp, self._parting.pop(tp))
         # A partition that completes waits for its commits and its listener, so each turn looks at it. One that is
         # delayed waits for its deadline alone.
         if self.partitions.take_pending_changed() or self._any_completes or now >= self._next_deadline:
@@ -335,7 +335,7 @@ class MemberAssignment:
         for assigned in partitions:
             self._move(assigned, OwnershipInput.COMPLETED)
             self.partitions.remove(assigned.partition)
-            self._ended(assigned.partition, assigned.epoch)
+            self._end(assigned.partition, assigned.epoch)
             released[assigned.partition] = assigned.epoch
         if released:
             self._context.deliver(Revoked(partitions=released))
@@ -352,7 +352,7 @@ class MemberAssignment:
                 continue
             self._move(assigned, OwnershipInput.LOST)
             self.partitions.remove(tp)
-            self._ended(tp, assigned.epoch)
+            self._end(tp, assigned.epoch)
             lost[tp] = assigned.epoch
             # Until this commit has its response the join waits, so that the next owner begins after it.
             if self._commit_in_flight(tp):
@@ -363,6 +363,11 @@ class MemberAssignment:
         if lost:
             self._context.deliver(Lost(partitions=lost))
             self._context.touch()
+
+    def _end(self, partition: TopicPartition, epoch: int) -> None:
+        """However it has ended, the application may never hear of it: after an unsubscribe, or by hand."""
+        self._ended(partition, epoch)
+        self._context.connections.meter.released(partition, self._context.wall_clock())
 
     def _is_complete(self, assigned: AssignedPartition) -> bool:
         done = not self.listener or assigned.listener_done

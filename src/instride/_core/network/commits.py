@@ -10,7 +10,8 @@ Laws of sending (`Commits`)
 3. A rebalance is no reason to refuse: while the broker accepts the present generation the commit is sent; from the Join
    response to the Sync response it is kept back, and sent with the new generation.
 4. REBALANCE_IN_PROGRESS and, during a rebalance, ILLEGAL_GENERATION mean "not yet". In a stable group
-   ILLEGAL_GENERATION and UNKNOWN_MEMBER_ID mean that the membership is lost.
+   ILLEGAL_GENERATION and UNKNOWN_MEMBER_ID mean that the membership is lost: that in which the commit was sent. Of the
+   next one they say nothing.
 5. Only partitions that are owned in the entry's epoch are sent, and nothing of a topic that was made anew since. The
    caller hears of every partition, at its deadline at the latest.
 6. Nothing is sent without a lease.
@@ -226,18 +227,22 @@ def _is_only_told(error: KafkaError, event: Commit) -> bool:
 # -- errors
 
 
+_NOT_A_MEMBER = "this consumer is no longer a member of the group; process less per poll, or raise max_poll_interval"
+_HAS_MEMBERS = (
+    "the group has members, and takes commits of these alone; use another group_id with assign(), or subscribe()"
+)
+
+
 def abandoned(tp: TopicPartition, commit: CommitEntry, why: str) -> StaleCommitError:
     """It is lost, revoked, or was sought elsewhere since."""
     return StaleCommitError(f"offset {commit.offset} of {tp} was not committed: {why}")
 
 
-def final_error(tp: TopicPartition, commit: CommitEntry, code: int) -> KafkaError:
-    """What a broker's code says that no retry mends."""
+def final_error(tp: TopicPartition, commit: CommitEntry, code: int, *, member: bool = True) -> KafkaError:
+    """What a broker's code says that no retry mends. member: a member of the group committed it, not an assign()."""
     if code in (ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID):
-        return CommitFailedError(
-            f"offset {commit.offset} of {tp} was not committed: this consumer is no longer a member of the group; "
-            "process less per poll, or raise max_poll_interval"
-        )
+        why = _NOT_A_MEMBER if member else _HAS_MEMBERS
+        return CommitFailedError(f"offset {commit.offset} of {tp} was not committed: {why}")
     return error_for_code(code, f"offset {commit.offset} of {tp} was not committed (error code {code})")
 
 
@@ -285,7 +290,10 @@ class _Entry:
 
 @dataclass(slots=True, kw_only=True)
 class _InFlightCommit:
+    """member: the membership's number. A static member may join anew under the same generation (KIP-814)."""
+
     entries: dict[TopicPartition, _Entry]
+    member: int
     generation: int
     syncs: int
 
@@ -456,15 +464,15 @@ class Commits:
 
     def _send(self, now: float) -> None:
         # From here on the entries are in flight: nothing of them is queued, so nothing goes out twice at once (law 1).
-        entries = self._take_what_fits()
-        sent = _InFlightCommit(entries=entries, generation=self._membership.generation, syncs=self._membership.syncs)
+        entries, member = self._take_what_fits(), self._membership
+        sent = _InFlightCommit(entries=entries, member=member.number, generation=member.generation, syncs=member.syncs)
         self._sent = sent
         request = api.OffsetCommit(
             group_id=self._context.config.group_id or "",
             generation=sent.generation,
-            member_id=self._membership.member_id,
+            member_id=member.member_id,
             # Not without a member id (KAFKA-14201): there is no membership then.
-            group_instance_id=self._context.config.group_instance_id if self._membership.member_id else None,
+            group_instance_id=self._context.config.group_instance_id if member.member_id else None,
             offsets={
                 tp: api.OffsetToCommit(
                     offset=entry.commit.offset,
@@ -544,18 +552,20 @@ class Commits:
         self._context.touch()
         if isinstance(result, Exception) or getattr(result, "error", 0) in _REDISCOVER:
             self._coordinator.lost(result)
-        for tp, entry in starts.items():
-            if self._starts.get(tp) is entry:
-                self._known_of(tp, entry, result, now)
+        current = [(tp, entry) for tp, entry in starts.items() if self._starts.get(tp) is entry]
+        known = [self._known_of(tp, entry, result) for tp, entry in current]
+        if not all(known):
+            self._backoff.failed(now)
 
-    def _known_of(self, tp: TopicPartition, entry: _Entry, result: api.Response | Exception, now: float) -> None:
+    def _known_of(self, tp: TopicPartition, entry: _Entry, result: api.Response | Exception) -> bool:
+        """False: it is to be asked again."""
         found = _NOTHING_KNOWN
         if isinstance(result, api.OffsetFetchResponse):
             found = api.CommittedOffset(error=result.error) if result.error else result.offsets.get(tp, found)
         error = result if isinstance(result, Exception) else error_for_code(found.error) if found.error else None
         if isinstance(error, KafkaError) and error.retriable and found.error not in _GONE:
-            self._backoff.failed(now)
-        elif error is not None:
+            return False
+        if error is not None:
             del self._starts[tp]
             self._settle(tp, entry, error)
         elif found.offset < 0 or _is_missing(found.offset, entry):
@@ -563,6 +573,7 @@ class Commits:
         else:
             del self._starts[tp]
             self._settle_accepted(tp, entry, replace(entry.commit, offset=found.offset, metadata=_ELSEWHERE))
+        return True
 
     def _drop_hopeless(self) -> None:
         """What is not owned any more, and what lies behind what the broker accepted (law 2)."""
@@ -685,12 +696,13 @@ class Commits:
         elif code in _RETRY and not gone:
             self._requeue(tp, entry)
         else:
-            self._refused(tp, entry, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if gone else code)
+            self._refused(tp, sent, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if gone else code)
 
-    def _refused(self, tp: TopicPartition, entry: _Entry, code: int) -> None:
+    def _refused(self, tp: TopicPartition, sent: _InFlightCommit, code: int) -> None:
         """The broker refuses it for good. Where the metadata were too long, a caller whose own are shorter may have its
         offset committed still."""
-        self._context.log(logging.WARNING, str(final_error(tp, entry.commit, code)))
+        entry, member = sent.entries[tp], sent.generation >= 0
+        self._context.log(logging.WARNING, str(final_error(tp, entry.commit, code, member=member)))
         other = _other_metadata(tp, entry) if code == ErrorCode.OFFSET_METADATA_TOO_LARGE else None
         if other is not None:
             queued = self._queued.get(tp)
@@ -699,7 +711,7 @@ class Commits:
             self._requeue(tp, other)
         for call, waiter in entry.waiters.items():
             if other is None or call not in other.waiters:
-                self._waiters.settle(waiter, tp, final_error(tp, waiter.event.entries[tp], code))
+                self._waiters.settle(waiter, tp, final_error(tp, waiter.event.entries[tp], code, member=member))
 
     def _is_gone(self, tp: TopicPartition, epoch: int, code: int, now: float) -> bool:
         """Law 7. What was said in an earlier assignment is too old to count."""
@@ -721,7 +733,8 @@ class Commits:
         return code == ErrorCode.ILLEGAL_GENERATION and (self._membership.rebalancing or not self._same(sent))
 
     def _same(self, sent: _InFlightCommit) -> bool:
-        return sent.generation == self._membership.generation and sent.syncs == self._membership.syncs
+        member = self._membership
+        return (sent.member, sent.generation, sent.syncs) == (member.number, member.generation, member.syncs)
 
     def _requeue(self, tp: TopicPartition, entry: _Entry) -> None:
         """Law 2: what was handed over meanwhile is the newer."""

@@ -468,8 +468,8 @@ class _Lane:
     """One fetch after another to one broker. Its session changes between two of them only.
 
     in_flight: the fences of the fetch that is under way, or None.
-    fences: of what is in the session, as of when it was put there. own: those of which the broker is the leader.
-    unsure: those whose end is not known. unproven: those of which no fetch succeeded lately.
+    fences: of what is in the session, as of when it was put there. unsure: those whose end is not known.
+    unproven: those of which no fetch succeeded lately.
     suspects: each is fetched alone, without the session (law 4).
     named_at: when its session last named everything.
     early: how many responses running came early and without records. ready_at: before that no fetch is sent (law 12).
@@ -491,7 +491,6 @@ class _Lane:
         "most_bytes",
         "named_at",
         "needs",
-        "own",
         "ready_at",
         "remembers",
         "reserved",
@@ -508,7 +507,6 @@ class _Lane:
         self.session = FetchSession()
         self.in_flight: Fences | None = None
         self.fences: Fences = {}
-        self.own: dict[TopicPartition, None] = {}
         self.unsure: dict[TopicPartition, None] = {}
         self.unproven: dict[TopicPartition, None] = {}
         self.suspects: dict[AssignedPartition, None] = {}
@@ -565,7 +563,6 @@ class _Lane:
             return
         self.session.drop(partition)
         self.fences.pop(partition, None)
-        self.own.pop(partition, None)
         self.unsure.pop(partition, None)
         self.unproven.pop(partition, None)
 
@@ -587,9 +584,9 @@ class Fetcher:
         self._lanes: dict[LaneKey, _Lane] = {}
         # In which lane's session, or among whose suspects, a partition is.
         self._lane_of: dict[AssignedPartition, _Lane] = {}
-        # Of which broker a partition is counted that may be fetched, and how many each leads.
-        self._leader_of: dict[AssignedPartition, int] = {}
-        self._led: dict[int, int] = {}
+        # From which node a partition is to be fetched, of each that may be, and how many from each node.
+        self._source_of: dict[AssignedPartition, int] = {}
+        self._fetched_from: dict[int, int] = {}
         # To be looked at again: at a time; where there is more capacity; where its replica's time is over (law 7).
         self._waiting: dict[AssignedPartition, None] = {}
         self._look_at = float("inf")
@@ -777,7 +774,7 @@ class Fetcher:
 
     def _is_placed(self, assigned: AssignedPartition) -> bool:
         """One that is nowhere, and may not be fetched, has nothing to be placed."""
-        counted = assigned in self._lane_of or assigned in self._leader_of
+        counted = assigned in self._lane_of or assigned in self._source_of
         return counted or assigned in self._waiting or assigned in self._full
 
     def _forget_brokers(self, now: float) -> None:
@@ -788,13 +785,14 @@ class Fetcher:
             self._unreadable.discard(key)
         for node_id in forget(self._node_backoff, {*brokers, *(key[0] for key in self._lanes)}, now):
             self._throttled.pop(node_id, None)
-            self._led.pop(node_id, None)
+            self._fetched_from.pop(node_id, None)
 
     def _place(self, assigned: AssignedPartition, now: float, *, fetchable: bool) -> None:
         owned = self._is_owned(assigned)
         fetchable = owned and fetchable
         leader = self._cluster.leader(assigned.partition) if fetchable else None
-        self._count_leader(assigned, leader)
+        source = self._source(assigned, leader, now)
+        self._count(assigned, source)
         old = self._lane_of.get(assigned)
         # Its fetch is under way, and what it wants has not changed: the response decides where it goes.
         if old is not None and owned and old.asks_for(assigned):
@@ -804,7 +802,7 @@ class Fetcher:
             self._waiting.pop(assigned, None)
         if self._full:
             self._full.pop(assigned, None)
-        lane = self._lane(assigned, leader, now) if fetchable else None
+        lane = self._lane(assigned, source, now) if fetchable else None
         if old is not None and (lane is not old or assigned in old.suspects or old.in_flight is not None):
             self._leave(old, assigned)
         if lane is None:
@@ -817,16 +815,26 @@ class Fetcher:
     def _is_owned(self, assigned: AssignedPartition) -> bool:
         return self._owned().get(assigned.partition) is assigned
 
-    def _count_leader(self, assigned: AssignedPartition, leader: _Leader | None) -> None:
-        """leader: None where it may not be fetched."""
-        before = self._leader_of.pop(assigned, None)
-        if before is not None:
-            self._led[before] -= 1
-        if leader is not None:
-            node_id = self._leader_of[assigned] = leader[0].node_id
-            self._led[node_id] = self._led.get(node_id, 0) + 1
+    def _source(self, assigned: AssignedPartition, leader: _Leader | None, now: float) -> int | None:
+        """Law 7: the node from which it is to be fetched. leader: None where it has none, or may not be fetched."""
+        if leader is None:
+            return None
+        replica = assigned.replica
+        return replica[0] if replica is not None and self._serves(replica, now) else leader[0].node_id
 
-    def _lane(self, assigned: AssignedPartition, leader: _Leader | None, now: float) -> _Lane | None:
+    def _serves(self, replica: tuple[int, float], now: float) -> bool:
+        node_id, until = replica
+        return now < until and node_id in self._cluster.brokers
+
+    def _count(self, assigned: AssignedPartition, source: int | None) -> None:
+        before = self._source_of.pop(assigned, None)
+        if before is not None:
+            self._fetched_from[before] -= 1
+        if source is not None:
+            self._source_of[assigned] = source
+            self._fetched_from[source] = self._fetched_from.get(source, 0) + 1
+
+    def _lane(self, assigned: AssignedPartition, source: int | None, now: float) -> _Lane | None:
         """The lane that is to fetch it now, since it may be fetched. None: no lane, or not yet."""
         assert self._capacity is not None
         if not self._capacity.of(assigned):
@@ -835,19 +843,18 @@ class Fetcher:
         if not assigned.backoff.ready(now):
             self._wait_until(assigned, assigned.backoff.ready_at)
             return None
-        if leader is None:
+        if source is None:
             assigned.hold_back(now)
             self._wait_until(assigned, assigned.backoff.ready_at)
             # The leader is being elected, or the metadata is old: ask, and do not spin meanwhile.
             self._cluster.miss(assigned.partition, now)
             self._context.touch()
             return None
-        node_id = leader[0].node_id
         if assigned.replica is not None:
-            node_id = self._source(assigned, assigned.replica, node_id, now)
-        tail = self._lanes.get((node_id, Role.TAIL))
+            self._keep_replica(assigned, assigned.replica, now)
+        tail = self._lanes.get((source, Role.TAIL))
         follows = assigned.known_end < 0 and tail is not None and tail.in_flight is not None
-        key = (node_id, Role.DATA if assigned.lagging or follows else Role.TAIL)
+        key = (source, Role.DATA if assigned.lagging or follows else Role.TAIL)
         lane = self._lanes.get(key)
         if lane is None:
             lane = self._lanes[key] = _Lane(key)
@@ -858,14 +865,12 @@ class Fetcher:
         self._waiting[assigned] = None
         self._look_at = min(self._look_at, then)
 
-    def _source(self, assigned: AssignedPartition, replica: tuple[int, float], leader: int, now: float) -> int:
-        """Law 7."""
-        node_id, until = replica
-        if now < until and node_id in self._cluster.brokers:
-            self._replica_until = min(self._replica_until, max(until, now + _REPLICAS_TOGETHER))
-            return node_id
-        assigned.replica = None
-        return leader
+    def _keep_replica(self, assigned: AssignedPartition, replica: tuple[int, float], now: float) -> None:
+        """Law 7. Not while its fetch is under way: whose response that is must still be known."""
+        if self._serves(replica, now):
+            self._replica_until = min(self._replica_until, max(replica[1], now + _REPLICAS_TOGETHER))
+        else:
+            assigned.replica = None
 
     def _leave(self, lane: _Lane, assigned: AssignedPartition) -> None:
         del self._lane_of[assigned]
@@ -883,7 +888,6 @@ class Fetcher:
             return
         lane.session.put(self._partition(assigned, leader))
         lane.fences[tp] = assigned.fence
-        keep(lane.own, tp, wanted=self._leader_of.get(assigned) == lane.key[0])
 
     def _partition(self, assigned: AssignedPartition, leader: _Leader | None) -> api.FetchPartition:
         assert self._capacity is not None, "the partitions are placed before a fetch leaves"
@@ -956,7 +960,7 @@ class Fetcher:
         longest = self._context.config.fetch_max_wait
         if lane.key[1] is Role.DATA:
             return 0.0 if lane.unsure else longest
-        leaves_out = self._led.get(lane.key[0], 0) > len(lane.own)
+        leaves_out = self._fetched_from.get(lane.key[0], 0) > len(lane.session)
         return min(longest, _BRIEFLY) if leaves_out else longest
 
     def _on_response(

@@ -1478,7 +1478,9 @@ class Heartbeats:
         if not isinstance(result, api.HeartbeatResponse) or fence[0] != member.number:
             return
         # KIP-219. Bounded: a broker's number must not silence the heartbeats until the session ends.
-        self._due = max(self._due, now + min(result.throttle_time, self._config.request_timeout))
+        config = self._config
+        most = min(config.request_timeout, config.session_timeout / 2)
+        self._due = max(self._due, now + min(result.throttle_time, most))
         error = result.error
         overtaken = fence[1] != member.generation
         harmless = error == ErrorCode.ILLEGAL_GENERATION and (member.between_generations or overtaken)

@@ -169,19 +169,20 @@ class Lookups:
     def _listed(self, lookup: _Lookup, result: api.Response | Exception, now: float) -> None:
         lookup.in_flight -= 1
         self._context.touch()
+        errors: list[object] = [result]
         if isinstance(result, api.ListOffsetsResponse):
-            for tp, listed in result.offsets.items():
-                if listed.error:
-                    self._cluster.refresh()
-                    why = f"the offset of {TopicPartition(*tp)}: {name_of_code(listed.error)}"
-                    self._failed(lookup, error_for_code(listed.error, why), now)
-                else:
-                    lookup.found[TopicPartition(*tp)] = OffsetAndTimestamp(
-                        offset=listed.offset, timestamp=listed.timestamp, leader_epoch=listed.leader_epoch
-                    )
-        else:
+            lookup.found |= {
+                TopicPartition(*tp): OffsetAndTimestamp(
+                    offset=each.offset, timestamp=each.timestamp, leader_epoch=each.leader_epoch
+                )
+                for tp, each in result.offsets.items()
+                if not each.error
+            }
+            errors = [_error_of(tp, each.error) for tp, each in result.offsets.items() if each.error]
+        if errors:
             self._cluster.refresh()
-            self._failed(lookup, result, now)
+            # One that no retry mends ends the call, whatever else there is.
+            self._failed(lookup, next((each for each in errors if not _is_passing(each)), errors[-1]), now)
         if isinstance(lookup.event, FetchOffsets) and len(lookup.found) == len(lookup.event.timestamps):
             self._end(lookup, result=dict(lookup.found))
 
@@ -236,7 +237,7 @@ class Lookups:
         """Law 2."""
         lookup.backoff.failed(now)
         lookup.obstacle = error if isinstance(error, Exception) else TypeError(repr(error))
-        if not (isinstance(error, KafkaError) and error.retriable):
+        if not _is_passing(error):
             self._end(lookup, error=lookup.obstacle)
 
     def _refused(self, lookup: _Lookup, error: Exception | None) -> None:
@@ -257,6 +258,14 @@ class Lookups:
         if lookup in self.open:
             self.open.remove(lookup)
             self._context.deliver(CallCompleted(call=lookup.event.call, result=result, error=error))
+
+
+def _is_passing(error: object) -> bool:
+    return isinstance(error, KafkaError) and error.retriable
+
+
+def _error_of(partition: api.Partition, code: int) -> KafkaError:
+    return error_for_code(code, f"the offset of {TopicPartition(*partition)}: {name_of_code(code)}")
 
 
 def _is_empty(event: LookupEvent) -> bool:

@@ -41,7 +41,7 @@ from instride._core.events import (
 )
 from instride._core.metrics.meters import Buffered, NetworkMeter
 from instride._core.network.actions import Action, ConnectionKey, PerformAssignment
-from instride._core.network.assigned_partitions import AssignedPartitions, Phase
+from instride._core.network.assigned_partitions import AssignedPartitions
 from instride._core.network.assignment import MemberAssignment
 from instride._core.network.closing import Closing
 from instride._core.network.cluster import Cluster
@@ -373,8 +373,7 @@ class NetworkMachine:
         match event:
             case SetPosition():
                 assigned.set_position(event)
-                if assigned.phase is Phase.FETCHING:
-                    self._positions.moved(assigned)
+                self._positions.moved(assigned)
             case Pause():
                 assigned.paused = True
             case Resume():

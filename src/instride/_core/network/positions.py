@@ -32,8 +32,11 @@ Validation (KIP-320), and topics that were deleted and made again
 11. A log that ends the position's epoch before the position was cut there: reading goes on at the cut where a reset
     policy is set, else the user hears of it. Where the log knows no end, the reset policy applies.
 12. A topic whose id has changed is another topic: an offset of the old one is never used in it, and no commit of it
-    is sent any more. The reset policy applies, or the user hears of it.
+    is sent any more. The reset policy applies, or the user hears of it: again, where the application names an offset
+    of the old one again, as it does when the group gives a partition back (rule 8).
 13. A broker that cannot be asked (before Kafka 2.3) is trusted.
+14. Metadata that know an older leader epoch than the position's may name a leader that is none any more, and does not
+    know it: its log may end before the position. Newer ones are awaited, for 5 s (law 4 of `Cluster`).
 """
 
 from __future__ import annotations
@@ -86,6 +89,8 @@ _NEEDS_SEEK = (
     NoOffsetForPartitionError,
     OffsetOutOfRangeError,
 )  # and what is derived: a log that was cut, or made anew
+# Law 14, in seconds.
+_NEWER_AWAITED = 5.0
 _FIRST_TRY = 1.0
 _LONGEST_TROUBLE = 60.0
 
@@ -112,6 +117,9 @@ class Positions:
         self._finding = LeaderRequests(context, cluster)
         self._verifying = LeaderRequests(context, cluster)
         self._validating = LeaderRequests(context, cluster)
+        # Law 14: since when a position is of a newer leader epoch than the metadata.
+        self._ahead: dict[AssignedPartition, float] = {}
+        self._ahead_backoff = context.backoff()
         # Law 6: the ends of logs, of which is asked next what was written within the duration. For which fence.
         self._ends: dict[TopicPartition, tuple[tuple[int, int, int], api.ListedOffset]] = {}
         # Of the response that is being read, to be told together.
@@ -258,16 +266,8 @@ class Positions:
         self._found(assigned, found.offset, found.leader_epoch, reset=reset)
 
     def _not_listed(self, assigned: AssignedPartition, found: api.ListedOffset | None, now: float) -> None:
-        """A leader that does not know what went wrong may know better the next time (as in Java)."""
         code = found.error if found is not None else ErrorCode.UNKNOWN_SERVER_ERROR
-        error = error_for_code(code, f"the offset where {assigned.partition} begins: {name_of_code(code)}")
-        self._cluster.refused(assigned.partition, code)
-        self._cluster.refresh()
-        if code == ErrorCode.UNKNOWN_SERVER_ERROR:
-            self._context.log(logging.WARNING, str(error))
-            assigned.hold_back(now)
-        else:
-            self._retry_or_fail(assigned, error, now)
+        self._refused(assigned, code, f"the offset where {assigned.partition} begins", now)
 
     # -- called out of range
 
@@ -307,6 +307,7 @@ class Positions:
         current = [assigned for assigned in self._current(fences) if assigned.state is Ownership.OWNED]
         if not isinstance(result, api.ListOffsetsResponse):
             self._verifying.failed(node_id, now)
+            self._all_failed(current, result, now)
             return
         self._verifying.succeeded(node_id)
         found = {assigned.partition: self._end_of(assigned, result, now) for assigned in current}
@@ -362,22 +363,45 @@ class Positions:
         # Only newer metadata concern all of them (rule 20).
         for assigned in unchecked if version == known else list(table.values()):
             self._compare_with_metadata(assigned)
-        wake, ready = float("inf"), []
+        wake, ready, ahead = float("inf"), list[AssignedPartition](), dict[AssignedPartition, float]()
         for assigned in self._in_phase(Phase.VALIDATE):
-            if assigned.backoff.ready(now):
+            if self._is_ahead(assigned):
+                ahead[assigned] = self._ahead.get(assigned, now)
+            elif assigned.backoff.ready(now):
                 ready.append(assigned)
             else:
                 wake = min(wake, assigned.backoff.ready_at)
-        return min(wake, self._validating.poll(ready, self._ask_for_epoch_ends, now))
+        self._ahead = ahead
+        return min(wake, self._await_newer(now), self._validating.poll(ready, self._ask_for_epoch_ends, now))
+
+    def _is_ahead(self, assigned: AssignedPartition) -> bool:
+        leader = self._cluster.leader(assigned.partition)
+        return leader is not None and 0 <= leader[1] < assigned.leader_epoch
+
+    def _await_newer(self, now: float) -> float:
+        """Law 14. Returns when to be polled again."""
+        for assigned in [each for each, since in self._ahead.items() if now >= since + _NEWER_AWAITED]:
+            del self._ahead[assigned]
+            leader = self._cluster.leader(assigned.partition)
+            assert leader is not None, "it knows an older epoch"
+            self._valid(assigned, leader[1])
+            self._context.touch()
+        if not self._ahead:
+            self._ahead_backoff.succeeded()
+            return float("inf")
+        if self._ahead_backoff.ready(now):
+            self._ahead_backoff.failed(now)
+            self._cluster.refresh()
+        return min(min(self._ahead.values()) + _NEWER_AWAITED, self._ahead_backoff.ready_at)
 
     def _compare_with_metadata(self, assigned: AssignedPartition) -> None:
         """Laws 10 and 12."""
         topic_id = self._cluster.topic_id(assigned.partition.topic)
         if topic_id not in (assigned.topic_id, api.NO_TOPIC_ID):
-            old, assigned.topic_id = assigned.topic_id, topic_id
-            if old != api.NO_TOPIC_ID:
-                self._topic_recreated(assigned, old)
+            if assigned.topic_id != api.NO_TOPIC_ID:
+                self._topic_recreated(assigned, topic_id)
                 return
+            assigned.topic_id = topic_id
         if assigned.phase is not Phase.FETCHING:
             return
         leader = self._cluster.leader(assigned.partition)
@@ -388,8 +412,9 @@ class Positions:
         if assigned.replica is not None or assigned.undecoded:
             # The new leader names a replica anew (KIP-392), and its log may differ from what is undecoded.
             assigned.replica, assigned.undecoded = None, ()
-        # KIP-320: a new leader's log may be shorter. Without the last record's epoch there is nothing to compare.
-        if 0 <= assigned.leader_epoch < leader[1]:
+        # KIP-320: a new leader's log may be shorter, and so may the log of one which is none any more (law 14). Without
+        # the last record's epoch there is nothing to compare.
+        if assigned.leader_epoch not in (-1, leader[1]):
             assigned.phase = Phase.VALIDATE
             self._context.touch()
         else:
@@ -435,10 +460,7 @@ class Positions:
             why = f"not authorised to validate a position of topic {assigned.partition.topic!r}: it needs Describe"
             self.fail(assigned, TopicAuthorizationFailedError(why))
         elif end.error:
-            self._context.log(logging.INFO, f"validating {assigned.partition} failed: {error_for_code(end.error)}")
-            self._cluster.refused(assigned.partition, end.error)
-            self._cluster.refresh()
-            assigned.hold_back(now)
+            self._refused(assigned, end.error, f"validating {assigned.partition}", now)
         # The leader knows no end of that epoch: so it cannot say where the logs part.
         elif end.leader_epoch < 0 or end.end_offset < 0:
             self._truncated(assigned, None)
@@ -449,8 +471,10 @@ class Positions:
             self._valid(assigned, leader_epoch)
 
     def _valid(self, assigned: AssignedPartition, leader_epoch: int) -> None:
+        """Under the epoch that was asked for: metadata that came meanwhile may name a newer one."""
         assigned.backoff.succeeded()
-        assigned.phase, assigned.validated, assigned.known_end = Phase.FETCHING, leader_epoch, -1
+        assigned.valid_under(leader_epoch)
+        assigned.in_range(-1)
 
     def _truncated(self, assigned: AssignedPartition, cut: tuple[int, int] | None) -> None:
         """cut: the offset at which the log was cut, and the epoch that it ends there; None where that is unknown."""
@@ -468,19 +492,22 @@ class Positions:
         assigned.reset_cause, assigned.log_begin = ResetCause.TRUNCATED, 0
         self.fail(assigned, error, reset=reset, leader_epoch=cut[1] if cut is not None else -1, void_from=offset)
 
-    def _topic_recreated(self, assigned: AssignedPartition, old: UUID) -> None:
-        assigned.other_topic()
+    def _topic_recreated(self, assigned: AssignedPartition, topic_id: UUID) -> None:
+        assigned.other_topic(topic_id)
         self._context.touch()
-        if assigned.phase in (Phase.FIND_COMMITTED, Phase.FIND_OFFSET):
-            return  # nothing of the old one is known; what was requested is requested again
-        tp = assigned.partition
+        if assigned.stale:  # else no position in the old one is known; what was requested is requested again
+            self._needs_other_position(assigned)
+
+    def _needs_other_position(self, assigned: AssignedPartition) -> None:
+        """Law 12."""
+        tp, old, new = assigned.partition, assigned.old_topic_id, assigned.topic_id
         error = TopicRecreatedError(
-            f"topic {tp.topic!r} was deleted and made again (its id was {old}, and is {assigned.topic_id}): offset "
+            f"topic {tp.topic!r} was deleted and made again (its id was {old}, and is {new}): offset "
             f"{assigned.offset} of partition {tp.partition} is of the old one; seek to go on",
             topic=tp.topic,
             partition=tp.partition,
             old_topic_id=old,
-            topic_id=assigned.topic_id,
+            topic_id=new,
         )
         assigned.reset_cause, assigned.log_begin = ResetCause.RECREATED, 0
         self.fail(assigned, error, reset=_reset_position(self._context.config))
@@ -497,6 +524,13 @@ class Positions:
         self._context.touch()
 
     def moved(self, assigned: AssignedPartition) -> None:
+        """The application has said where it goes on."""
+        if assigned.stale:
+            self._needs_other_position(assigned)  # what said so before was of an older fetch number, and is dropped
+        elif assigned.phase is Phase.FETCHING:
+            self._tell_reset(assigned)
+
+    def _tell_reset(self, assigned: AssignedPartition) -> None:
         """Where it goes on is known. If a reset led there, it is told: an event, a line of the log, and metrics."""
         if assigned.reset_from is None:
             return
@@ -516,7 +550,7 @@ class Positions:
     def _found(self, assigned: AssignedPartition, offset: int, leader_epoch: int, *, reset: bool = False) -> None:
         stood = assigned.reset_from if reset else None
         assigned.found(offset, leader_epoch)
-        self.moved(assigned)
+        self._tell_reset(assigned)
         self.recovered(assigned)
         self._told.append(
             Positioned(
@@ -542,6 +576,18 @@ class Positions:
         if not _is_passing(error):
             for assigned in partitions:
                 self._retry_or_fail(assigned, error, now)
+
+    def _refused(self, assigned: AssignedPartition, code: int, what: str, now: float) -> None:
+        """By its leader. One that does not know what went wrong may know better the next time (as in Java)."""
+        error = error_for_code(code, f"{what}: {name_of_code(code)}")
+        self._cluster.refused(assigned.partition, code)
+        self._cluster.refresh()
+        unknown = code == ErrorCode.UNKNOWN_SERVER_ERROR
+        if unknown or error.retriable:
+            self._context.log(logging.WARNING if unknown else logging.INFO, str(error))
+            assigned.hold_back(now)
+        else:
+            self.fail(assigned, error)
 
     def _retry_or_fail(self, assigned: AssignedPartition, error: object, now: float) -> None:
         if _is_passing(error):

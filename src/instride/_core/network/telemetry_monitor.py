@@ -237,7 +237,6 @@ class Monitor:
                     self._revokes.pop(tp, None)
                     if not isinstance(event, Reassigned):
                         self._unfetched.pop(tp, None)
-                        self._context.connections.meter.released(tp, self._context.wall_clock())
             case _:
                 assert_never(event)
 
@@ -255,6 +254,7 @@ class Monitor:
         self.poll_at = float("-inf") if self._unfetched else min(self._risk_at, self._next_look)
 
     def _look_at_revokes(self, now: float) -> None:
+        self._forget_ended()
         for tp, revoke in self._revokes.items():
             if not revoke.told and now >= revoke.at_risk_at:
                 revoke.told = True
@@ -271,14 +271,27 @@ class Monitor:
         fetched = [each for request in sent if isinstance(request, api.Fetch) for each in request.partitions]
         began, wall_clock = [], self._context.wall_clock()
         for each in fetched:
-            if (found := self._unfetched.pop((each.topic, each.partition), None)) is not None:
+            found = self._unfetched.pop((each.topic, each.partition), None)
+            if found is not None and self._is_assigned(*found[:2]):
                 tp, epoch, assigned_at = found
                 self._context.connections.meter.fetch_began(tp, wall_clock)
                 began.append(FetchBegan(at=now, partition=tp, epoch=epoch, assigned_at=assigned_at))
         if began:
             self._context.deliver(FetchesBegan(began=tuple(began)))
 
+    def _forget_ended(self) -> None:
+        """Of what an unsubscribe gives up no event says that it ended."""
+        for tp in [tp for tp, revoke in self._revokes.items() if not self._is_assigned(tp, revoke.epoch)]:
+            del self._revokes[tp]
+        for tp in [tp for tp, epoch, _ in self._unfetched.values() if not self._is_assigned(tp, epoch)]:
+            del self._unfetched[tp]
+
+    def _is_assigned(self, partition: TopicPartition, epoch: int) -> bool:
+        assigned = self._assigned().get(partition)
+        return assigned is not None and assigned.epoch == epoch
+
     def _look_at_partitions(self, now: float) -> None:
+        self._forget_ended()
         assigned = self._assigned()
         for tp in [tp for tp in self._progress if tp not in assigned]:
             self._flows(tp, self._progress.pop(tp), now)

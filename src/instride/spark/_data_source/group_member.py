@@ -6,7 +6,8 @@
 Laws
 1. Polls go on for as long as the source's process lives, also while a batch runs for long.
 2. Spark's thread asks by a function that runs here between two polls. One that returns None is asked again after each
-   poll, until its time is over.
+   poll, until its time is over. A request ends a poll, and no look-up: Spark asks again and again, and no look-up that
+   takes longer than that would ever end. To leave or to close ends both.
 3. What ends the thread is raised by every request from then on.
 4. It leaves the group when it was asked to and the table is settled, or at once when it is closed.
 5. That the consumer goes on elsewhere by itself, since the log does not have what followed, is data loss. So is another
@@ -14,6 +15,9 @@ Laws
    the group's offset as it is. Only where loss is passed over the partition is placed anew (the table's law 14).
 6. Of a topic that was made again each partition that is ours begins anew as soon as the topic's id is known: nothing
    is planned by the offsets of one topic with the id of the other. A broker that still has an older id is asked again.
+7. What cannot be looked up of a partition, or committed of a topic, keeps no other from being placed or committed.
+8. Of a topic that is not there any more nothing is committed: that is data loss, too. Where loss is passed over, its
+   partitions are as newly assigned, until the group takes them away or the topic is made again.
 """
 
 from __future__ import annotations
@@ -21,8 +25,10 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError, wait
+from contextlib import suppress
+from functools import partial
 from typing import Final, TypeVar
 
 from instride.commits import CommitResult
@@ -35,8 +41,9 @@ from instride.errors import (
     KafkaTimeoutError,
     WakeupError,
 )
+from instride.errors.broker import UnknownTopicOrPartitionError
 from instride.listeners import RebalanceListener
-from instride.records import OffsetAndMetadata, OffsetRange, TopicPartition
+from instride.records import Node, OffsetAndMetadata, OffsetRange, PartitionInfo, TopicPartition
 from instride.spark._data_source.group_table import Committed, GroupTable
 from instride.spark._data_source.options import Topics
 from instride.spark._data_source.planning import LossReport, made_again
@@ -49,6 +56,10 @@ _log = logging.getLogger(__name__)
 
 _POLL_SECONDS: Final = 0.1
 _ASKING: Final = 10.0
+_AGAIN: Final = 0.5
+"""Seconds at least from a look-up that failed to the next one."""
+_LONG: Final = 1.0
+"""Seconds that look-ups take when one of them times out."""
 _LEAVE_SECONDS: Final = 5.0
 _LOOK: Final = 1.0
 """Seconds between two looks of who waits for a response."""
@@ -57,14 +68,15 @@ _STALE: Final = 10.0
 _RUN: Final = "instride run "
 """A commit's metadata: this, and the run that it names."""
 
+K = TypeVar("K")
 T = TypeVar("T")
 
 
 class GroupMember(RebalanceListener):
     """consumer: closed by the thread. earliest: where partitions begin of which the group knows nothing.
 
-    topic_ids: those that the run has known last.
-    Spark's thread may call `ask`, `leave`, `close`; the rest is for functions that `ask` runs.
+    topic_ids: those that the run has known last. obstacle: what keeps partitions from being placed, by the newest look.
+    Spark's thread may call `ask`, `leave`, `close`, and see `obstacle`; the rest is for functions that `ask` runs.
     """
 
     def __init__(
@@ -73,6 +85,7 @@ class GroupMember(RebalanceListener):
         self.consumer = consumer
         self.table = table
         self.topic_ids: dict[str, str] = {}
+        self.obstacle: KafkaError | None = None
         self._topics = topics
         self._earliest = earliest
         self._loss = loss
@@ -81,10 +94,13 @@ class GroupMember(RebalanceListener):
         # Law 6. Ids that were replaced, and until when the present one of a topic is in doubt.
         self._old_ids: set[str] = set()
         self._doubted: dict[str, float] = {}
+        self._places_from = float("-inf")  # when look-ups may be tried again
+        self._obstacles: set[str] = set()  # told in the log
         self._requested: set[TopicPartition] = set()
         self._requests: list[tuple[Callable[[], object], Future[object]]] = []
         self._lock = threading.Lock()
-        self._commit: tuple[dict[TopicPartition, int], Future[CommitResult]] | None = None
+        self._looks_up = False  # law 2
+        self._commits: dict[str, tuple[dict[TopicPartition, int], Future[CommitResult]]] = {}
         self._failure: BaseException | None = None
         self._leaving = self._closing = False
         self._left: Future[bool] = Future()
@@ -111,8 +127,9 @@ class GroupMember(RebalanceListener):
         with self._lock:
             self._check()
             self._requests.append((request, future))
-        # Once: where the thread is in the middle of a look at the group, a wake-up cuts it short.
-        self.consumer.wakeup()
+            ends_poll = not self._looks_up
+        if ends_poll:
+            self.consumer.wakeup()
         while not _is_done(future, min(until - time.monotonic(), _LOOK)):
             # Where it cannot be cancelled, the response has come in this moment.
             if time.monotonic() >= until and future.cancel():
@@ -159,6 +176,7 @@ class GroupMember(RebalanceListener):
     def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
         self.consumer.pause(partitions)
         self.table.assigned(partitions)
+        self._places_from = float("-inf")
 
     def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
         self._requested.difference_update(partitions)
@@ -186,10 +204,11 @@ class GroupMember(RebalanceListener):
 
     @property
     def _may_leave(self) -> bool:
-        return self._leaving and self.table.settled and self._commit is None
+        return self._leaving and self.table.settled and not self._commits
 
     def _step(self) -> None:
         self._poll()
+        self._looks_up = True  # until all requests have been asked
         known = self._requested | self.consumer.to_be_revoked_partitions()
         self._requested = {each for each in known if self.consumer.revoke_deadline(each) is not None}
         self.table.requested(self._requested)
@@ -236,46 +255,92 @@ class GroupMember(RebalanceListener):
         return True
 
     def _place(self) -> None:
-        """Where new partitions begin. What cannot be learnt now is tried again after the next poll."""
+        """Where new partitions begin. What cannot be learnt now is tried again soon (law 7)."""
+        topics = sorted({*self._doubted, *(partition.topic for partition in self.table.unplaced)})
+        if not topics:
+            self.obstacle = None
+            self._obstacles.clear()
+        began = time.monotonic()
+        if not topics or began < self._places_from:
+            return
+        with suppress(WakeupError):
+            self._place_what_is_known(topics)
+        took = time.monotonic() - began
+        if self._places_from < began:
+            self.obstacle = None
+        elif took > _LONG:
+            # What only times out takes half of the thread's time at most.
+            self._places_from = began + 2 * took
+
+    def _place_what_is_known(self, topics: Sequence[str]) -> None:
+        """Raises WakeupError."""
+        described: dict[str, dict[TopicPartition, Node | None]] = {}
+        for topic in topics:
+            leaders = self._tried(partial(self._leaders, topic))
+            if leaders is not None:
+                described[topic] = leaders
+        new = [each for each in self.table.unplaced if each.topic in described]
+        there = [each for each in new if each in described[each.topic]]
+        if len(there) < len(new):
+            self._hindered(KafkaTimeoutError(f"no broker knows {_names(set(new).difference(there))}"))
+        found = (self._tried(partial(self.found, there)) if there else None) or {}
+        for partition, committed in found.items():
+            if committed is not None:
+                self._begin(partition, committed, start=0)
+        without = [each for each, committed in found.items() if committed is None]
+        # By leader: one that cannot be reached keeps only what it leads.
+        for leader, partitions in _grouped(without, lambda each: described[each.topic][each]).items():
+            if leader is None:
+                self._hindered(KafkaTimeoutError(f"no leader is known of {_names(partitions)}"))
+                continue
+            for partition, start in (self._tried(partial(self._starts, partitions)) or {}).items():
+                self._begin(partition, None, start=start)
+
+    def _tried(self, look: Callable[[], T]) -> T | None:
+        """None: it cannot be learnt now. Raises WakeupError, and what no other try mends."""
         try:
-            self._learn_ids({*self._doubted, *(partition.topic for partition in self.table.unplaced)})
-            new = self.table.unplaced
-            found = self.found(new) if new else {}
-            starts = self._starts([partition for partition in new if found[partition] is None])
-        except KafkaError as error:  # a wake-up, a time-out too
+            return look()
+        except WakeupError:
+            raise
+        except KafkaError as error:
             if not error.retriable:
                 raise
-            return
-        self._resets.forget(new)
-        for partition in new:
-            position = self.table.place(
-                partition,
-                committed=found[partition],
-                start=starts.get(partition, 0),
-                topic_id=self.topic_ids[partition.topic],
-            )
-            self.consumer.seek(partition, position)
-            self.consumer.resume(partition)
+            self._hindered(error)
+            return None
 
-    def _starts(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+    def _hindered(self, error: KafkaError) -> None:
+        self.obstacle, self._places_from = error, time.monotonic() + _AGAIN
+        if str(error) not in self._obstacles:
+            self._obstacles.add(str(error))
+            _log.warning("where some partitions begin is not known yet: %s", error)
+
+    def _begin(self, partition: TopicPartition, committed: Committed | None, *, start: int) -> None:
+        self._resets.forget([partition])
+        topic_id = self.topic_ids[partition.topic]
+        position = self.table.place(partition, committed=committed, start=start, topic_id=topic_id)
+        self.consumer.seek(partition, position)
+        self.consumer.resume(partition)
+
+    def _starts(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         ends = self.consumer.beginning_offsets if self._earliest else self.consumer.end_offsets
         return ends(partitions, timeout=_ASKING) if partitions else {}
 
-    def _learn_ids(self, topics: Iterable[str]) -> None:
-        """Laws 5 and 6. Raises KafkaTimeoutError where a broker does not know the newest id yet."""
-        for topic in sorted(topics):
-            known, now = self.topic_ids.get(topic, ""), self._id_of(topic)
-            if "" not in (known, now) and known != now:
-                self._loss.tell(made_again(topic, known, now))
-                ours = [partition for partition in self.table.placed if partition.topic == topic]
-                for partition, start in self._starts(ours).items():
-                    self._take_off(partition, start, made_again=True)
-                self._old_ids.add(known)
-            self.topic_ids[topic] = now or known
-            self._doubted.pop(topic, None)
-
-    def _id_of(self, topic: str) -> str:
+    def _leaders(self, topic: str) -> dict[TopicPartition, Node | None]:
+        """Who leads the topic's partitions. Before that, laws 5 and 6: its id is known. Raises KafkaTimeoutError where
+        a broker does not know the newest id yet."""
         infos = self.consumer.partitions_for(topic, timeout=_ASKING)
+        known, now = self.topic_ids.get(topic, ""), self._id_in(topic, infos)
+        if "" not in (known, now) and known != now:
+            self._loss.tell(made_again(topic, known, now))
+            ours = [partition for partition in self.table.placed if partition.topic == topic]
+            for partition, start in self._starts(ours).items():
+                self._take_off(partition, start, made_again=True)
+            self._old_ids.add(known)
+        self.topic_ids[topic] = now or known
+        self._doubted.pop(topic, None)
+        return {info.topic_partition: info.leader for info in infos}
+
+    def _id_in(self, topic: str, infos: Sequence[PartitionInfo]) -> str:
         found = str(infos[0].topic_id) if infos and infos[0].topic_id is not None else ""
         # "": it knows that the old topic is gone, and not yet the new one.
         is_doubtful = found in ("", self.topic_ids.get(topic, "")) and time.monotonic() < self._doubted.get(topic, 0.0)
@@ -300,32 +365,44 @@ class GroupMember(RebalanceListener):
             else:
                 _settle(future, found=found)
         with self._lock:
+            late = bool(self._requests)
             self._requests += again
+            self._looks_up = False
+        if late:  # they came meanwhile, and woke nobody
+            self.consumer.wakeup()
 
     def _commit_owed(self) -> None:
-        if self._commit is not None and self._commit[1].done():
-            self._committed(*self._commit)
-            self._commit = None
+        """Of each topic one commit at a time (law 7). The consumer sends them together."""
+        for topic, (offsets, future) in [*self._commits.items()]:
+            if future.done():
+                del self._commits[topic]
+                self._committed(topic, offsets, future)
         owed = self.table.owed
-        if owed and self._commit is None:
-            future = self._sent(
+        for topic, partitions in _grouped(owed, lambda each: each.topic).items():
+            if topic not in self._commits:
+                offsets = {each: owed[each] for each in partitions}
+                self._commits[topic] = (offsets, self._sent(offsets))
+                self._commits[topic][1].add_done_callback(self._ended)
+
+    def _sent(self, offsets: Mapping[TopicPartition, int]) -> Future[CommitResult]:
+        try:
+            return self.consumer.commit_async(
                 {
                     each: OffsetAndMetadata(offset=at, metadata=_metadata(self.table.run_of(each)))
-                    for each, at in owed.items()
+                    for each, at in offsets.items()
                 }
             )
-            self._commit = (owed, future)
-            future.add_done_callback(lambda _: self.consumer.wakeup())
-
-    def _sent(self, offsets: dict[TopicPartition, OffsetAndMetadata]) -> Future[CommitResult]:
-        try:
-            return self.consumer.commit_async(offsets)
         except KafkaError as error:
             refused: Future[CommitResult] = Future()
             refused.set_exception(error)
             return refused
 
-    def _committed(self, offsets: dict[TopicPartition, int], future: Future[CommitResult]) -> None:
+    def _ended(self, _: Future[CommitResult]) -> None:
+        """Any thread. What is looked up now is followed by a look at the commits (law 2)."""
+        if not self._looks_up:
+            self.consumer.wakeup()
+
+    def _committed(self, topic: str, offsets: dict[TopicPartition, int], future: Future[CommitResult]) -> None:
         """What failed stays owed, and is sent again, until the partition is ours no more."""
         error = future.exception()
         if error is None:
@@ -338,11 +415,21 @@ class GroupMember(RebalanceListener):
             error = refused[0] if refused else None
         if error is None:
             return
+        if isinstance(error, UnknownTopicOrPartitionError):
+            self._topic_gone(topic)
+            return
         if not isinstance(error, KafkaError) or isinstance(error, CommitOvertakenError):
             raise error
         if not error.retriable and not isinstance(error, CommitFailedError):
             raise error
         _log.warning("the batch's offsets are not committed to the group yet: %s", error)
+
+    def _topic_gone(self, topic: str) -> None:
+        """Law 8. The consumer says so once its brokers agree."""
+        ours = [partition for partition in self.table.owed if partition.topic == topic]
+        if ours:
+            self._loss.tell(f"topic {topic} is not there any more")
+            self.on_partitions_assigned(ours)
 
     def _end(self) -> None:
         left = self._failure is None and self._may_leave
@@ -373,6 +460,17 @@ def _metadata(run: str) -> str:
 
 def _run_in(metadata: str) -> str:
     return metadata.removeprefix(_RUN) if metadata.startswith(_RUN) else ""
+
+
+def _names(partitions: Iterable[TopicPartition]) -> str:
+    return ", ".join(map(str, sorted(partitions)))
+
+
+def _grouped(partitions: Iterable[TopicPartition], key: Callable[[TopicPartition], K]) -> dict[K, list[TopicPartition]]:
+    groups: dict[K, list[TopicPartition]] = {}
+    for partition in partitions:
+        groups.setdefault(key(partition), []).append(partition)
+    return groups
 
 
 def _is_done(future: Future[object], timeout: float) -> bool:

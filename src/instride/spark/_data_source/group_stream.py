@@ -16,6 +16,9 @@ Laws
    With asynchronous progress tracking, of which nothing else tells, it does not: such a query is refused.
 6. Spark turns adaptive execution off for stateful queries alone, and tells the tasks. So a task where it is off reads
    nothing: before its first record the query is refused, unless its user has said that it has no state.
+7. `trigger(once=True)` is refused: Spark asks once, before the group has assigned anything, and never asks what follows
+   the batch, so the group would not hear of it. Only with that trigger does Spark give `ReadAllAvailable`, which is why
+   no default limit is that.
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 
 from instride.consumer import RangeConsumer
 from instride.errors import ConfigError, IllegalStateError, KafkaError, KafkaTimeoutError, WakeupError
@@ -63,6 +66,9 @@ _ASK_AGAIN: Final = 1.0
 """Seconds after which a request that waits asks again what the group has."""
 _ADVICE: Final = "look at its members with kafka-consumer-groups --describe --members"
 
+_NO_LIMIT: Final = ReadMaxRows(2**63 - 1)
+"""The most that Java's long has (law 7)."""
+
 T = TypeVar("T")
 
 
@@ -89,8 +95,18 @@ class GroupStreamReader(StreamReader):
         """What is there now, of all partitions, is the target: one that is assigned later is read up to it, too."""
         self._target = self._cluster.latest(self._cluster.partitions(self._options.topics))
 
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Law 7."""
+        limit = super().getDefaultReadLimit()
+        return _NO_LIMIT if isinstance(limit, ReadAllAvailable) else limit
+
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Raises ConfigError, OffsetsGoneError for data loss, and errors of the brokers and the group."""
+        if isinstance(limit, ReadAllAvailable):
+            raise ConfigError(
+                "trigger(once=True) does not go with consumerGroup: Spark would not say that its batch is committed, "
+                "and the group would not hear of it. Use trigger(availableNow=True)"
+            )
         last = self._checked(start)
         joins = self._member is None
         if joins:
@@ -112,7 +128,8 @@ class GroupStreamReader(StreamReader):
                 return start
             raise
         if plan is None and self._target is not None:
-            raise KafkaTimeoutError(f"what the group assigned could not be read within {_JOIN:.0f} s")
+            what = f"what the group assigned could not be read within {_JOIN:.0f} s"
+            raise KafkaTimeoutError(_with(what, member.obstacle)) from member.obstacle
         if plan is None or plan == last:
             return start
         self._follows = start if last.mark is not None else None
@@ -197,9 +214,11 @@ class GroupStreamReader(StreamReader):
         """Waits for the first assignment. Each partition is ours after it, or its owner has taken it over."""
         member = self._opened()
         if self._ask(lambda: member.joined or unless() or None, timeout=_JOIN) is None:
-            raise KafkaTimeoutError(
-                f"the group {self._options.group!r} assigned nothing within {_JOIN:.0f} s; {_ADVICE}"
-            )
+            group, why = self._options.group, member.obstacle
+            if why is not None:
+                what = f"where partitions begin that the group {group!r} assigned was not found within {_JOIN:.0f} s"
+                raise KafkaTimeoutError(_with(what, why)) from why
+            raise KafkaTimeoutError(f"the group {group!r} assigned nothing within {_JOIN:.0f} s; {_ADVICE}")
 
     # -- on the member's thread
 
@@ -328,6 +347,10 @@ def _known(before: Mapping[str, str], now: Mapping[str, str]) -> dict[str, str]:
     """The ids for the checkpoint. Also of topics that the batch does not read: one may be made again while others own
     its partitions, or while nobody runs."""
     return {**dict.fromkeys(now, ""), **before, **{topic: topic_id for topic, topic_id in now.items() if topic_id}}
+
+
+def _with(what: str, why: KafkaError | None) -> str:
+    return what if why is None else f"{what}: {why}"
 
 
 def _check_stateless() -> None:

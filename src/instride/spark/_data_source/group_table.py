@@ -8,7 +8,8 @@ Laws
 2. One batch at most is in flight: from its plan, or its replay, until Spark asks with its end what comes next. By that
    Spark says that the batch is committed.
 3. What was confirmed is committed to the group before anything more is planned. So all before the start of a range was
-   confirmed by some member, and nothing behind the group's offset was committed to it unread.
+   confirmed by some member, and nothing behind the group's offset was committed to it unread. Of a topic that is not
+   there any more nothing can be committed: its partitions are as newly assigned (law 8 of `group_member`).
 4. Where the group has no offset of a partition, the start (startingOffsets) is committed before the first plan.
 5. A partition whose revocation is requested is in no new plan. It is kept while the batch in flight reads it, while
    what it owes the group is not committed, and until it is placed anew (law 14), and by nothing else.

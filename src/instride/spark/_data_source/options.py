@@ -155,7 +155,7 @@ def parse_options(given: Mapping[str, str], mode: Mode) -> Options:
         max_partitions=most,
         max_records=_count(plain, "maxRecordsPerPartition"),
         columns=_columns(plain),
-        commit_group=plain.get("commitoffsetstogroup"),
+        commit_group=_named(plain, "commitOffsetsToGroup"),
         group=group,
         stateless=_flag(plain, "statelessQuery", default=False),
         push_filters=_flag(plain, "pushFilters", default=False),
@@ -184,11 +184,9 @@ def _consumer(kafka: Mapping[str, str]) -> tuple[tuple[str, Any], ...]:
 
 def _group(plain: Mapping[str, str], kafka: Mapping[str, str], mode: Mode) -> str | None:
     """Of group mode, with which some options do not go."""
-    group = plain.get("consumergroup")
+    group = _named(plain, "consumerGroup")
     if group is None:
         return None
-    if not group.strip():
-        raise ConfigError("consumerGroup is empty: name the group")
     if mode == "batch":
         raise ConfigError("consumerGroup is for streaming: a batch query is no member of a group")
     for name, reason in _NOT_IN_GROUPS.items():
@@ -201,6 +199,14 @@ def _group(plain: Mapping[str, str], kafka: Mapping[str, str], mode: Mode) -> st
         )
     if kafka.get("group.id", group) != group:
         raise ConfigError("kafka.group.id names another group than consumerGroup: leave it out")
+    return group
+
+
+def _named(plain: Mapping[str, str], name: str) -> str | None:
+    """A group."""
+    group = plain.get(name.lower())
+    if group is not None and not group.strip():
+        raise ConfigError(f"{name} is empty: name the group")
     return group
 
 

@@ -7,6 +7,8 @@ Laws
    failOnDataLoss=false a warning; then what is left is read, and nothing twice. Of a log that ends before the position
    nothing is read until it has grown beyond that. New partitions are looked at in `stream.py`. Records behind a
    position that retention has deleted are missed by whoever reads them: `spark/_range_reader.py`, law 6.
+3. What one broker says need not be so: it may be behind the others. So `stream.py` looks again before anything here is
+   told that a partition is not there as it was.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from instride.errors import OffsetsGoneError
 from instride.records import TopicPartition
 from instride.spark._data_source.offsets import BatchPlan, Found, Span
 
-__all__ = ["LossReport", "goes_on", "made_again", "next_plan"]
+__all__ = ["LossReport", "changes", "goes_on", "made_again", "next_plan"]
 
 _log = logging.getLogger(__name__)
 
@@ -46,18 +48,26 @@ def made_again(topic: str, known: str, now: str) -> str:
     return f"topic {topic} was deleted and made again (its id was {known}, and is {now})"
 
 
+def changes(last: BatchPlan, found: Found) -> dict[TopicPartition, str]:
+    """The partitions of the last batch that are not there as they were: the id of their topic now, "" for one that is
+    gone."""
+    changed = {}
+    for partition in last.spans:
+        known, now = last.topic_ids.get(partition.topic, ""), found.get(partition)
+        if now is None or (known and now and known != now):
+            changed[partition] = now or ""
+    return changed
+
+
 def goes_on(last: BatchPlan, found: Found, loss: LossReport) -> dict[TopicPartition, int]:
     """Where the partitions of the last batch go on; those that are gone, or of another topic, are not in it."""
-    positions = {}
-    for partition, end in last.ends.items():
-        known, now = last.topic_ids.get(partition.topic, ""), found.get(partition)
-        if now is None:
-            loss.tell(f"partition {partition} is not there any more")
-        elif known and now and known != now:
-            loss.tell(made_again(partition.topic, known, now))
+    changed = changes(last, found)
+    for partition, now in changed.items():
+        if now:
+            loss.tell(made_again(partition.topic, last.topic_ids[partition.topic], now))
         else:
-            positions[partition] = end
-    return positions
+            loss.tell(f"partition {partition} is not there any more")
+    return {partition: end for partition, end in last.ends.items() if partition not in changed}
 
 
 def next_plan(

@@ -17,6 +17,9 @@ Laws
    chosen. What was chosen is in the end offset, so a batch that is planned again asks nobody (law 2).
 6. Whether a topic is gone or was made anew, and whether a log ends before the position, is found by `planning.py`.
    That retention has deleted what follows a position is found by the task that reads there (`_range_reader.py`).
+7. A broker may be behind the others. So where a partition of the last batch, or of the target, is not there as it was,
+   `latestOffset` looks again for MISSING_GRACE before it believes that. It does so once for each change: a query that
+   finds nothing else to read keeps its last batch, and so the change.
 """
 
 from __future__ import annotations
@@ -37,6 +40,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from instride._core.network.cluster import MISSING_GRACE
 from instride.errors import ConfigError, KafkaError
 from instride.records import TopicPartition
 from instride.spark._data_source.admission import Pace, Scale, admitted
@@ -44,7 +48,7 @@ from instride.spark._data_source.cluster import Cluster, absent, not_there
 from instride.spark._data_source.fused import Transform
 from instride.spark._data_source.offsets import BatchPlan, Found, Span
 from instride.spark._data_source.options import Options
-from instride.spark._data_source.planning import LossReport, goes_on, next_plan
+from instride.spark._data_source.planning import LossReport, changes, goes_on, next_plan
 from instride.spark._data_source.reading import RangesPartition, TaskReader, input_partitions
 
 if TYPE_CHECKING:
@@ -58,6 +62,8 @@ _TELL_AGAIN: Final = 30.0
 """Seconds in which a group that could not be told of the offsets is left alone (law 4)."""
 _IDLE_SECONDS: Final = 0.02
 """Spark asks every 10 ms whether there is something new; each time brokers would be asked."""
+_LOOK_AGAIN: Final = 0.1
+"""Seconds between two looks for what is not there as it was (law 7)."""
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -75,6 +81,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._tell_from = float("-inf")
         self._tell_failures = 0
         self._absent: set[str] = set()
+        self._changed: set[tuple[TopicPartition, str]] = set()  # what was believed at the last look (law 7)
         self._newest: BatchPlan | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - PySpark's names, here and below
@@ -128,17 +135,28 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _everything(self, last: BatchPlan) -> BatchPlan:
         """What there is to read now, or up to the target of "available now"."""
-        topics = self._options.topics
+        found = self._found(last)
         if last.begun:
-            found = self._cluster.partitions(topics)
             self._look_for_absent({*found, *last.ends})
             positions = goes_on(last, found, self._loss)
             positions |= self._new_ones(last, found, positions)
         else:
-            found = self._cluster.require(topics)
             positions = self._cluster.resolve(self._options.starting, found, name="startingOffsets")
         ends = self._ends(positions, found, first=not last.begun)
         return next_plan(positions, ends, {partition.topic: found[partition] for partition in positions}, self._loss)
+
+    def _found(self, last: BatchPlan) -> Found:
+        """Law 7. A new query requires what is named."""
+        look = self._cluster.partitions if last.begun else self._cluster.require
+        until = time.monotonic() + MISSING_GRACE
+        while True:
+            found = look(self._options.topics)
+            changed = {*changes(last, found).items()}
+            changed |= {(partition, "") for partition in self._target or () if partition not in found}
+            if changed <= self._changed or time.monotonic() >= until:
+                self._changed = changed
+                return found
+            time.sleep(_LOOK_AGAIN)
 
     def _look_for_absent(self, known: set[TopicPartition]) -> None:
         """For what is named and was never there. For a new query that is an error; this one waits for it, unless it

@@ -234,6 +234,9 @@ def _settings(kafka: Mapping[str, str]) -> dict[str, Any]:
             raise ConfigError(f"kafka.{name} is not supported: {reason}")
     own = {_PRODUCERS[name]: value for name, value in kafka.items() if name in _PRODUCERS}
     own |= _waits(own)
+    if milliseconds("delivery.timeout.ms", own.get("delivery.timeout.ms", "1")) < 1:
+        # Java's producer refuses that. To librdkafka it is no limit, and a task would wait for ever (law 2).
+        raise ConfigError("kafka.delivery.timeout.ms must be a whole number from 1 on")
     timeout = milliseconds("request.timeout.ms", own.get("request.timeout.ms", "1"))
     if not 1 <= timeout <= _LONGEST_REQUEST:
         raise ConfigError(f"kafka.request.timeout.ms must be a whole number from 1 to {_LONGEST_REQUEST}")

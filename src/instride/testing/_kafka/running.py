@@ -73,7 +73,7 @@ def lay_out(
     )
     for node in nodes:
         node.folder.mkdir()
-        node.settings_file.write_text(server_properties(node, nodes, properties), encoding="utf-8")
+        node.settings_file.write_text(server_properties(node, nodes, properties), encoding="ascii")
     return nodes
 
 
@@ -133,7 +133,7 @@ class Running:
 
     def _start_zookeeper(self) -> None:
         settings, log = (self.processes.folder / f"{_ZOOKEEPER}.{kind}" for kind in ("properties", "log"))
-        settings.write_text(zookeeper_settings(self.processes.folder, self._zookeeper_port), encoding="utf-8")
+        settings.write_text(zookeeper_settings(self.processes.folder, self._zookeeper_port), encoding="ascii")
         self.processes.start(_ZOOKEEPER, self._jvm.zookeeper(settings), log)
 
         def responds() -> bool:
@@ -169,6 +169,7 @@ class Running:
             self.wait(f"ZooKeeper did not forget node {number}", lambda: self._is_forgotten(number))
         self._log_starts[number] = node.log.stat().st_size if node.log.exists() else 0
         self._pids[number] = self.processes.start(node.name, self._jvm.broker(node.settings_file), node.log)
+        self._suspended.discard(number)  # its process before this one may have been killed while it was
         logger.debug("node %d on %s is process %d", number, node.address, self._pids[number])
 
     def pid(self, number: int) -> int:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from instride.errors import ConfigError
+from instride.testing._kafka.java_properties import escaped
 from instride.testing._kafka.zookeeper import SESSION_MS
 
 __all__ = [
@@ -132,7 +133,7 @@ def server_properties(node: Node, nodes: tuple[Node, ...], properties: Mapping[s
     """The text of the node's ``server.properties``."""
     racked = {_RACK: node.rack, **_NEAREST} if node.rack else {}
     merged = {**_defaults(len(nodes)), **racked, **properties, **_identity(node, nodes)}
-    return "".join(f"{_escaped(key)}={_escaped(value)}\n" for key, value in merged.items())
+    return "".join(f"{escaped(key)}={escaped(value)}\n" for key, value in merged.items())
 
 
 def _identity(node: Node, nodes: tuple[Node, ...]) -> dict[str, str]:
@@ -193,18 +194,3 @@ def _defaults(count: int) -> dict[str, str]:
         "transaction.state.log.num.partitions": "4",
         "transaction.state.log.replication.factor": copies,
     }
-
-
-def _escaped(text: str) -> str:
-    """As Java's ``Properties`` reads it back."""
-    escapes = {
-        "\\": "\\\\",
-        "\n": "\\n",
-        "\r": "\\r",
-        "=": "\\=",
-        ":": "\\:",
-        "#": "\\#",
-        "!": "\\!",
-        " ": "\\ ",
-    }
-    return "".join(escapes.get(letter, letter) for letter in text)

@@ -12,6 +12,8 @@ import socket
 from pathlib import Path
 from typing import Final
 
+from instride.testing._kafka.java_properties import escaped
+
 __all__ = ["SESSION_MS", "brokers", "zookeeper_settings"]
 
 SESSION_MS: Final = 10_000
@@ -27,7 +29,7 @@ def zookeeper_settings(folder: Path, port: int) -> str:
     return "\n".join(
         (
             f"tickTime={SESSION_MS // 4}",
-            f"dataDir={folder / 'zookeeper-data'}",
+            f"dataDir={escaped(str(folder / 'zookeeper-data'))}",
             f"clientPort={port}",
             "clientPortAddress=127.0.0.1",
             "maxClientCnxns=0",

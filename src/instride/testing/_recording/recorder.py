@@ -1,20 +1,26 @@
 """`Recorder`: one file of events, written while an application runs.
 
 Laws
-1. Events are stamped and written under one lock, so times never fall. The clock is the consumer's own, which all
+1. An event is stamped when it comes, and events are written in the order in which they came, by one thread at a time.
+   Times never fall: one that comes behind a later one gets its time. The clock is the consumer's own, which all
    processes of a machine share: their files are one history.
-2. A line is flushed at once: what a killed process did up to then is there.
+2. A line is flushed before its event's call returns: what a killed process did up to then is there.
 3. What was recorded is judged from the file, as anybody else would.
+4. Nobody waits for ever for a line of another's. A signal's handler may interrupt whoever writes it, on the same
+   thread, and close the consumer; then the network thread has something to tell, too. After a short wait such events
+   are left to the one who writes, who goes on when the handler returns: law 2 does not hold for them.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Final, Literal, Self
 
 from instride._net.clock import now
 from instride.records import TopicPartition
@@ -26,6 +32,9 @@ from instride.testing._recording.member import Observable, RecordedMember
 from instride.testing._recording.peer import RecordedPeer
 
 __all__ = ["Recorder"]
+
+_PATIENCE: Final = 0.1
+"""Seconds for which a call waits for those who write (law 4)."""
 
 
 class Recorder:
@@ -49,9 +58,11 @@ class Recorder:
     ) -> None:
         self.path = Path(path)
         self.holes = holes
-        self._lock = threading.Lock()
-        self._names = {BROKER}
+        self._names: dict[str, object] = {BROKER: self}
         self._file = self.path.open("w", encoding="utf-8", buffering=1)
+        self._written_at = float("-inf")
+        self._due: deque[Callable[[], None]] = deque()  # what is to be written
+        self._lock = threading.Lock()  # of who writes it
         parameters = Parameters(
             source=source or f"process {os.getpid()}", kind=kind, view="clients", reset=reset, gap=gap, delay=delay
         )
@@ -59,12 +70,29 @@ class Recorder:
 
     def add(self, who: str, what: str, *detail: Any) -> None:
         """Write one event, now. what: a kind of docs/histories.md with its fields in order, or a note of your own."""
-        with self._lock:
-            self._write(Event(now(), who, what, detail))
+        event = Event(now(), who, what, detail)
+        # Encoded here, so that what is no event is the error of who said it.
+        self._do(partial(self._write, event, encode(event)))
 
-    def _write(self, event: Event) -> None:
-        if not self._file.closed:
-            self._file.write(encode(event) + "\n")
+    def _do(self, action: Callable[[], None]) -> None:
+        self._due.append(action)
+        while self._lock.acquire(timeout=_PATIENCE):
+            try:
+                while self._due:
+                    self._due.popleft()()
+            finally:
+                self._lock.release()
+            # What came before the lock was let go may be nobody's else.
+            if not self._due:
+                break
+
+    def _write(self, event: Event, line: str) -> None:
+        if self._file.closed:
+            return
+        if event.time < self._written_at:
+            line = encode(event._replace(time=self._written_at))
+        self._written_at = max(event.time, self._written_at)
+        self._file.write(line + "\n")
 
     # -- who is watched
 
@@ -91,10 +119,9 @@ class Recorder:
         return RecordedPeer(self.add, name, finishes=finishes, commits=commits)
 
     def _take(self, name: str) -> None:
-        with self._lock:
-            if name in self._names:
-                raise ValueError(f"{name!r} is the name of another member of this history: give each one of its own")
-            self._names.add(name)
+        own = object()
+        if self._names.setdefault(name, own) is not own:
+            raise ValueError(f"{name!r} is the name of another member of this history: give each one of its own")
 
     # -- what only others know
 
@@ -110,14 +137,17 @@ class Recorder:
 
     def end(self, *, drained: bool) -> None:
         """The run is over, and the file is closed. drained: all that was produced was to be done by now."""
-        with self._lock:  # once: what a member's thread would write between the two comes after the end
-            self._write(Event(now(), BROKER, "end", (drained,)))
+        event = Event(now(), BROKER, "end", (drained,))
+
+        def end() -> None:  # both at once: what a member's thread would write between the two comes after the end
+            self._write(event, encode(event))
             self._file.close()
+
+        self._do(end)
 
     def close(self) -> None:
         """What comes later is not recorded."""
-        with self._lock:
-            self._file.close()
+        self._do(self._file.close)
 
     def check(self, others: Iterable[Path] = ()) -> list[Violation]:
         """Judge what was recorded; others: files that other processes of the same run wrote."""
