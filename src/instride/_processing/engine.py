@@ -435,10 +435,9 @@ class Engine:
         # Half of the metadata is left to the attempts (`encode`).
         self._most_ranges = max(1, plan.metadata_limit // _BYTES_PER_RANGE // 2)
         # Of `back_pressure`: with something queued and not paused, to be looked at, or seen to be below its share;
-        # paused; paused, and perhaps to be resumed.
+        # paused, and perhaps to be resumed.
         self._open: dict[tuple[str, int], Lane] = {}
         self._below_share: BelowShare[Lane] = BelowShare(plan.max_batch)
-        self._paused: dict[tuple[str, int], Lane] = {}
         self._to_resume: dict[tuple[str, int], Lane] = {}
         self._stopping = False
 
@@ -1351,7 +1350,6 @@ class Engine:
                 continue
             if has_its_share(lane, free, free_bytes, batch=self.plan.max_batch):
                 lane.paused = True
-                self._paused[partition] = lane
                 found.append(lane.partition)
             else:
                 self._below_share.keep(lane)
@@ -1383,7 +1381,6 @@ class Engine:
 
     def _unpause(self, lane: Lane) -> None:
         lane.paused = False
-        self._paused.pop(lane.partition, None)
         self._to_resume.pop(lane.partition, None)
 
 

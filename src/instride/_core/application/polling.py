@@ -209,7 +209,8 @@ class Poller:
             inbox.woken = False
             raise WakeupError("wakeup() was called")
         if inbox.errors:
-            raise inbox.errors.popleft()
+            # The same object may be raised each minute, and its traceback would grow by each.
+            raise inbox.errors.popleft().with_traceback(None)
         self._raise_failure()
 
     def _raise_failure(self) -> None:
