@@ -11,11 +11,20 @@ from threading import Thread
 from typing import Any
 
 import pytest
-from aio_help import Scene, VirtualLoop, tp
+from aio_help import Scene, VirtualLoop, epochs, tp
 
 from instride import TopicPartition
 from instride._core.application.calls import Wait
-from instride._core.events import BackgroundEvent, CallCompleted, Close, Commit, CompleteRevoke, Positioned, Wakeup
+from instride._core.events import (
+    BackgroundEvent,
+    CallCompleted,
+    Close,
+    Commit,
+    CompleteRevoke,
+    Lost,
+    Positioned,
+    Wakeup,
+)
 from instride._net.loop_mailbox import LoopMailbox
 from instride.commits import CommitResult
 from instride.errors import CommitFailedError, ConsumerClosedError, NetworkThreadDiedError, WakeupError
@@ -256,6 +265,31 @@ def test_what_a_listener_raises_is_raised_also_where_another_task_closes(
         await scene.consumer.close()
         assert await task is error
         assert loop.at < 1003, "the close waits for it, and for nothing else"
+
+    loop.play(story())
+
+
+def test_an_unsubscribe_keeps_what_a_listener_raised_though_another_task_closes(loop: VirtualLoop) -> None:
+    """It goes on after the error, to raise it at its end, which the close does not let come."""
+    error = ValueError("the database")
+
+    async def fail() -> None:
+        await asyncio.sleep(1)
+        raise error
+
+    async def story() -> None:
+        scene = Scene()
+        scene.consumer.subscribe(["t"], listener=scene.listener)
+        scene.assigned(0, 1)
+        await scene.consumer.poll(timeout=0)
+        scene.up(Lost(partitions=epochs(1)))
+        scene.listener.meanwhile = fail
+        scene.network.silent |= {CompleteRevoke}
+        unsubscribe = asyncio.create_task(scene.consumer.unsubscribe())
+        await asyncio.sleep(0.2)
+        await scene.consumer.close()
+        assert unsubscribe.exception() is error
+        assert loop.at < 1003
 
     loop.play(story())
 

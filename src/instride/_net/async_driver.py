@@ -190,20 +190,22 @@ class AsyncDriver(Shell):
 
         alone: it is a poll's or an unsubscribe's, which end when the consumer is being closed.
         """
+        failed: BaseException | None = None
         try:
             # Another task may have begun to close the consumer since this one entered, or does so during a wait.
-            self._raise_closed(alone=alone)
+            self._raise_closed(failed, alone=alone)
             wait = self._step(call.__next__)
             while True:
                 self._dispatcher.tell()
+                if wait.awaited is None:  # a method of the listener that has begun is awaited first
+                    self._raise_closed(failed, alone=alone)
                 raised = await self._wait(wait)
                 if raised is None:
-                    self._raise_closed(alone=alone)
+                    self._raise_closed(failed, alone=alone)
                     wait = self._step(call.send, now())
-                    continue
-                wait = self._step(call.throw, raised)
-                if self._is_over(alone=alone):
-                    raise raised  # law 5: the call keeps it for its end, which does not come any more
+                else:
+                    failed = raised
+                    wait = self._step(call.throw, raised)
         except StopIteration as end:
             result: T = end.value
             return result
@@ -241,12 +243,10 @@ class AsyncDriver(Shell):
                 _listener_calls.reset(token)
         return None
 
-    def _is_over(self, *, alone: bool) -> bool:
-        return self.closed or (alone and self.closing)
-
-    def _raise_closed(self, *, alone: bool) -> None:
-        if self._is_over(alone=alone):
-            raise ConsumerClosedError("this consumer was closed meanwhile")
+    def _raise_closed(self, failed: BaseException | None, *, alone: bool) -> None:
+        """failed: what a method of the listener raised, which the call keeps for its end (law 5)."""
+        if self.closed or (alone and self.closing):
+            raise failed or ConsumerClosedError("this consumer was closed meanwhile")
 
     def close_others(self) -> None:
         """Whoever waits in a poll or an unsubscribe raises ConsumerClosedError."""

@@ -196,8 +196,6 @@ class NetworkThread:
 
         Raises TransportError where the system has no files, memory or threads left: it may be called again then.
         """
-        if self.begun:
-            return
         opened, runs = ExitStack(), dict[str, bool]()
         try:
             self._open_own(opened)
