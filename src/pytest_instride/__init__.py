@@ -49,18 +49,20 @@ def instride_kafka_topic(instride_kafka: LocalKafka, request: pytest.FixtureRequ
     """
     import uuid  # noqa: PLC0415 - see the top of the file
 
-    from instride.errors import UnknownTopicOrPartitionError  # noqa: PLC0415 - see the top of the file
+    from instride.errors import KafkaError, UnknownTopicOrPartitionError  # noqa: PLC0415 - see the top of the file
 
-    made: list[str] = []
+    made: dict[str, type[KafkaError]] = {}
+    """By name, what its removal may raise."""
     stem = re.sub(r"[^a-zA-Z0-9._-]+", "-", request.node.name)[:80].strip("-.")
 
     def make(partitions: int = 1, *, configs: dict[str, str] | None = None) -> str:
         name = f"{stem}-{uuid.uuid4().hex[:8]}"
-        made.append(name)  # before: a call that fails may have made it all the same
+        made[name] = KafkaError  # before: a call that fails may have made it all the same
         instride_kafka.create_topic(name, partitions, configs=configs)
+        made[name] = UnknownTopicOrPartitionError  # the test may have deleted it
         return name
 
     yield make
-    if made:
-        with suppress(UnknownTopicOrPartitionError):  # of one; the others are deleted all the same
-            instride_kafka.delete_topic(*made)
+    for name, error in made.items():
+        with suppress(error):
+            instride_kafka.delete_topic(name)

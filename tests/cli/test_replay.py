@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import fields
+from operator import itemgetter
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -26,7 +28,8 @@ class Topic:
     soon as a reader knows where the topic ends. at_once: records of a partition in one poll. most_metadata: characters
     that the broker takes. sent: what was acknowledged, by the offsets of its records. refused: those that are not.
     too_large_together: those that are not at first, since their batch is too large. interrupts: the one whose response
-    does not come before a Ctrl-C. silent: the one whose response does not come."""
+    does not come before a Ctrl-C. silent: the one whose response does not come. slow: whose response comes after so
+    many seconds of the clock, which goes on with each wait."""
 
     def __init__(self, *counts: int) -> None:
         self.logs: dict[TopicPartition, list[Letter]] = {each: [] for each in PARTITIONS}
@@ -39,6 +42,8 @@ class Topic:
         self.refused: set[str] = set()
         self.too_large_together: set[str] = set()
         self.interrupts = self.silent = ""
+        self.slow: dict[str, float] = {}
+        self.clock: Clock | None = None
         for partition, count in zip(PARTITIONS, counts, strict=True):
             for _ in range(count):
                 self.write(partition)
@@ -118,6 +123,37 @@ class Reader:
         self._topic.group.update(offsets)
 
 
+class Clock:
+    """A wait takes no time but this one's."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        self.due: list[tuple[float, Future[None]]] = []
+        monkeypatch.setattr(dead_letters, "time", SimpleNamespace(monotonic=lambda: self.now))
+
+    def advance(self, until: float) -> None:
+        """To the next response, if one comes before that."""
+        coming = [each for each in sorted(self.due, key=itemgetter(0)) if not each[1].done()]
+        self.now = min(until, coming[0][0] if coming else until)
+        for at, response in coming:
+            if at <= self.now:
+                response.set_result(None)
+
+
+class Slow(Future[None]):
+    """Its response comes while somebody waits for it, or for another one."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__()
+        self._clock = clock
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        until = self._clock.now + (timeout or 0.0)
+        while not self.done() and self._clock.now < until:
+            self._clock.advance(until)
+        return super().exception(0)
+
+
 class Interrupted(Future[None]):
     def exception(self, timeout: float | None = None) -> BaseException | None:
         raise KeyboardInterrupt
@@ -129,9 +165,14 @@ class Produce:
 
     def __call__(self, record: Any) -> Future[None]:
         where = record.value.decode()
-        if where == "raises":
-            raise ValueError("it does not even take it")
+        if where in ("raises", ""):
+            raise ValueError(where and "it does not even take it")
         acknowledged: Future[None] = Interrupted() if where == self._topic.interrupts else Future()
+        if where in self._topic.slow:
+            assert self._topic.clock is not None
+            acknowledged = Slow(self._topic.clock)
+            self._topic.clock.due.append((self._topic.slow[where], acknowledged))
+            return acknowledged
         if where in self._topic.too_large_together:
             self._topic.too_large_together.remove(where)
             acknowledged.set_exception(RecordTooLargeError("it is too large"))
@@ -217,15 +258,18 @@ def test_letters_are_not_refused_for_the_size_of_another(monkeypatch: pytest.Mon
     assert sorted(topic.sent) == ["0:0", "0:2", "0:3"]
 
 
-def test_a_letter_that_the_producer_does_not_even_take_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("value", "why"), [(b"raises", "it does not even take it"), (b"", "ValueError")])
+def test_a_letter_that_the_producer_does_not_even_take_is_refused(
+    monkeypatch: pytest.MonkeyPatch, value: bytes, why: str
+) -> None:
     topic = Topic(2, 0)
     letter = topic.logs[PARTITIONS[0]][0]
     topic.logs[PARTITIONS[0]][0] = ConsumerRecord(
-        letter.topic, letter.partition, letter.offset, value=b"raises", headers=letter.headers
+        letter.topic, letter.partition, letter.offset, value=value, headers=letter.headers
     )
     done = command(topic, monkeypatch)
     assert done.exit_code == 1
-    assert "dlq-0@0: it does not even take it" in done.stderr
+    assert f"dlq-0@0: {why}. The" in done.stderr
     assert topic.sent == ["0:1"]
 
 
@@ -310,10 +354,38 @@ def test_a_leader_that_does_not_respond_ends_the_replay(monkeypatch: pytest.Monk
     topic.silent = "0:2"
     done = command(topic, monkeypatch, "--timeout", "0.1")
     assert done.exit_code == 1
-    assert "b:1 did not respond in 0.1 s (--timeout): the record of 0:2 was not acknowledged" in done.stderr
+    assert done.stderr == "instride dead-letters: not acknowledged in 0.1 s (--timeout): 1 record (0:2)\n"
     assert topic.sent == ["0:0", "0:1", "0:3"]
+    assert done.stdout.splitlines() == ["0:0  sent", "0:1  sent", "0:3  sent"], "what is over is told all the same"
     topic.silent = ""
     assert replay(topic, monkeypatch) == ["0:2  sent"]
+
+
+def test_of_single_letters_too_what_is_over_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = Topic(4, 0)
+    topic.silent, topic.refused = "0:0", {"0:1"}
+    done = command(topic, monkeypatch, "--timeout", "0.1", "--at", "0:0", "--at", "0:1", "--at", "0:2")
+    assert done.exit_code == 1
+    assert done.stdout.splitlines() == ["0:2  sent"]
+    assert done.stderr.splitlines() == [
+        "0:1  refused: orders\\x1b: no such topic",
+        "instride dead-letters: not acknowledged in 0.1 s (--timeout): 1 record (0:0)",
+    ]
+    assert topic.group == {}
+
+
+@pytest.mark.parametrize(("pause", "sent"), [(14.0, 4), (16.0, 0)])
+def test_a_replay_waits_for_as_long_as_any_record_is_acknowledged(
+    monkeypatch: pytest.MonkeyPatch, pause: float, sent: int
+) -> None:
+    """One partition has no leader for a while: the others go on, and the record that is waited for comes last."""
+    topic = Topic(4, 0)
+    topic.clock = Clock(monkeypatch)
+    topic.slow = {f"0:{number}": (4 - number) * pause for number in range(4)}
+    done = command(topic, monkeypatch)
+    assert done.exit_code == (0 if sent else 1)
+    assert len(done.stdout.splitlines()) == sent
+    assert sent or "not acknowledged in 15 s (--timeout): 4 records (0:0, 0:1, 0:2, ...)" in done.stderr
 
 
 # -- what the brokers have forgotten

@@ -630,6 +630,55 @@ def test_a_close_ends_the_thread_of_a_start_that_was_interrupted(monkeypatch: py
         assert not thread.alive
 
 
+@pytest.mark.parametrize("verb", ["assignment", "assign"])
+@pytest.mark.parametrize("moment", ["start", "_open_own", "_new_thread", "Thread.start"])
+def test_a_verb_of_a_signals_handler_amid_a_start_neither_ends_nor_repeats_it(
+    monkeypatch: pytest.MonkeyPatch, moment: str, verb: str
+) -> None:
+    with closing(Broker()) as broker:
+        consumer = Consumer(bootstrap_servers=f"127.0.0.1:{broker.port}")
+        thread, may_run, handled = consumer._driver._thread, threading.Event(), list[int]()
+        run, turn, turning = thread._run, thread._turn, set[int]()
+
+        def handler() -> None:
+            if not handled:
+                handled.append(1)
+                consumer.assign([TopicPartition("t", 0)]) if verb == "assign" else consumer.assignment()
+
+        def late(runs: dict[str, bool]) -> None:
+            assert may_run.wait(PATIENCE)
+            run(runs)
+
+        def noted() -> None:
+            turning.add(threading.get_ident())
+            turn()
+
+        def interrupted(call: Callable[..., Any], *, before: bool) -> Callable[..., Any]:
+            def called(*arguments: Any) -> Any:
+                if before:
+                    handler()
+                result = call(*arguments)
+                handler()
+                return result
+
+            return called
+
+        monkeypatch.setattr(thread, "_run", late)
+        monkeypatch.setattr(thread, "_turn", noted)
+        with monkeypatch.context() as patch:
+            if moment == "Thread.start":
+                patch.setattr(threading.Thread, "start", interrupted(threading.Thread.start, before=False))
+            else:
+                patch.setattr(thread, moment, interrupted(getattr(thread, moment), before=moment == "start"))
+            consumer.assign([TopicPartition("t", 1)])
+        assert handled
+        may_run.set()
+        assert list(consumer.list_topics(timeout=PATIENCE)) == ["t"]
+        assert len(turning) == 1
+        consumer.close(timeout=PATIENCE)
+        assert not thread.alive
+
+
 @pytest.mark.parametrize("verb", ["close", "list_topics"])
 def test_a_thread_that_comes_after_its_start_was_given_up_does_nothing(
     monkeypatch: pytest.MonkeyPatch, verb: str

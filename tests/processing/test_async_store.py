@@ -14,7 +14,16 @@ from uuid import UUID
 import pytest
 from awaited import AwaitedConnection, awaited_store
 
-from instride import AsyncDatabaseStore, ConsumerRecord, DatabaseStore, Processor, Retry, SkipRecord, TopicPartition
+from instride import (
+    AsyncDatabaseStore,
+    ConsumerRecord,
+    DatabaseStore,
+    DeadLetterRecord,
+    Processor,
+    Retry,
+    SkipRecord,
+    TopicPartition,
+)
 from instride._processing.attempts import enter_attempt
 from instride._processing.engine import Lane, Task
 from instride.errors import ConfigError, IllegalStateError, StorePositionError
@@ -229,12 +238,39 @@ def test_a_task_that_outlives_a_handler_that_went_well_has_no_connection_either(
     play(what)
 
 
+@pytest.mark.parametrize(
+    ("error", "opened"), [(SkipRecord("x"), 1), (ExceptionGroup("", [DeadLetterRecord("x")]), 1), (OSError("x"), 2)]
+)
+def test_a_request_keeps_the_connection_and_an_error_does_not(tmp_path: Path, error: Exception, opened: int) -> None:
+    connections: list[sqlite3.Connection] = []
+
+    def connect() -> sqlite3.Connection:
+        connections.append(sqlite3.connect(tmp_path / "bank.db"))
+        return connections[-1]
+
+    async def raises(records: Any) -> None:
+        raise error
+
+    async def main() -> None:
+        bank = Bank(awaited_store(connect))
+        async with bank.store.database.connections():
+            await bank.make()
+            before = len(connections)
+            with pytest.raises(type(error)):
+                await Owner(bank, raises).handles(range(3))
+            await Owner(bank).handles(range(3))
+            assert (await bank.written(), len(connections) - before) == ([0, 1, 2], opened)
+
+    asyncio.run(main())
+
+
 def test_a_connection_of_an_unknown_style_is_closed() -> None:
     closed: list[int] = []
 
     class Unknown:
         async def close(self) -> None:
             closed.append(1)
+            raise OSError("its own error says less")
 
     async def connect() -> Unknown:
         return Unknown()

@@ -10,6 +10,7 @@ from engine_help import Bench, keyed
 from processing_help import P0, P1, tp
 
 from instride import CircuitBreaker, ConsumerRecord, Processor, Retry
+from instride._processing.engine import Task
 from instride._processing.retries import DeadLetterRecord, Step
 
 AWAY, BAD = ConnectionError("away"), ValueError("bad")
@@ -103,24 +104,40 @@ def test_a_probe_that_fails_otherwise_or_is_given_up_says_nothing() -> None:
 
 
 @pytest.mark.parametrize("error", [None, AWAY, BAD])
-def test_a_probe_that_is_late_holds_up_no_other_probe(error: Exception | None) -> None:
+def test_a_probe_that_is_late_doubles_the_pause_and_then_another_probes(error: Exception | None) -> None:
     """A thread that hangs cannot be stopped: its attempt ends when it does, and nobody waits for that."""
     found = bench(after="skip")
     trip(found)
     found.now = 5.0
     hangs = found.take()
     assert found.engine.take(found.now) is None
+    found.now = 7.0
     hangs.late = True
+    assert found.engine.take(found.now) is None, "the next one would hang too"
+    assert breaker(found).open_until == found.engine.next_due() == 17.0
+    found.end(hangs, error)
+    assert breaker(found).open_until == 17.0, "it says nothing any more"
+    found.now = 17.0
     probe = found.take()
     assert found.engine.take(found.now) is None, "one at a time"
-    found.end(hangs, error)
-    assert breaker(found).open_until == 5.0, "it says nothing any more"
-    assert found.engine.take(found.now) is None
     found.end(probe, AWAY)
-    assert breaker(found).open_until == 15.0
-    found.now = 15.0
+    assert breaker(found).open_until == 32.0
+    found.now = 32.0
     found.end(found.take())
     assert breaker(found).open_until is None
+
+
+def test_a_service_that_hangs_for_good_takes_a_thread_with_each_pause_only() -> None:
+    found = bench()
+    trip(found)
+    begun = []
+    for _ in range(50):
+        found.now += 1.0
+        while (probe := found.engine.take(found.now)) is not None:
+            begun.append(found.now)
+            assert isinstance(probe, Task)
+            probe.late = True
+    assert begun == [5.0, 15.0, 30.0, 45.0]
 
 
 def test_an_outage_uses_no_attempts_up() -> None:

@@ -76,8 +76,11 @@ class Exits:
 class Quotes:
     """A user's producer, whose error has what it was given."""
 
+    def __init__(self, kind: type[Exception]) -> None:
+        self._kind = kind
+
     def __call__(self, letter: DeadLetter) -> None:
-        raise ValueError(f"cannot encode {letter.value!r}")
+        raise self._kind(f"cannot encode {letter.record.value!r}")
 
     async def awaited(self, letter: DeadLetter) -> None:
         self(letter)
@@ -153,11 +156,14 @@ def test_a_letter_that_is_not_acknowledged_in_time_says_so(
 
 
 @pytest.mark.parametrize("form", ["plain", "coroutine"])
-def test_the_log_has_nothing_that_a_users_producer_quotes(form: str, caplog: pytest.LogCaptureFixture) -> None:
-    bench = failed(form, Quotes())
+@pytest.mark.parametrize("kind", [ValueError, RecordTooLargeError])
+def test_the_log_has_nothing_that_a_users_producer_quotes(
+    form: str, kind: type[Exception], caplog: pytest.LogCaptureFixture
+) -> None:
+    bench = failed(form, Quotes(kind))
     (found,) = unwritten_letters(bench.engine)
     assert "vvv" in str(found.error)
-    assert caplog.messages[-1].endswith("s: ValueError")
+    assert caplog.messages[-1].endswith(f"s: {kind.__name__}")
 
 
 class Away:
@@ -199,8 +205,11 @@ def test_a_letter_is_written_once_while_the_store_is_away(form: str, caplog: pyt
 
 
 @pytest.mark.parametrize("form", ["plain", "coroutine"])
-def test_a_producer_that_exits_ends_the_run_and_its_letter_is_unwritten(form: str) -> None:
+def test_a_producer_that_exits_ends_the_run_and_its_letter_is_unwritten(
+    form: str, caplog: pytest.LogCaptureFixture
+) -> None:
     bench = failed(form, Exits())
+    assert caplog.messages[-1].endswith("was not written, the processor stops: SystemExit")
     assert isinstance(bench.engine.failure, SystemExit)
     (found,) = unwritten_letters(bench.engine)
     assert isinstance(found.error, SystemExit)

@@ -15,7 +15,7 @@ from instride import OffsetAndMetadata, TopicPartition
 from instride._core.session_lease import Lease, Standing
 from instride._processing.engine import Engine, EnginePlan, Task
 from instride._processing.poll_loop import Drains, Pace, Rounds, Verb
-from instride._processing.retries import NO_RETRY, Failures
+from instride._processing.retries import NO_RETRY, Failures, SkipRecord
 from instride.commits import CommitResult
 from instride.consumer_records import ConsumerRecords
 from instride.errors import (
@@ -388,6 +388,93 @@ def test_a_stop_that_leaves_dead_letters_unwritten_fails(caplog: pytest.LogCaptu
     assert isinstance(raised.value.__cause__, ConnectionError)
     assert "t-0 at offset 0: its dead letter is still not written (ConnectionError)" in caplog.text
     assert [each.offset for each in script.committed] == [0]
+
+
+@pytest.mark.parametrize("is_tried", [False, True])
+def test_a_stop_that_leaves_a_store_untold_of_a_letter_fails(
+    caplog: pytest.LogCaptureFixture, *, is_tried: bool
+) -> None:
+    """The letter is written, and no commit covers its record: the next run may write it a second time."""
+    script = Script(pace=Pace(drain_timeout=0.0), plan=EnginePlan(failures=LETTERS, has_store=True))
+    engine = script.engine
+    engine.submit(keyed(P0, "-"))
+    engine.locate(P0, OffsetAndMetadata(offset=0))
+    task = engine.take(0.0)
+    assert isinstance(task, Task)
+    engine.end(task, ValueError("bad"), 0.0, 0.5)
+    task.letter_written = True
+    engine.wrote(task, ConnectionError("away"), 0.0, 0.5)
+    assert engine.unwritten() == []
+    if is_tried:
+        assert engine.take(1e6) is task
+    script.rounds.stop()
+    script.play()
+    with pytest.raises(DeadLettersUnwrittenError, match="1 dead letter written of which the store could not") as raised:
+        raise script.rounds.error or AssertionError
+    assert "t-0 at offset 0" in str(raised.value)
+    assert isinstance(raised.value.__cause__, ConnectionError)
+    told = "t-0 at offset 0: its dead letter is written, but the store could not be told (ConnectionError)"
+    assert told in caplog.text
+
+
+def test_a_stop_whose_store_was_told_of_a_letter_or_not_of_a_skip_is_a_success() -> None:
+    """What is skipped is skipped by the next run too: nothing is done twice."""
+    script = Script(pace=Pace(drain_timeout=0.0), plan=EnginePlan(failures=LETTERS, has_store=True))
+    engine = script.engine
+    engine.submit(keyed(P0, "--"))
+    engine.locate(P0, OffsetAndMetadata(offset=0))
+    letter, skip = engine.take(0.0), engine.take(0.0)
+    assert isinstance(letter, Task)
+    assert isinstance(skip, Task)
+    engine.end(letter, ValueError("bad"), 0.0, 0.5)
+    letter.letter_written = True
+    engine.wrote(letter, ConnectionError("away"), 0.0, 0.5)
+    assert engine.take(1e6) is letter
+    engine.wrote(letter, None, 0.0, 0.5)
+    engine.end(skip, SkipRecord("no"), 0.0, 0.5)
+    engine.wrote(skip, ConnectionError("away"), 0.0, 0.5)
+    script.rounds.stop()
+    script.play()
+    assert script.rounds.error is None
+
+
+def test_the_last_commit_has_one_time_out_however_often_it_is_sent() -> None:
+    def refuse(_: Verb) -> KafkaError:
+        script.now += 4.0
+        return OffsetMetadataTooLargeError("-")
+
+    script = Script(commit=[refuse] * 99)
+    script.engine.submit(keyed(P0, "--"))
+    script.engine.locate(P0, OffsetAndMetadata(offset=0))
+    task = script.engine.take(0.0)
+    assert task is not None
+    script.engine.end(task, None, 0.0, 0.5)
+    script.rounds.stop()
+    script.play()
+    patience = [verb.kwargs["timeout"] for verb in script.verbs if verb.name == "commit"]
+    assert patience[:4] == [10.0, 6.0, 2.0, 0.0]
+    assert not any(patience[4:])
+
+
+def test_a_letter_that_is_being_written_is_not_stuck_while_it_may_be_acknowledged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """In an outage of its topic. A handler, a skip of which a database does not hear, and a letter for ever are."""
+    script = Script(plan=EnginePlan(failures=LETTERS, has_store=True, order="none"))
+    engine = script.engine
+    engine.submit(keyed(P0, "---"))
+    engine.locate(P0, OffsetAndMetadata(offset=0))
+    letter, skip, handled = (engine.take(0.0) for _ in range(3))
+    assert letter is not None
+    assert skip is not None
+    engine.end(letter, ValueError("bad"), 1.0, 0.5)
+    engine.end(skip, SkipRecord("no"), 1.0, 0.5)
+    script.now = 119.0
+    assert script.rounds.stuck() == [skip, handled]
+    script.rounds._tell_of_stuck()
+    assert [each for each in caplog.messages if "offset 0" in each] == []
+    script.now = 180.0
+    assert script.rounds.stuck() == [letter, skip, handled], "its producer never returns"
 
 
 @pytest.mark.parametrize("is_cancelled", [False, True])

@@ -15,6 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager, closing, contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -262,7 +263,7 @@ def test_a_run_that_others_cancelled_ends_by_a_named_error(lifespan: Any) -> Non
     assert isinstance(raised.value.exceptions[0], IllegalStateError)
 
 
-def test_a_run_that_is_cancelled_again_and_again_is_awaited_all_the_same() -> None:
+def test_a_run_that_is_cancelled_again_and_again_is_awaited_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a scope of anyio's, which cancels in each turn of the loop."""
 
     async def main() -> None:
@@ -276,6 +277,9 @@ def test_a_run_that_is_cancelled_again_and_again_is_awaited_all_the_same() -> No
             await may_end.wait()
 
         running = Processor(handle_async, topics=["t"], lifespan=lifespan).running(**NOWHERE)
+        # Each cancel wakes a verb of the consumer: the last commit, say, which may be woken once.
+        cancels, cancel = count(), running.cancel
+        monkeypatch.setattr(running, "cancel", lambda: (next(cancels), cancel()))
 
         async def run() -> None:
             async with running:
@@ -293,6 +297,7 @@ def test_a_run_that_is_cancelled_again_and_again_is_awaited_all_the_same() -> No
         await asyncio.wait([task])
         assert task.cancelled()
         assert running.wait(0)
+        assert next(cancels) == 1
 
     asyncio.run(main())
 

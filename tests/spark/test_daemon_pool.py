@@ -145,12 +145,34 @@ def test_a_thread_that_cannot_be_started_is_none_of_the_pools(monkeypatch: pytes
     def fails(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    pool, done = DaemonPool(2, "test-pool"), threading.Event()
+    pool, done, refused = DaemonPool(2, "test-pool"), threading.Event(), threading.Event()
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", fails)
         with pytest.raises(RuntimeError, match="can't start new thread"):
-            pool.submit(lambda: None)
+            pool.submit(refused.set)
     pool.submit(done.set)
+    assert done.wait(PATIENCE)
+    assert not refused.is_set(), "whose caller was told that it is not done"
+    pool.close()
+    assert pool.join(time.monotonic() + PATIENCE) == 0
+
+
+def test_where_no_more_threads_can_be_started_those_that_there_are_do_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    pool, gate, begun, done = DaemonPool(2, "test-pool"), threading.Event(), threading.Event(), threading.Event()
+
+    def first() -> None:
+        begun.set()
+        gate.wait(PATIENCE)
+
+    pool.submit(first)
+    assert begun.wait(PATIENCE)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", fails)
+        pool.submit(done.set)
+    gate.set()
     assert done.wait(PATIENCE)
     pool.close()
     assert pool.join(time.monotonic() + PATIENCE) == 0

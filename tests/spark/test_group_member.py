@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -100,8 +101,9 @@ class Group:
 
 @pytest.fixture(autouse=True)
 def again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What failed is looked up again in the next turn."""
+    """What failed is looked up again in the next turn, however long this machine lets the thread wait."""
     monkeypatch.setattr(group_member, "_AGAIN", 0.0)
+    monkeypatch.setattr(group_member, "_LONG", float("inf"))
 
 
 @pytest.fixture
@@ -276,6 +278,7 @@ def test_look_ups_that_time_out_leave_the_thread_half_of_its_time(
     group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each takes ten seconds, in which nothing is planned, committed or released of all others."""
+    monkeypatch.setattr(group_member, "_LONG", 1.0)
     clock, looks = [0.0], list[float]()
 
     def timed_out(topic: str, *, timeout: float) -> Any:
@@ -291,6 +294,130 @@ def test_look_ups_that_time_out_leave_the_thread_half_of_its_time(
     assert looks == [0.0, 20.0, 40.0]
     group.assigned(P1)
     assert looks[3:] == [50.0], "what is newly assigned is looked up at once"
+
+
+class Brokers:
+    """Look-ups take no time, by the clock of the member, but those of what is `silent`: all that they may, in vain.
+
+    asked: each look-up, and when it began.
+    """
+
+    def __init__(self, group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.clock, self.silent, self.asked = 0.0, set[object](), list[tuple[float, str]]()
+        for name in ("partitions_for", "committed", "beginning_offsets"):
+            monkeypatch.setattr(group.consumer, name, partial(self._looked_up, group.consumer, name))
+        monkeypatch.setattr(group_member, "time", SimpleNamespace(monotonic=lambda: self.clock))
+
+    def _looked_up(self, consumer: Scripted, name: str, what: Any, *, timeout: float) -> Any:
+        look = getattr(Scripted, name)
+        what = what if isinstance(what, str) else sorted(what)
+        of = {what} if isinstance(what, str) else {*what} if name == "committed" else {consumer.leaders[what[0]]}
+        self.asked.append((self.clock, f"{name} {what if isinstance(what, str) else ' '.join(map(str, what))}"))
+        if of & self.silent:
+            self.clock += timeout
+            raise KafkaTimeoutError("nobody responds")
+        return look(consumer, what, timeout=timeout)
+
+    def asked_of(self, name: str) -> list[tuple[float, str]]:
+        return [(at, what.removeprefix(f"{name} ")) for at, what in self.asked if what.startswith(name)]
+
+
+@pytest.fixture
+def brokers(group: Group, monkeypatch: pytest.MonkeyPatch) -> Brokers:
+    group.consumer.leaders = dict.fromkeys([P0, P1, *(TopicPartition(topic, 0) for topic in "abcdu")], 1)
+    return Brokers(group, monkeypatch)
+
+
+def test_after_look_ups_that_time_out_comes_a_poll_and_then_the_other_topics(group: Group, brokers: Brokers) -> None:
+    """With thirty of them the member did not poll for five minutes, and lost all its partitions."""
+    brokers.silent = {"a", "b", "c"}
+    group.assigned(*(TopicPartition(topic, 0) for topic in "abcd"))
+    assert brokers.clock == 10.0
+    group.turns(5)
+    assert brokers.asked_of("partitions_for") == [
+        (0.0, "a"), (10.0, "b"), (20.0, "c"), (30.0, "d"), (30.0, "a"), (40.0, "b"), (50.0, "c"),
+    ]  # fmt: skip
+    assert group.table.placed == [TopicPartition("d", 0)]
+    brokers.silent = set()
+    group.turn()
+    assert group.table.unplaced == []
+
+
+def test_a_leader_and_a_topic_that_time_out_keep_each_other_waiting_once(group: Group, brokers: Brokers) -> None:
+    group.consumer.leaders |= {P0: 2, TopicPartition("u", 0): 2}
+    brokers.silent = {"u", 2}
+    group.assigned(P0, P1, U0)
+    assert brokers.asked == [(0.0, "partitions_for t"), (0.0, "partitions_for u")]
+    group.turn()
+    assert brokers.asked_of("beginning_offsets") == [(10.0, "t-0")]
+    brokers.silent = {2}
+    group.turn()
+    assert group.table.placed == [P1]
+    assert brokers.asked_of("partitions_for")[-1] == (20.0, "u")
+    assert brokers.asked_of("beginning_offsets")[-1] == (20.0, "t-0 u-0"), "one look-up, for all that it leads"
+    group.consumer.leaders[U0] = 1
+    group.turn()
+    assert group.table.placed == [P1, U0]
+    assert brokers.asked_of("committed")[-1] == (30.0, "t-0 u-0"), "what responds again is asked for with all others"
+    group.consumer.leaders[P0] = 1
+    group.turn()
+    assert group.table.unplaced == []
+
+
+def test_a_partition_whose_offset_is_pending_keeps_no_other_topic_waiting(group: Group, brokers: Brokers) -> None:
+    """In a transaction of another client, say. One call asks for the offsets of all, and fails for one of them."""
+    topics = [TopicPartition(topic, 0) for topic in "abcd"]
+    group.consumer.group_has, brokers.silent = dict.fromkeys(topics, 7), {topics[1]}
+    group.assigned(*topics)
+    assert group.table.placed == []
+    group.turns(2)
+    assert group.table.unplaced == [topics[1]]
+    group.turn()
+    assert brokers.asked_of("committed") == [
+        (0.0, "a-0 b-0 c-0 d-0"),
+        (10.0, "a-0"), (10.0, "b-0"),
+        (20.0, "c-0"), (20.0, "d-0"), (20.0, "b-0"),
+        (30.0, "b-0"),
+    ]  # fmt: skip
+    brokers.silent = set()
+    group.turn()
+    assert group.table.unplaced == []
+
+
+def test_a_topic_that_timed_out_and_was_revoked_is_looked_up_no_more(group: Group, brokers: Brokers) -> None:
+    brokers.silent = {"a", "b"}
+    of_a, of_b = (TopicPartition(topic, 0) for topic in "ab")
+    group.assigned(of_a, of_b)
+    group.consumer.turn(lambda: group.consumer.listener.on_partitions_revoked([of_a]) or ())
+    group.turn()
+    assert brokers.asked_of("partitions_for") == [(0.0, "a"), (10.0, "b"), (20.0, "b")]
+
+
+def test_look_ups_that_respond_slowly_place_some_partitions_between_two_polls(
+    group: Group, brokers: Brokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though no round has the time for all: else each would begin anew, for ever."""
+    look = group.consumer.partitions_for
+
+    def slow(topic: str, *, timeout: float) -> Any:
+        brokers.clock += 3.0
+        return look(topic, timeout=timeout)
+
+    monkeypatch.setattr(group.consumer, "partitions_for", slow)
+    group.assigned(*(TopicPartition(topic, 0) for topic in "abcd"))
+    assert [each.topic for each in group.table.placed] == ["a", "b"]
+    assert group.member.obstacle is None
+    group.turn()
+    assert group.table.unplaced == []
+
+
+def test_a_look_that_was_cut_short_forgets_no_obstacle(group: Group) -> None:
+    group.consumer.raises["committed"] = [KafkaTimeoutError("later"), WakeupError("woken")]
+    group.assigned(P0)
+    group.turn()
+    assert str(group.member.obstacle) == "later"
+    group.turn()
+    assert group.member.obstacle is None
 
 
 def test_a_partition_that_no_broker_knows_yet_is_placed_once_one_does(group: Group) -> None:
@@ -695,6 +822,22 @@ def test_a_deleted_topic_that_is_made_again_begins_anew(consumer: Scripted) -> N
     assert consumer.calls_of("seek")[-1] == ("seek", U0, 3)
     assert consumer.commits[-1][0] == {U0: 3}
     assert group.member.topic_ids == {"t": "id", "u": "new"}
+    group.member.close()
+
+
+def test_that_a_topic_was_deleted_once_more_is_told(consumer: Scripted, caplog: pytest.LogCaptureFixture) -> None:
+    group, of_t, of_u = two_topics(consumer, fail=False)
+    consumer.partitions, gone = {"u": 0}, UnknownTopicOrPartitionError("offset 5 of u-0 was not committed")
+    done(of_t)
+    of_u[1].set_exception(gone)
+    group.turn()
+    consumer.partitions, consumer.topic_ids = {}, ["new"]
+    del consumer.group_has[U0]
+    group.turn()
+    consumer.partitions = {"u": 0}
+    consumer.commits[-1][1].set_exception(gone)
+    group.turn()
+    assert len([each for each in told(caplog) if "topic u is not there any more" in each]) == 2
     group.member.close()
 
 

@@ -152,6 +152,7 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Query]]:
     monkeypatch.setattr(group_stream, "_WAIT", PATIENCE)
     monkeypatch.setattr(group_stream, "_ASK_AGAIN", 0.0)  # as often as the member polls
     monkeypatch.setattr(group_member, "_AGAIN", 0.0)
+    monkeypatch.setattr(group_member, "_LONG", float("inf"))
     yield one
     for query in made:
         query.reader.stop()

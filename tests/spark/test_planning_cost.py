@@ -144,3 +144,22 @@ def test_idle_partitions_cost_a_plan_nothing(
 def test_ten_thousand_idle_partitions_cost_a_plan_no_call(situation: Callable[[Planner], Turn]) -> None:
     few, many = (calls(situation(planner(idle))) for idle in (100, 10_000))
     assert few == many
+
+
+def test_slow_partitions_that_wait_for_a_core_are_looked_at_once_each() -> None:
+    """The look for quick ones was made for each of them: an outage of a thousand took a quarter of a second a plan."""
+
+    def failed(many: int) -> Turn:
+        made = planner(1, limits=replace(LIMITS, backoff=0.0))  # one that is quick, and has nothing now
+        made.offer([span(100 + each, 0, 1) for each in range(many)], 1.0)
+        slow = [first for task in made.plan(2.0, jobs=0, cores=10 * many) for first in task]
+        assert len(slow) == many
+        for each in slow:
+            made.told(each, seconds=5.0)
+            made.failed(each, 3.0)
+        assert made.plan(4.0, jobs=0, cores=2), "one is tried again, which leaves a core to the quick one"
+        assert not made.plan(5.0, jobs=1, cores=2)
+        return lambda: made.plan(6.0, jobs=1, cores=2)
+
+    few, many = steps(failed(20)), steps(failed(200))
+    assert many <= 15 * few, "ten times as many"

@@ -15,6 +15,7 @@ Laws
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -28,7 +29,7 @@ import typer
 
 from instride._cli.targets import settings_of
 from instride._processing.commit_metadata import Remembered, decode, encode
-from instride._processing.dead_letters import ConfluentProduce
+from instride._processing.dead_letters import ConfluentProduce, NotTakenError
 from instride._processing.origin import DeadLetterOrigin, replay_of
 from instride._wire.decoder import ConsumerRecord
 from instride.consumer import Consumer
@@ -151,8 +152,10 @@ def replay(
     ):
         if at:
             sending = _Sending([reader.letter(*_place(each)) for each in at], timeout)
-            outcome = _Outcome(refused=sending.finish(to, produce))
-            sending.tell()
+            try:
+                outcome = _Outcome(refused=sending.finish(to, produce))
+            finally:
+                sending.tell()
         else:
             if not (reader.remembers or from_beginning):
                 raise _forgotten(topic)
@@ -213,7 +216,7 @@ def _replayed(
         finally:
             # Also where it was interrupted; and before anything is told, since nobody may be there to read it.
             is_remembered = reader.commit([*before, *sending.unsent()])
-        sending.tell()
+            sending.tell()
         if refused and (not is_remembered or len(refused) >= _MOST_REFUSED):
             return _Outcome(refused=refused, ended_early=True, is_remembered=is_remembered)
     return _Outcome(refused=refused)
@@ -221,12 +224,11 @@ def _replayed(
 
 @dataclass(slots=True, kw_only=True)
 class _Attempt:
-    """left_out, refused: why, once that is known."""
+    """left_out: why, once that is known."""
 
     letter: Letter
     acknowledged: Future[Any] | None = None
     left_out: str = ""
-    refused: str = ""
 
     def begin(self, to: str | None, produce: ConfluentProduce) -> None:
         try:
@@ -241,24 +243,33 @@ class _Attempt:
             self.acknowledged.set_exception(error)
 
     def error(self, patience: float = 0.0) -> BaseException | None:
-        """Waits for it so many seconds. Raises KafkaTimeoutError."""
-        try:
-            return None if self.acknowledged is None else self.acknowledged.exception(patience)
-        except TimeoutError:
-            raise KafkaTimeoutError(f"the record of {_where(self.letter)} was not acknowledged") from None
+        """Why it is not acknowledged. Waits for it so many seconds. Raises TimeoutError."""
+        return None if self.acknowledged is None else self.acknowledged.exception(patience)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it is acknowledged, or refused."""
+        return self.acknowledged is not None and self.acknowledged.done()
+
+    @property
+    def refused(self) -> str:
+        """Why, once that is known."""
+        error = self.error() if self.is_known else None
+        # It may name the letter's topic, which anyone may have written.
+        return "" if error is None else _printable(str(error)) or type(error).__name__
 
     def is_over(self) -> bool:
         """Whether the letter was left out, or is known to be acknowledged."""
-        known = self.acknowledged is not None and self.acknowledged.done()
-        return bool(self.left_out) or (known and self.error() is None)
+        return bool(self.left_out) or (self.is_known and self.error() is None)
 
     def tell(self) -> None:
+        """What is known of it."""
         where = _where(self.letter)
         if self.left_out:
             typer.echo(f"{where}  left out: {self.left_out}", err=True)
         elif self.refused:
             typer.echo(f"{where}  refused: {self.refused}", err=True)
-        else:
+        elif self.is_known:
             typer.echo(f"{where}  sent")
 
 
@@ -268,22 +279,43 @@ class _Sending:
     def __init__(self, letters: Sequence[Letter], patience: float) -> None:
         """patience: seconds without an acknowledgement."""
         self._patience = patience
+        self._heard_at = 0.0
         self._attempts = [_Attempt(letter=each) for each in letters]
 
     def finish(self, to: str | None, produce: ConfluentProduce) -> list[_Attempt]:
-        """Returns when each is acknowledged, left out or refused: those that are refused. Raises KafkaTimeoutError."""
+        """Returns when each is acknowledged, left out or refused: those that are refused. Raises NotTakenError."""
         for each in self._attempts:
-            each.begin(to, produce)
+            self._begin(each, to, produce)
         for each in self._attempts:
-            if isinstance(each.error(self._patience), RecordTooLargeError):
+            if isinstance(self._error(each), RecordTooLargeError):
                 # The broker measures a batch, so that another of its records may be the one that is too large.
-                each.begin(to, produce)
-                each.error(self._patience)
-        for each in self._attempts:
-            if (error := each.error()) is not None:
-                # It may name the letter's topic, which anyone may have written.
-                each.refused = _printable(str(error))
+                self._begin(each, to, produce)
+                self._error(each)
         return [each for each in self._attempts if each.refused]
+
+    def _begin(self, attempt: _Attempt, to: str | None, produce: ConfluentProduce) -> None:
+        attempt.begin(to, produce)
+        self._hear()
+        if attempt.acknowledged is not None:
+            attempt.acknowledged.add_done_callback(lambda _: self._hear())
+
+    def _hear(self) -> None:
+        self._heard_at = time.monotonic()
+
+    def _error(self, attempt: _Attempt) -> BaseException | None:
+        """Waits for as long as any of them is acknowledged or refused."""
+        while True:
+            left = self._heard_at + self._patience - time.monotonic()
+            try:
+                return attempt.error(max(0.0, left))
+            except TimeoutError:
+                if left <= 0 and not attempt.is_known:
+                    raise NotTakenError(self._not_acknowledged()) from None
+
+    def _not_acknowledged(self) -> str:
+        left = [_where(each.letter) for each in self._attempts if not (each.left_out or each.is_known)]
+        names = ", ".join(left[:3]) + (", ..." if len(left) > 3 else "")
+        return f"not acknowledged in {self._patience:g} s (--timeout): {counted(len(left), 'record')} ({names})"
 
     def unsent(self) -> list[Letter]:
         """At any time: of which it is not known that they need not be sent again."""

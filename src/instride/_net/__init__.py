@@ -6,5 +6,5 @@ driver, mailbox                 runs the calls of a blocking consumer; its queue
 async_driver, loop_mailbox      the same in an event loop
 tls, openssl, credentials       TLS; its reads without the GIL; what SASL needs
 oauth, kerberos                 tokens by client credentials; tickets
-clock                           the one clock
+clock, call_stack               the one clock; which calls are under way
 """

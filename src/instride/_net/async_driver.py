@@ -9,8 +9,8 @@ Laws
 4. Whatever a task changes, every other that waits in a call looks again.
 5. An asynchronous method of the listener is awaited in the task whose call it belongs to. What it raises, and a
    cancellation that comes meanwhile, is raised by that call, also where another task closes the consumer.
-6. We are in the listener also in a task that its method began, for as long as the method is awaited: `wait_for` begins
-   one.
+6. We are in the listener also in a task that its method began, for as long as the method is awaited. On Python 3.11
+   `wait_for` begins one.
 """
 
 from __future__ import annotations
@@ -204,7 +204,7 @@ class AsyncDriver(Shell):
                     self._raise_closed(failed, alone=alone)
                     wait = self._step(call.send, now())
                 else:
-                    failed = raised
+                    failed = raised if failed is None else failed
                     wait = self._step(call.throw, raised)
         except StopIteration as end:
             result: T = end.value
@@ -246,7 +246,7 @@ class AsyncDriver(Shell):
     def _raise_closed(self, failed: BaseException | None, *, alone: bool) -> None:
         """failed: what a method of the listener raised, which the call keeps for its end (law 5)."""
         if self.closed or (alone and self.closing):
-            raise failed or ConsumerClosedError("this consumer was closed meanwhile")
+            raise ConsumerClosedError("this consumer was closed meanwhile") if failed is None else failed
 
     def close_others(self) -> None:
         """Whoever waits in a poll or an unsubscribe raises ConsumerClosedError."""

@@ -40,6 +40,7 @@ from instride._core.network.context import Lines
 from instride._core.network.machine import NetworkMachine
 from instride._core.session_lease import Lease
 from instride._core.telemetry_lines import first_fetches, formatted
+from instride._net.call_stack import is_under_way
 from instride._net.clock import now
 from instride._net.mailbox import Mailbox
 from instride._net.thread import NetworkThread
@@ -300,7 +301,7 @@ class Driver(Shell):
         # One step in C: of two threads, or of a thread and its signal's handler, exactly one is first.
         first = self._inside.setdefault("first", mine)
         # Law 6: an exception between the way in and the `with` may have left the note of a call that is over.
-        if first is not mine and not _is_under_way(first):
+        if first is not mine and not is_under_way(first):
             first = self._inside["first"] = mine
         if first[0] != me:
             raise ConcurrentUseError(
@@ -337,7 +338,7 @@ class Driver(Shell):
     def inside(self) -> bool:
         """Whether this very thread is inside a call: then we are in a listener, or in a signal's handler."""
         first = self._inside.get("first")
-        return first is not None and first[0] == threading.get_ident() and _is_under_way(first)
+        return first is not None and first[0] == threading.get_ident() and is_under_way(first)
 
     @property
     def nested(self) -> bool:
@@ -380,13 +381,3 @@ class Driver(Shell):
         finally:
             # However it ends: the generator's `finally` blocks run now, on this thread, and not when it is collected.
             call.close()
-
-
-def _is_under_way(entered: tuple[int, FrameType]) -> bool:
-    """Law 6."""
-    thread, verb = entered
-    # A thread that has ended has none. Another that got its number does not have the verb on its stack.
-    frame = sys._current_frames().get(thread)
-    while frame is not None and frame is not verb:
-        frame = frame.f_back
-    return frame is not None

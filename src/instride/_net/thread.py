@@ -20,6 +20,7 @@ from __future__ import annotations
 import atexit
 import functools
 import logging
+import os
 import selectors
 import socket
 import sys
@@ -29,6 +30,7 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
+from types import FrameType
 from typing import assert_never
 
 from instride._core.events import (
@@ -54,6 +56,7 @@ from instride._core.network.actions import (
 )
 from instride._core.network.context import Lines
 from instride._core.network.machine import NetworkMachine
+from instride._net.call_stack import is_under_way
 from instride._net.clock import now
 from instride._net.credentials import authenticator
 from instride._net.mailbox import Mailbox
@@ -89,8 +92,9 @@ _logger = logging.getLogger("instride.network")
 _LONGEST_WAIT = 60.0
 # So many words of the application wait for the next turn at most.
 _MOST_WAIT = 100
-# Network threads of this process for which the GIL is kept.
+# Network threads of this process for which the GIL is kept. Of the parent's none runs in a child.
 _keepers: set[int] = set()
+os.register_at_fork(after_in_child=_keepers.clear)
 # Refusals that say nothing of a token: it was not sent yet.
 _BEFORE_IT_WAS_SENT = (TlsError, UnsupportedSaslMechanismError, IllegalSaslStateError)
 
@@ -186,16 +190,27 @@ class NetworkThread:
         self._died: NetworkThreadDiedError | None = None
         # Of the newest start: whether its thread runs. Who says so first decides, the thread or who gives it up.
         self._runs = {"thread": False}
+        # The thread and the frame of a start.
+        self._starting: tuple[int, FrameType] | None = None
         self._thread = self._new_thread(self._runs)
 
     # -- any thread
 
     def start(self) -> None:
-        """Once. What needs closing is opened here, so that one that never starts leaves nothing behind. One that was
-        interrupted may be done again.
+        """What needs closing is opened here, so that one that never starts leaves nothing behind. One that was
+        interrupted may be done again; where the thread runs, nothing is done.
 
         Raises TransportError where the system has no files, memory or threads left: it may be called again then.
         """
+        self._starting = (threading.get_ident(), sys._getframe())
+        try:
+            # A signal's handler may have been here before us.
+            if not self._runs.get("thread"):
+                self._start_anew()
+        finally:
+            self._starting = None
+
+    def _start_anew(self) -> None:
         opened, runs = ExitStack(), dict[str, bool]()
         try:
             self._open_own(opened)
@@ -214,9 +229,14 @@ class NetworkThread:
 
     @property
     def begun(self) -> bool:
-        """Whether the thread was started. A signal's exception may have left a start when the system had its thread
-        already: where that has not come to run yet, it never will, and what was opened for it is closed.
+        """Whether the thread was started, or is being started: then we are in a signal's handler, and the thread will
+        see what that leaves for it.
+
+        A signal's exception may have left a start when the system had its thread already: where that has not come to
+        run yet, it never will, and what was opened for it is closed.
         """
+        if self._starting is not None and is_under_way(self._starting):
+            return True
         begun = self._runs.setdefault("thread", False)
         if not begun and self._wake_pair is not None:
             self._wake_pair.close()

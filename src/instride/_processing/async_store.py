@@ -4,7 +4,8 @@ Laws
 1. Those of `store`, from which the requests come; here they are awaited.
 2. Each transaction has a connection to itself, from its begin to its end, and leaves it to the next one. One that ends
    by an error closes it: a task that its handler began, and left behind, may still have a cursor, and must not write
-   into another handler's transaction. All are opened and closed on the event loop of the handlers.
+   into another handler's transaction. A handler's request (`SkipRecord`, say) is no error. All are opened and closed on
+   the event loop of the handlers.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 from uuid import UUID
 
 from instride._processing.attempts import current_job
+from instride._processing.retries import REQUESTS, sole
 from instride._processing.store import Offsets, ParamStyle, Request, Rows, bound, check_arguments, style_of
 from instride.errors import ConfigError, IllegalStateError
 from instride.records import TopicPartition
@@ -42,7 +44,8 @@ class AsyncDatabaseStore(Generic[C]):
                 await cursor.executemany("INSERT INTO bills VALUES (%s)", [(record.value,) for record in records])
 
     The processor commits, or rolls back when the handler raises; the handler does neither. A handler awaits each task
-    that it begins: one that outlives it has no connection any more.
+    that it begins: for one that outlives it `connection` raises, and a cursor that it has already may be in another
+    handler's transaction.
     """
 
     def __init__(
@@ -123,17 +126,25 @@ class AsyncDatabase:
         token = _transaction.set(transaction)
         try:
             yield session
-        except BaseException:
+        except BaseException as error:
             transaction.is_over = True
+            is_kept = False
             with suppress(BaseException):  # it is broken, or this was cancelled again
                 await session.roll_back()
-            await session.close()
+                is_kept = isinstance(error, Exception) and isinstance(sole(error), REQUESTS)
+            if is_kept:
+                self._leave(session)
+            else:
+                await session.close()
             raise
         else:
             transaction.is_over = True
-            self._idle.setdefault(asyncio.get_running_loop(), []).append(session)
+            self._leave(session)
         finally:
             _transaction.reset(token)
+
+    def _leave(self, session: AsyncSession) -> None:
+        self._idle.setdefault(asyncio.get_running_loop(), []).append(session)
 
     async def _open(self) -> AsyncSession:
         connection = await self._connect()
@@ -144,7 +155,8 @@ class AsyncDatabase:
                 )
             style = self._paramstyle or style_of(connection)
         except ConfigError:
-            await connection.close()
+            with suppress(Exception):  # what is raised says more
+                await connection.close()
             raise
         return AsyncSession(connection, style)
 

@@ -4,8 +4,8 @@ Laws
 1. Pure: time is an argument; nothing of the user's is called but `CircuitBreaker.on`.
 2. Closed, it counts the newest attempts: those that ended well, and those that ended with a chosen error. Other errors
    say nothing of the outage. It opens when so many of the window failed, and then starts nothing for a while.
-3. After that while one attempt is started, the probe. It ended well: closed. With a chosen error: open for twice as
-   long. With another error, given up, or late (its time is out, and its thread goes on): another probe, at once.
+3. After that while one attempt is started, the probe. It ended well: closed. With a chosen error, or late (its time is
+   out, and its thread goes on): open for twice as long. With another error, or given up: another probe, at once.
 4. A chosen error counts as an attempt of its record only while the breaker is closed, and if another attempt has ended
    well since the same record failed so before. Otherwise nothing says whether the record or the outage is to blame.
 """
@@ -87,6 +87,10 @@ class Breaker:
         """Whether an attempt may be started now (law 3)."""
         if self.open_until is None:
             return True
+        if self._probe is not None and self._probe.late:
+            # Nobody knows when it ends. Without a pause the next one would hang too, and then all threads.
+            self._probe = None
+            self._pause_again(now)
         return self.open_until <= now and self._may_probe()
 
     def next_probe(self) -> float | None:
@@ -94,8 +98,8 @@ class Breaker:
         return self.open_until if self._may_probe() else None
 
     def _may_probe(self) -> bool:
-        """Law 3: a probe that was given up has no end to wait for; one that is late has none that is known."""
-        return self._probe is None or self._probe.over or self._probe.late
+        """Law 3: a probe that was given up has no end to wait for."""
+        return self._probe is None or self._probe.over
 
     def started(self, job: _Job) -> None:
         """After `lets_start`. A dead letter to be written is no probe."""
@@ -135,13 +139,16 @@ class Breaker:
     def _badly(self, error: BaseException | None, now: float, *, is_probe: bool) -> None:
         plan, newest = self._plan, self._newest
         if is_probe:
-            self._pause = min(2 * self._pause, plan.pause_max)
+            self.error = error
+            self._pause_again(now)
+        # Started before the breaker opened, or late, it says nothing that is not known.
         elif self.open_until is None:
             newest.append(True)
-            if len(newest) < plan.attempts or sum(newest) < plan.rate * plan.attempts:
-                return
-            self.trips += 1
-        # Started before the breaker opened, it says nothing that is not known.
-        else:
-            return
-        self.error, self.open_until = error, now + self._pause
+            if len(newest) >= plan.attempts and sum(newest) >= plan.rate * plan.attempts:
+                self.trips += 1
+                self.error, self.open_until = error, now + self._pause
+
+    def _pause_again(self, now: float) -> None:
+        """A probe failed."""
+        self._pause = min(2 * self._pause, self._plan.pause_max)
+        self.open_until = now + self._pause

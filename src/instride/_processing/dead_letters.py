@@ -28,7 +28,7 @@ from instride._processing.outputs import (
     produce_all,
     produce_all_async,
 )
-from instride.errors import ConfigError, KafkaError, KafkaTimeoutError, RecordTooLargeError, StorePositionError
+from instride.errors import ConfigError, KafkaTimeoutError, RecordTooLargeError, StorePositionError
 from instride.errors._quoting import counted
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ _logger = logging.getLogger("instride.processing")
 
 _ACKNOWLEDGED = ACKNOWLEDGED
 """Seconds in which a dead letter must be acknowledged; then it is tried again."""
+_CANCELLED: Final = "it was cancelled"
 _LONGEST_TEXT: Final = 1_000
 _OURS: Final = 8
 """Headers of ours at the end of a letter."""
@@ -200,7 +201,7 @@ async def write_letter_async(desk: Desk, produce: Produce | None, task: Task) ->
             await passed
     # CancelledError is no Exception, by which the run would end (`_wrote`): the letter is tried again.
     except asyncio.CancelledError:
-        error = KafkaTimeoutError("it was cancelled")
+        error = KafkaTimeoutError(_CANCELLED)
     except BaseException as caught:  # noqa: BLE001 - it is tried again, or ends the run
         error = caught
     if _wrote(desk, task, error):
@@ -220,14 +221,16 @@ async def _produce_letter_async(produce: Produce | None, letter: DeadLetter) -> 
 def _wrote(desk: Desk, task: Task, error: BaseException | None) -> bool:
     """Takes the lock. A dead letter was acknowledged, or was not; whether the loop is to be woken."""
     # Before the engine is told: it would only see to it that the letter is tried again.
-    if error is not None and _ends_run(task, error):
+    ends = error is not None and _ends_run(task, error)
+    if error is not None and ends:
         desk.fail(error)
     with desk.lock:
         after = desk.engine.wrote(task, error, desk.clock(), desk.chance())
         attention = desk.wants_attention()
     name = f"{task.lane.partition} at offset {task.offset}"
-    if error is not None and after is not None:
-        _logger.error(_not_done(task), name, after, _why(desk, error))
+    if error is not None and (ends or after is not None):
+        then = "the processor stops" if ends else f"tried again in {after:.1f} s"
+        _logger.error(_not_done(task), name, then, _why(desk, error))
     elif not (task.over or task.is_skipped):
         _logger.warning(
             "%s: dead letter written after %s: %s", name, counted(task.attempts, "attempt"), told(task.error)
@@ -243,15 +246,16 @@ def _ends_run(task: Task, error: BaseException) -> bool:
 def _not_done(task: Task) -> str:
     if task.is_skipped or task.letter_written:
         what = "skipped" if task.is_skipped else "its dead letter was written"
-        return f"%s: {what}, but the store could not be told, tried again in %.1f s: %s"
-    return "the dead letter of %s was not written, tried again in %.1f s: %s"
+        return f"%s: {what}, but the store could not be told, %s: %s"
+    return "the dead letter of %s was not written, %s: %s"
 
 
 def _why(desk: Desk, error: BaseException) -> str:
-    """For the log. The text only of an error of ours: that of another (of a user's `produce`) may quote the record."""
+    """For the log. The text only of an error of ours: that of another may quote the record. A user's `produce` raises
+    some of our classes too: RecordTooLargeError, where we ask for it."""
     kind, text = type(error).__name__, text_of(error)
-    ours = not_acknowledged(desk.dead_letters, _ACKNOWLEDGED)
-    is_ours = isinstance(error, NotTakenError | KafkaError) or text == ours
+    ours = (_CANCELLED, not_acknowledged(desk.dead_letters, _ACKNOWLEDGED))
+    is_ours = isinstance(error, NotTakenError | ConfigError | StorePositionError) or text in ours
     return f"{kind}: {text}" if is_ours else kind
 
 

@@ -130,10 +130,10 @@ class Task:
     """One record on its way. attempts: how often it was handled before. error: of the last attempt.
 
     writes_dead_letter: not its handler is due but its dead letter, or (is_skipped) that a database is told.
-    letter_error: why that letter was not written, at the newest try. letter_written: it is acknowledged, and a database
-    is still to be told. over: its result is ignored. late: its time is out, so that its attempt fails when it ends.
-    since: when it came; from its start on, when it was started. alone: it is in no batch with others. spared_at: the
-    circuit breaker's.
+    letter_error: why that letter was not written, or the database not told of it, at the newest try. letter_written: it
+    is acknowledged, and a database is still to be told. over: its result is ignored. late: its time is out, so that its
+    attempt fails when it ends. since: when it came; from its start on, when it was started. alone: it is in no batch
+    with others. spared_at: the circuit breaker's.
     """
 
     __slots__ = (
@@ -425,7 +425,7 @@ class Engine:
         self._at_work: dict[Task, None] = {}
         self._later: list[tuple[float, int, Task]] = []
         self._aging: list[tuple[float, int, Lane]] = []
-        # Whose dead letter could not be written at the newest try.
+        # Whose dead letter could not be written at the newest try, or a database not be told of it.
         self._unwritten: dict[Task, None] = {}
         # By an outage; its end, or a probe, wakes them, and no clock.
         self._spared: list[Task] = []
@@ -1050,7 +1050,7 @@ class Engine:
             self._end_started(task)
             self._finish(task)
             return None
-        if not (task.is_skipped or task.letter_written):
+        if not task.is_skipped:
             task.letter_error = error
             self._unwritten[task] = None
         after = self.plan.failures.retry.delay(max(1, task.attempts), chance)
@@ -1059,6 +1059,13 @@ class Engine:
 
     def unwritten(self) -> list[Task]:
         """Whose dead letter could not be written so far, by partition and offset; for health."""
+        return [task for task in self._letters_in_trouble() if not task.letter_written]
+
+    def untold(self) -> list[Task]:
+        """Whose dead letter is written, and a database could not be told of it so far."""
+        return [task for task in self._letters_in_trouble() if task.letter_written]
+
+    def _letters_in_trouble(self) -> list[Task]:
         # Some may be of a partition that is over since.
         self._unwritten = {task: None for task in self._unwritten if not (task.over or task.lane.released)}
         return sorted(self._unwritten, key=lambda task: (task.lane.partition, task.offset))

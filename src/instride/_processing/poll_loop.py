@@ -27,6 +27,7 @@ from uuid import UUID
 from instride import _arguments as arguments
 from instride._core.session_lease import Standing
 from instride._processing.engine import Engine, Task
+from instride._processing.outputs import ACKNOWLEDGED
 from instride.commits import CommitEntry, CommitOutcome, CommitResult, CommitSnapshot
 from instride.consumer_records import ConsumerRecords
 from instride.errors import (
@@ -522,7 +523,9 @@ class Rounds(RebalanceListener):
         """What has been at work for longer than stuck_after, the oldest first. From any thread."""
         before = self._clock() - self._pace.stuck_after
         with self._guard:
-            return list(takewhile(lambda task: task.since <= before, self._engine.at_work()))
+            found = list(takewhile(lambda task: task.since <= before, self._engine.at_work()))
+        # A letter has time to be acknowledged; then `unwritten` names it. Unless a producer never returns.
+        return [task for task in found if not _writes_letter(task) or task.since <= before - ACKNOWLEDGED]
 
     def stalled(self) -> list[TopicPartition]:
         """Where records wait, and none was finished for longer than stuck_after. From any thread."""
@@ -598,6 +601,19 @@ class Rounds(RebalanceListener):
             )
             self.error.__cause__ = unwritten[0].letter_error
 
+    def _fail_by_store(self, untold: Sequence[Task]) -> None:
+        """Nor is one that leaves a letter to be written twice."""
+        for task in untold:
+            text = "%s: its dead letter is written, but the store could not be told (%s); no commit covers it"
+            _logger.error(text, _where(task), type(task.letter_error).__name__)
+        if untold and self.error is None:
+            self.error = DeadLettersUnwrittenError(
+                f"stopped with {counted(len(untold), 'dead letter')} written of which the store could not be told, of "
+                f"{_named(untold)}. No commit covers a record before that, so the next run may write its letter a "
+                "second time: mend what keeps the store from being told, and run the processor again"
+            )
+            self.error.__cause__ = untold[0].letter_error
+
     def _fail_by_time(self, given_up: Sequence[Task]) -> None:
         """A stop that leaves records at work is no success either: they will be handled twice. Unless by `cancel`."""
         if given_up and self.error is None and not self._cancels:
@@ -611,11 +627,12 @@ class Rounds(RebalanceListener):
         with self._guard:
             self.drains.end(self._clock())
             # Before `give_up`, which forgets what is started: a letter that is being written is unwritten, too.
-            unwritten = self._engine.unwritten()
+            unwritten, untold = self._engine.unwritten(), self._engine.untold()
             given_up = self._engine.give_up()
             # A record may have failed for good since `_begin_to_drain` looked.
             self.error = self.error or self._engine.failure
         self._fail_by_letters(unwritten)
+        self._fail_by_store(untold)
         self._fail_by_time(given_up)
         self._give_up(given_up, "the end")
         yield from self._commit_last()
@@ -626,14 +643,14 @@ class Rounds(RebalanceListener):
 
     def _commit_last(self) -> Verbs:
         """Blocking: no poll follows that would bring the response."""
-        is_woken = False
+        is_woken, until = False, self._clock() + self._pace.close_timeout
         while True:
             with self._guard:
                 snapshot, limit = self._committable(), self._engine.plan.metadata_limit
             if not snapshot:
                 return
             try:
-                yield Verb("commit", (snapshot,), {"timeout": self._pace.close_timeout})
+                yield Verb("commit", (snapshot,), {"timeout": max(0.0, until - self._clock())})
                 return
             except KafkaError as error:
                 if isinstance(error, WakeupError) and not is_woken:  # one that came late
@@ -643,6 +660,10 @@ class Rounds(RebalanceListener):
                 else:
                     _logger.warning("the last commit failed: %s: %s", type(error).__name__, error)
                     return
+
+
+def _writes_letter(task: Task) -> bool:
+    return task.writes_dead_letter and not (task.is_skipped or task.letter_written)
 
 
 def _where(task: Task) -> str:

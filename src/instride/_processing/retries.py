@@ -21,6 +21,7 @@ from instride import _arguments as arguments
 from instride.errors import DeserializationError, HandlerDiedError, StorePositionError
 
 __all__ = [
+    "REQUESTS",
     "AfterFailure",
     "DeadLetterRecord",
     "Failures",
@@ -98,6 +99,10 @@ class SkipRecord(Exception):  # noqa: N818
 
 class DeadLetterRecord(Exception):  # noqa: N818
     """A handler raises it to have the record written to the dead-letter topic now, whatever attempts are left."""
+
+
+REQUESTS: Final = (RetryRecord, SkipRecord, DeadLetterRecord)
+"""A handler's requests, which are no errors."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -260,8 +260,10 @@ class RunningProcessor:
             try:
                 await ended.wait()
             except asyncio.CancelledError as again:
+                # Once: each wakes a verb of the consumer, the last commit perhaps.
+                if cancelled is None:
+                    self.cancel()
                 cancelled = again
-                self.cancel()
         if cancelled is not None:
             self._finish()
             raise cancelled

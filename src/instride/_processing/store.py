@@ -428,7 +428,8 @@ class Session:
                     "DatabaseStore: the connection commits each statement by itself: open it without autocommit"
                 )
         except ConfigError:
-            self.close()
+            with suppress(Exception):  # what is raised says more
+                self.close()
             raise
 
     def begin(self) -> None:

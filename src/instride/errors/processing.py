@@ -15,9 +15,10 @@ __all__ = [
 
 
 class DeadLettersUnwrittenError(KafkaError):
-    """A `Processor` was stopped while dead letters of its could not be written. What kept one of them is the cause.
+    """A `Processor` was stopped while dead letters of its could not be written, or its store could not be told that
+    they were. What kept one of them is the cause.
 
-    No commit covers their records: whoever runs next, after a restart say, writes these letters.
+    No commit covers their records: whoever runs next, after a restart say, writes these letters, if need be once more.
     """
 
     retriable = True

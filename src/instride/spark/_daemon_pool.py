@@ -45,7 +45,10 @@ class DaemonPool:
             _pools.add(self)
 
     def submit(self, work: Callable[[], object]) -> None:
-        """Do it when a thread is free; never, once the pool is closed."""
+        """Do it when a thread is free; never, once the pool is closed.
+
+        Raises RuntimeError where the pool has no thread, and the system has none for it.
+        """
         with self._changed:
             if self._is_closed:
                 return
@@ -53,9 +56,14 @@ class DaemonPool:
             if self._idle < len(self._waiting) and len(self._threads) < self._most:
                 name = f"{self._name}-{len(self._threads) + 1}"
                 thread = threading.Thread(target=self._run, name=name, daemon=True)
-                # First: a thread that cannot be started cannot be joined, and does no work.
-                thread.start()
-                self._threads.append(thread)
+                try:
+                    thread.start()
+                except RuntimeError:  # the system has no thread left: those that there are do it
+                    if not self._threads:
+                        self._waiting.pop()
+                        raise
+                else:
+                    self._threads.append(thread)
             self._changed.notify()
 
     def close(self) -> None:

@@ -170,7 +170,7 @@ class Planner:
         if jobs >= self._limits.jobs or self._busy_cores >= self._enough(cores, now):
             return ()
         ready = [lane for tp, lane in self._ready.items() if tp not in blocked]
-        chosen = next((lane for lane in ready if self._may_retry(lane, now, cores)), None)
+        chosen = self._to_retry(ready, now, cores)
         if chosen is not None:
             return (self._start([chosen], now),)
         fresh = [lane for lane in ready if lane.retry is None]
@@ -252,11 +252,14 @@ class Planner:
         """Law 4: how many tasks that take long may begin where there are other partitions."""
         return max(0, max(1, cores - 1) - sum(task.slow for task in self._running))
 
-    def _may_retry(self, lane: _Lane, now: float, cores: int) -> bool:
-        if lane.retry is None or lane.ready_at > now:
-            return False
-        # Law 4, and law 9: in this order, since the last one looks at more than this partition.
-        return self._expected(lane) <= _SLOW or self._left_for_slow(cores) > 0 or not self._has_quick()
+    def _to_retry(self, ready: list[_Lane], now: float, cores: int) -> _Lane | None:
+        """Law 4. The first that may be tried again."""
+        due = [lane for lane in ready if lane.retry is not None and lane.ready_at <= now]
+        if not due:
+            return None
+        # Law 9: asked once for all of them, since it looks at more than these partitions.
+        may_be_slow = self._left_for_slow(cores) > 0 or not self._has_quick()
+        return next((lane for lane in due if may_be_slow or self._expected(lane) <= _SLOW), None)
 
     def _is_due(self, lane: _Lane, now: float) -> bool:
         begins = max(lane.since, self._started) + self._limits.linger

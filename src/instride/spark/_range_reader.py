@@ -36,6 +36,7 @@ from instride.config import IsolationLevel
 from instride.consumer import Consumer
 from instride.consumer_records import ConsumerRecords
 from instride.errors import (
+    ConfigError,
     KafkaTimeoutError,
     OffsetOutOfRangeError,
     OffsetsGoneError,
@@ -92,7 +93,7 @@ class ReaderSettings:
 @dataclass(frozen=True, slots=True)
 class _Carried:
     """A function, pickled once: what a worker is sent with each task equals what it was sent before, so its reader is
-    found again. The function that it unpickles of it need not.
+    found again. Two functions that were unpickled from it need not be equal.
     """
 
     payload: bytes = field(repr=False)
@@ -103,8 +104,15 @@ class _Carried:
 
 
 def carried(security: Iterable[tuple[str, Any]]) -> tuple[tuple[str, Any], ...]:
-    """Settings on their way to the executors. Raises what pickling a function raises."""
-    return tuple((name, _Carried(pickle_function(each)) if callable(each) else each) for name, each in security)
+    """Settings on their way to the executors. Raises ConfigError for a function that cannot be pickled."""
+    return tuple((name, _carried(name, each) if callable(each) else each) for name, each in security)
+
+
+def _carried(name: str, function: Callable[..., Any]) -> _Carried:
+    try:
+        return _Carried(pickle_function(function))
+    except Exception as error:  # a user's object may raise anything
+        raise ConfigError(f"{name} cannot be sent to the executors: {type(error).__name__}: {error}") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -85,3 +85,16 @@ def test_a_commit_to_a_group_with_members_says_so(script: NetworkScript, code: i
     assert isinstance(error, CommitFailedError)
     assert "the group has members" in str(error)
     assert "max_poll_interval" not in str(error), "it is no member, and loses nothing by polling seldom"
+
+
+def test_a_response_to_an_old_commit_releases_nothing_that_is_read_again(script: NetworkScript) -> None:
+    """It was told then that it had been released, while it was read."""
+    script.do(assign(p0=1))
+    script.do(commit(1, 5, epoch=1))
+    script.do(assign())
+    released = script.machine.meter.released_at[tp(0)]
+    script.do(assign(p0=2))
+    script.wall_clock += 60.0
+    script.committed()
+    assert outcomes(script) == {1: None}
+    assert script.machine.meter.released_at.get(tp(0), released) == released

@@ -10,6 +10,7 @@ from network_script import NetworkScript, tp
 
 from instride._core.events import Assigned, ErrorRaised, Lost, PartitionsAssigned, Polled, Subscribe, Unsubscribe
 from instride._core.network.actions import ConnectionKey, Role
+from instride._core.network.context import Standing
 from instride._core.ownership import RebalanceProtocol
 from instride._wire import api
 from instride._wire.consumer_protocol import Subscription, write_subscription
@@ -405,3 +406,30 @@ def test_a_response_says_nothing_of_a_topic_that_its_request_did_not_name() -> N
     script.pass_time(5.0)
     assert [each.error for each in script.take(ErrorRaised)] == []
     assert set(script.requested(api.Metadata).topics or ()) == {"t", "u"}
+
+
+def test_an_error_that_is_raised_again_and_again_grows_by_no_raise() -> None:
+    """It is the same object. Where it came from stays to be seen when it is raised first."""
+    raised: list[int] = []
+
+    def poll(error: Exception) -> None:
+        try:
+            raise error
+        except TransportError:
+            frame, depth = error.__traceback__, 0
+            while frame is not None:
+                frame, depth = frame.tb_next, depth + 1
+            raised.append(depth)
+
+    def told_by_the_user() -> TransportError:
+        try:
+            raise TransportError("the provider is away")
+        except TransportError as error:
+            return error
+
+    standing, now = Standing(poll), 0.0
+    standing.stands("token", told_by_the_user(), now)
+    for _ in range(3):
+        standing.polled()
+        standing.poll(now := now + 1000.0)
+    assert raised == [2, 1, 1, 1]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from threading import Lock, Thread
+from typing import Any
 
 import pytest
 
@@ -145,6 +147,50 @@ def test_what_comes_as_another_thread_stops_writing_is_not_left_behind(
     monkeypatch.setattr(written, "_lock", LetGo(lambda: written.produced(P, 11)))
     written.produced(P, 10)
     assert [each.event.what for each in read_histories([written.path])] == ["history", "produced", "produced"]
+    written.close()
+
+
+class Slow:
+    """A file; each line of it takes its time, of which `began` tells."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        self.began, self.may_end = threading.Event(), threading.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def write(self, line: str) -> None:
+        self.began.set()
+        assert self.may_end.wait(60)
+        self._file.write(line)
+
+
+@pytest.mark.parametrize("verb", ["end", "close", "check"])
+def test_who_ends_a_history_or_judges_it_waits_for_a_slow_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    """An event is left to the thread that writes after a moment, since a signal's handler may have it wait."""
+    written = Recorder(tmp_path / "history.jsonl")
+    monkeypatch.setattr(recorder, "_PATIENCE", 0.0)
+    slow = Slow(written._file)
+    monkeypatch.setattr(written, "_file", slow)
+    writer = Thread(target=written.produced, args=(P, 10))
+    writer.start()
+    assert slow.began.wait(60)
+    written.produced(P, 11)
+    verbs: dict[str, Callable[[], object]] = {
+        "end": lambda: written.end(drained=False),
+        "close": written.close,
+        "check": written.check,
+    }
+    reader = Thread(target=verbs[verb])
+    reader.start()
+    slow.may_end.set()
+    reader.join(60)
+    told = [each.event.what for each in read_histories([written.path])]
+    assert told[:3] == ["history", "produced", "produced"]
+    writer.join(60)
     written.close()
 
 

@@ -120,7 +120,7 @@ def await_completion(state: ApplicationState, call: int, now: float, deadline: f
             completion = state.completions.pop(call, None)
             if completion is not None:
                 if completion.error is not None:
-                    raise completion.error.with_traceback(None)
+                    raise completion.error
                 return completion
             if state.inbox.woken:
                 state.inbox.woken = False

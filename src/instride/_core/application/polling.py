@@ -209,8 +209,7 @@ class Poller:
             inbox.woken = False
             raise WakeupError("wakeup() was called")
         if inbox.errors:
-            # The same object may be raised each minute, and its traceback would grow by each.
-            raise inbox.errors.popleft().with_traceback(None)
+            raise inbox.errors.popleft()
         self._raise_failure()
 
     def _raise_failure(self) -> None:

@@ -166,10 +166,11 @@ class MemberAssignment:
         """assign(): the application chose partitions and epochs itself."""
         for tp in [tp for tp, assigned in self.partitions.items() if partitions.get(tp) != assigned.epoch]:
             parted = self.partitions.remove(tp)
+            self._is_no_longer_ours(tp)
             if self._commit_outstanding(tp):
                 self._parting[tp] = parted.epoch
             else:
-                self._end(tp, parted.epoch)
+                self._ended(tp, parted.epoch)
         for tp, epoch in partitions.items():
             if tp not in self.partitions:
                 self.partitions.add(self._new(tp, epoch))
@@ -185,7 +186,7 @@ class MemberAssignment:
         for assigned in self.partitions.values():
             self._end(assigned.partition, assigned.epoch)
         for tp, epoch in self._parting.items():
-            self._end(tp, epoch)
+            self._ended(tp, epoch)
         self.partitions.clear()
         self._draining.clear()
         self._parting.clear()
@@ -215,7 +216,7 @@ class MemberAssignment:
                 del self._draining[tp]
                 self._context.touch()
         for tp in [tp for tp in self._parting if not self._commit_outstanding(tp)]:
-            self._end(tp, self._parting.pop(tp))
+            self._ended(tp, self._parting.pop(tp))
         # A partition that completes waits for its commits and its listener, so each turn looks at it. One that is
         # delayed waits for its deadline alone.
         if self.partitions.take_pending_changed() or self._any_completes or now >= self._next_deadline:
@@ -367,6 +368,9 @@ class MemberAssignment:
     def _end(self, partition: TopicPartition, epoch: int) -> None:
         """However it has ended, the application may never hear of it: after an unsubscribe, or by hand."""
         self._ended(partition, epoch)
+        self._is_no_longer_ours(partition)
+
+    def _is_no_longer_ours(self, partition: TopicPartition) -> None:
         self._context.connections.meter.released(partition, self._context.wall_clock())
 
     def _is_complete(self, assigned: AssignedPartition) -> bool:

@@ -93,9 +93,12 @@ _SELDOM: Final = 60.0
 
 @dataclass(slots=True, kw_only=True)
 class _Cause:
+    """told: the error that was raised last."""
+
     error: Exception
     backoff: Backoff
     polled: bool = False
+    told: Exception | None = None
 
 
 class Standing:
@@ -141,6 +144,9 @@ class Standing:
     def _raise(self, cause: _Cause, now: float) -> None:
         cause.polled = False
         cause.backoff.failed(now)
+        if cause.told is cause.error:
+            cause.error.with_traceback(None)  # it would grow by the frames of each raise
+        cause.told = cause.error
         self._tell(cause.error)
 
 

@@ -35,8 +35,8 @@ Validation (KIP-320), and topics that were deleted and made again
     is sent any more. The reset policy applies, or the user hears of it: again, where the application names an offset
     of the old one again, as it does when the group gives a partition back (rule 8).
 13. A broker that cannot be asked (before Kafka 2.3) is trusted.
-14. Metadata that know an older leader epoch than the position's may name a leader that is none any more, and does not
-    know it: its log may end before the position. Newer ones are awaited, for 5 s (law 4 of `Cluster`).
+14. Metadata that know an older leader epoch than the position's may name a broker that leads no more, without knowing
+    it: its log may end before the position. Newer ones are awaited, for 5 s (law 4 of `Cluster`).
 """
 
 from __future__ import annotations

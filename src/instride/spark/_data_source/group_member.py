@@ -4,7 +4,8 @@
     -> delay
 
 Laws
-1. Polls go on for as long as the source's process lives, also while a batch runs for long.
+1. Polls go on for as long as the source's process lives, also while a batch runs for long, and though look-ups time
+   out: those between two polls have one deadline, and none begins after it.
 2. Spark's thread asks by a function that runs here between two polls. One that returns None is asked again after each
    poll, until its time is over. A request ends a poll, and no look-up: Spark asks again and again, and no look-up that
    takes longer than that would ever end. To leave or to close ends both.
@@ -15,7 +16,8 @@ Laws
    the group's offset as it is. Only where loss is passed over the partition is placed anew (the table's law 14).
 6. Of a topic that was made again each partition that is ours begins anew as soon as the topic's id is known: nothing
    is planned by the offsets of one topic with the id of the other. A broker that still has an older id is asked again.
-7. What cannot be looked up of a partition, or committed of a topic, keeps no other from being placed or committed.
+7. What cannot be looked up of a topic, or at a leader, or committed of a topic, keeps no other from being placed or
+   committed. What failed is looked up again behind all others, the longest ago first.
 8. Of a topic that is not there any more nothing is committed: that is data loss, too. Where loss is passed over, its
    partitions are as newly assigned, until the group takes them away or the topic is made again.
 """
@@ -96,6 +98,7 @@ class GroupMember(RebalanceListener):
         self._doubted: dict[str, float] = {}
         self._places_from = float("-inf")  # when look-ups may be tried again
         self._obstacles: set[str] = set()  # told in the log
+        self._failed: dict[str | Node, None] = {}  # topics and leaders whose newest look-up failed, in that order
         self._requested: set[TopicPartition] = set()
         self._requests: list[tuple[Callable[[], object], Future[object]]] = []
         self._lock = threading.Lock()
@@ -260,30 +263,46 @@ class GroupMember(RebalanceListener):
         if not topics:
             self.obstacle = None
             self._obstacles.clear()
+            self._failed.clear()
         began = time.monotonic()
         if not topics or began < self._places_from:
             return
         with suppress(WakeupError):
-            self._place_what_is_known(topics)
+            self._place_what_is_known(topics, began + _ASKING)
+            if self._places_from < began:
+                self.obstacle = None
         took = time.monotonic() - began
-        if self._places_from < began:
-            self.obstacle = None
-        elif took > _LONG:
+        if self._places_from >= began and took > _LONG:
             # What only times out takes half of the thread's time at most.
             self._places_from = began + 2 * took
 
-    def _place_what_is_known(self, topics: Sequence[str]) -> None:
-        """Raises WakeupError."""
+    def _place_what_is_known(self, topics: Sequence[str], until: float) -> None:
+        """Law 7. Raises WakeupError."""
+        failed, held = [*self._failed], dict[Node, list[TopicPartition]]()
+        self._place_together([topic for topic in topics if topic not in failed], held, until)
+        for each in failed:
+            if isinstance(each, str):
+                if each in topics:
+                    self._place_together([each], held, until)
+            elif each in held:
+                self._begin_at(each, held[each], until)
+
+    def _place_together(self, topics: Sequence[str], held: dict[Node, list[TopicPartition]], until: float) -> None:
+        """held: to this it adds what is to be asked of leaders that failed. Raises WakeupError."""
         described: dict[str, dict[TopicPartition, Node | None]] = {}
+        # So that time is left to place some, however many there are.
+        half = (time.monotonic() + until) / 2
         for topic in topics:
-            leaders = self._tried(partial(self._leaders, topic))
+            leaders = self._tried([topic], partial(self._leaders, topic), half)
             if leaders is not None:
                 described[topic] = leaders
         new = [each for each in self.table.unplaced if each.topic in described]
         there = [each for each in new if each in described[each.topic]]
         if len(there) < len(new):
             self._hindered(KafkaTimeoutError(f"no broker knows {_names(set(new).difference(there))}"))
-        found = (self._tried(partial(self.found, there)) if there else None) or {}
+        # Of all topics at once. Where that fails, of each by itself the next time: one may have what fails all.
+        asked = {each.topic for each in there}
+        found = (self._tried(sorted(asked), partial(self.found, there), until) if there else None) or {}
         for partition, committed in found.items():
             if committed is not None:
                 self._begin(partition, committed, start=0)
@@ -292,21 +311,38 @@ class GroupMember(RebalanceListener):
         for leader, partitions in _grouped(without, lambda each: described[each.topic][each]).items():
             if leader is None:
                 self._hindered(KafkaTimeoutError(f"no leader is known of {_names(partitions)}"))
-                continue
-            for partition, start in (self._tried(partial(self._starts, partitions)) or {}).items():
-                self._begin(partition, None, start=start)
+            elif leader in self._failed:
+                held.setdefault(leader, []).extend(partitions)
+            else:
+                self._begin_at(leader, partitions, until)
 
-    def _tried(self, look: Callable[[], T]) -> T | None:
-        """None: it cannot be learnt now. Raises WakeupError, and what no other try mends."""
+    def _begin_at(self, leader: Node, partitions: Sequence[TopicPartition], until: float) -> None:
+        """Raises WakeupError."""
+        for partition, start in (self._tried([leader], partial(self._starts, partitions), until) or {}).items():
+            self._begin(partition, None, start=start)
+
+    def _tried(self, units: Sequence[str | Node], look: Callable[[], T], until: float) -> T | None:
+        """None: it cannot be learnt now. units: which topics it is of, or whom it asks. Raises WakeupError, and what no
+        other try mends."""
+        if time.monotonic() >= until:
+            return None
         try:
-            return look()
+            found = look()
         except WakeupError:
             raise
         except KafkaError as error:
             if not error.retriable:
                 raise
             self._hindered(error)
+            self._forget(units)
+            self._failed |= dict.fromkeys(units)
             return None
+        self._forget(units)
+        return found
+
+    def _forget(self, units: Iterable[str | Node]) -> None:
+        for each in units:
+            self._failed.pop(each, None)
 
     def _hindered(self, error: KafkaError) -> None:
         self.obstacle, self._places_from = error, time.monotonic() + _AGAIN
@@ -425,10 +461,10 @@ class GroupMember(RebalanceListener):
         _log.warning("the batch's offsets are not committed to the group yet: %s", error)
 
     def _topic_gone(self, topic: str) -> None:
-        """Law 8. The consumer says so once its brokers agree."""
+        """Law 8. The consumer says so once its brokers agree. It is told once of each topic that had that name."""
         ours = [partition for partition in self.table.owed if partition.topic == topic]
         if ours:
-            self._loss.tell(f"topic {topic} is not there any more")
+            self._loss.tell(f"topic {topic} is not there any more", once=f"{topic} {self.topic_ids.get(topic)}")
             self.on_partitions_assigned(ours)
 
     def _end(self) -> None:

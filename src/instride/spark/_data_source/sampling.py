@@ -5,7 +5,7 @@ Laws
 2. A broker sends at least one record batch of each partition, and beyond that at most `_SAMPLE_BYTES`.
 3. What was fetched is weighed and given up: executors read it again.
 4. Where a topic is gone, what is not weighed yet stays so: each such partition gives one offset to the batch. Whether
-   that is data loss, is said by who plans the next batch, or reads this one.
+   that is data loss is said by who plans the next batch, or reads this one.
 """
 
 from __future__ import annotations

@@ -8,7 +8,8 @@ Laws
 3. What was recorded is judged from the file, as anybody else would.
 4. Nobody waits for ever for a line of another's. A signal's handler may interrupt whoever writes it, on the same
    thread, and close the consumer; then the network thread has something to tell, too. After a short wait such events
-   are left to the one who writes, who goes on when the handler returns: law 2 does not hold for them.
+   are left to the one who writes, who goes on when the handler returns: law 2 does not hold for them. Who ends the file
+   or reads it waits longer: a disk may be slow.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ from instride.testing._recording.peer import RecordedPeer
 __all__ = ["Recorder"]
 
 _PATIENCE: Final = 0.1
-"""Seconds for which a call waits for those who write (law 4)."""
+"""Seconds for which an event waits for those who write (law 4)."""
+_LONG_PATIENCE: Final = 10.0
+"""The same for the end and for the verdict."""
 
 
 class Recorder:
@@ -63,6 +66,7 @@ class Recorder:
         self._written_at = float("-inf")
         self._due: deque[Callable[[], None]] = deque()  # what is to be written
         self._lock = threading.Lock()  # of who writes it
+        self._writer = 0  # the number of that thread; 0 is nobody's
         parameters = Parameters(
             source=source or f"process {os.getpid()}", kind=kind, view="clients", reset=reset, gap=gap, delay=delay
         )
@@ -74,15 +78,19 @@ class Recorder:
         # Encoded here, so that what is no event is the error of who said it.
         self._do(partial(self._write, event, encode(event)))
 
-    def _do(self, action: Callable[[], None]) -> None:
+    def _do(self, action: Callable[[], None], *, patience: float = _PATIENCE) -> None:
         self._due.append(action)
-        while self._lock.acquire(timeout=_PATIENCE):
+        me = threading.get_ident()
+        # A handler that interrupts the writer waits for nothing: its own thread goes on when it returns.
+        while self._writer != me and self._lock.acquire(timeout=patience):
             try:
+                self._writer = me
                 while self._due:
                     self._due.popleft()()
             finally:
+                self._writer = 0
                 self._lock.release()
-            # What came before the lock was let go may be nobody's else.
+            # What came before the lock was let go may be nobody else's.
             if not self._due:
                 break
 
@@ -143,14 +151,15 @@ class Recorder:
             self._write(event, encode(event))
             self._file.close()
 
-        self._do(end)
+        self._do(end, patience=_LONG_PATIENCE)
 
     def close(self) -> None:
         """What comes later is not recorded."""
-        self._do(self._file.close)
+        self._do(self._file.close, patience=_LONG_PATIENCE)
 
     def check(self, others: Iterable[Path] = ()) -> list[Violation]:
         """Judge what was recorded; others: files that other processes of the same run wrote."""
+        self._do(lambda: None, patience=_LONG_PATIENCE)  # what others' threads have left to be written
         return check(each.event for each in read_histories([self.path, *others]))
 
     def __enter__(self) -> Self:
