@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import traceback
 from typing import Any
 
 import pytest
@@ -10,7 +11,6 @@ from network_script import NetworkScript, tp
 
 from instride._core.events import Assigned, ErrorRaised, Lost, PartitionsAssigned, Polled, Subscribe, Unsubscribe
 from instride._core.network.actions import ConnectionKey, Role
-from instride._core.network.context import Standing
 from instride._core.ownership import RebalanceProtocol
 from instride._wire import api
 from instride._wire.consumer_protocol import Subscription, write_subscription
@@ -409,27 +409,16 @@ def test_a_response_says_nothing_of_a_topic_that_its_request_did_not_name() -> N
 
 
 def test_an_error_that_is_raised_again_and_again_grows_by_no_raise() -> None:
-    """It is the same object. Where it came from stays to be seen when it is raised first."""
-    raised: list[int] = []
-
-    def poll(error: Exception) -> None:
-        try:
-            raise error
-        except TransportError:
-            frame, depth = error.__traceback__, 0
-            while frame is not None:
-                frame, depth = frame.tb_next, depth + 1
-            raised.append(depth)
-
-    def told_by_the_user() -> TransportError:
-        try:
-            raise TransportError("the provider is away")
-        except TransportError as error:
-            return error
-
-    standing, now = Standing(poll), 0.0
-    standing.stands("token", told_by_the_user(), now)
-    for _ in range(3):
-        standing.polled()
-        standing.poll(now := now + 1000.0)
-    assert raised == [2, 1, 1, 1]
+    """It is the same object, which stands for as long as the member was fenced."""
+    script, depths = Refusing(FENCED_INSTANCE_ID, group_instance_id="a"), list[int]()
+    script.subscribe()
+    for _ in range(600):
+        script.run(0.5)
+        for _, error in script.raised:
+            try:
+                raise error
+            except BrokerResponseError:
+                depths.append(len(traceback.extract_tb(error.__traceback__)))
+        script.raised.clear()
+    assert len(depths) > 3
+    assert set(depths) == {1}
