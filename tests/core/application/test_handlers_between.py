@@ -16,7 +16,7 @@ import pytest
 from application_script import Script, epochs, tp
 
 import instride
-from instride._core.events import Assigned, CompleteRevoke, Consumed, PartitionFailed, SetPosition
+from instride._core.events import Assigned, CompleteRevoke, Consumed, PartitionFailed, Positioned, SetPosition
 from instride._core.metrics.meters import NetworkMeter
 
 pytestmark = pytest.mark.rule("13")
@@ -101,6 +101,18 @@ def test_a_seek_stands_when_a_poll_resets_what_is_out_of_range() -> None:
     assert ends_at_400(script)
 
 
+@pytest.mark.parametrize(("after", "limit"), [("go_on", 4), ("_collect", -1)])
+def test_what_a_handler_assigns_stands_when_a_poll_has_taken_records_of_another(after: str, limit: int) -> None:
+    script = Script(group_id=None)
+    script.machine.assign([tp(0)])
+    script.up(Positioned(partition=tp(0), epoch=1, seek_number=0, offset=0))
+    script.fetched(0, 0, 20)
+    script.poll(limit=4)
+    with handler(after, lambda: script.machine.assign([tp(1)])):
+        script.poll(limit=limit)
+    assert script.assignment() == {1}
+
+
 def test_a_delay_holds_when_a_poll_completes_revokes() -> None:
     script = owner()
     script.revocation_requested(0)
@@ -170,3 +182,10 @@ def test_what_a_seek_drops_while_a_poll_tells_what_it_took_is_not_told_later(com
     metrics = script.machine.metrics(NetworkMeter(), script.now)
     returned = {value for name, value in metrics.items() if name.name == "records-consumed-total"}
     assert returned == {4 + 2 + 3}
+
+
+def test_one_of_many_that_is_not_assigned_is_refused_before_a_change() -> None:
+    script = owner()
+    script.machine.refuse_unassigned([tp(0)])
+    with pytest.raises(ValueError, match="t-5 is not assigned"):
+        script.machine.refuse_unassigned([tp(0), tp(5)])
