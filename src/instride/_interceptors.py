@@ -58,5 +58,5 @@ def _call(interceptor: ConsumerInterceptor, method: str, *arguments: object) -> 
     try:
         getattr(interceptor, method)(*arguments)
     except Exception:
-        # Named as it was asked for: what is called may be a `partial`, which has no name.
+        # By the method's name: what is called may be a `partial`, which has none.
         _logger.exception("%s.%s raised", type(interceptor).__name__, method)

@@ -588,31 +588,31 @@ class Rounds(RebalanceListener):
         with self._guard:
             return self._cancels or self._engine.is_at_rest() or self._clock() >= self._drain_until
 
-    def _fail_by_letters(self, unwritten: Sequence[Task]) -> None:
-        """A stop that leaves dead letters unwritten is no success: whoever looks at its end is to look at these."""
-        for task in unwritten:
-            why = type(task.letter_error).__name__
-            _logger.error("%s: its dead letter is still not written (%s); no commit covers it", _where(task), why)
-        if unwritten and self.error is None:
-            self.error = DeadLettersUnwrittenError(
-                f"stopped before {counted(len(unwritten), 'dead letter')} could be written, of {_named(unwritten)}. "
-                "No commit covers a record without its letter: mend what keeps the letters from being written, "
-                "and run the processor again"
-            )
-            self.error.__cause__ = unwritten[0].letter_error
+    def _fail_by_letters(self, unwritten: Sequence[Task], untold: Sequence[Task]) -> None:
+        """A stop that leaves dead letters unwritten is no success: whoever looks at its end is to look at these. Nor is
+        one that leaves a letter to be written twice.
+        """
+        self._fail_by(
+            unwritten,
+            "its dead letter is still not written",
+            f"stopped before {counted(len(unwritten), 'dead letter')} could be written, of {_named(unwritten)}. "
+            "No commit covers a record without its letter: mend what keeps the letters from being written, "
+            "and run the processor again",
+        )
+        self._fail_by(
+            untold,
+            "its dead letter is written, but the store could not be told",
+            f"stopped with {counted(len(untold), 'dead letter')} written of which the store could not be told, of "
+            f"{_named(untold)}. No commit covers a record before that, so the next run may write its letter a "
+            "second time: mend what keeps the store from being told, and run the processor again",
+        )
 
-    def _fail_by_store(self, untold: Sequence[Task]) -> None:
-        """Nor is one that leaves a letter to be written twice."""
-        for task in untold:
-            text = "%s: its dead letter is written, but the store could not be told (%s); no commit covers it"
-            _logger.error(text, _where(task), type(task.letter_error).__name__)
-        if untold and self.error is None:
-            self.error = DeadLettersUnwrittenError(
-                f"stopped with {counted(len(untold), 'dead letter')} written of which the store could not be told, of "
-                f"{_named(untold)}. No commit covers a record before that, so the next run may write its letter a "
-                "second time: mend what keeps the store from being told, and run the processor again"
-            )
-            self.error.__cause__ = untold[0].letter_error
+    def _fail_by(self, tasks: Sequence[Task], what: str, message: str) -> None:
+        for task in tasks:
+            _logger.error("%s: %s (%s); no commit covers it", _where(task), what, type(task.letter_error).__name__)
+        if tasks and self.error is None:
+            self.error = DeadLettersUnwrittenError(message)
+            self.error.__cause__ = tasks[0].letter_error
 
     def _fail_by_time(self, given_up: Sequence[Task]) -> None:
         """A stop that leaves records at work is no success either: they will be handled twice. Unless by `cancel`."""
@@ -631,8 +631,7 @@ class Rounds(RebalanceListener):
             given_up = self._engine.give_up()
             # A record may have failed for good since `_begin_to_drain` looked.
             self.error = self.error or self._engine.failure
-        self._fail_by_letters(unwritten)
-        self._fail_by_store(untold)
+        self._fail_by_letters(unwritten, untold)
         self._fail_by_time(given_up)
         self._give_up(given_up, "the end")
         yield from self._commit_last()

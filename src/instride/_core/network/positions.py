@@ -471,7 +471,7 @@ class Positions:
             self._valid(assigned, leader_epoch)
 
     def _valid(self, assigned: AssignedPartition, leader_epoch: int) -> None:
-        """Under the epoch that was asked for: metadata that came meanwhile may name a newer one."""
+        """Under the epoch that was requested: metadata that came meanwhile may name a newer one."""
         assigned.backoff.succeeded()
         assigned.valid_under(leader_epoch)
         assigned.in_range(-1)

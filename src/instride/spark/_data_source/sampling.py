@@ -4,7 +4,7 @@ Laws
 1. A record weighs what its row weighs as an Arrow batch in the columns that are read: decompressed, as Spark gets it.
 2. A broker sends at least one record batch of each partition, and beyond that at most `_SAMPLE_BYTES`.
 3. What was fetched is weighed and given up: executors read it again.
-4. Where a topic is gone, what is not weighed yet stays so: each such partition gives one offset to the batch. Whether
+4. Where a topic is gone, its partitions are not weighed: each gives one offset to the batch. Whether
    that is data loss is said by who plans the next batch, or reads this one.
 """
 

@@ -63,7 +63,7 @@ _TELL_AGAIN: Final = 30.0
 _IDLE_SECONDS: Final = 0.02
 """Spark asks every 10 ms whether there is something new; each time brokers would be asked."""
 _LOOK_AGAIN: Final = 0.1
-"""Seconds between two looks for what is not there as it was (law 7)."""
+"""Seconds between two looks for a partition that is missing, or of another topic (law 7)."""
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
