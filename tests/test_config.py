@@ -247,6 +247,7 @@ def test_a_reset_goes_back_by_seconds_or_as_kafka_writes_it(setting: Any, second
         "by_duration:-PT1H",
         "by_duration:1h",
         -1,
+        pytest.param(10**400, id="no float is as large"),
         math.inf,
         math.nan,
         True,

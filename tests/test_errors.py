@@ -13,7 +13,16 @@ from uuid import UUID
 import pytest
 
 from instride import errors
-from instride.errors import BROKER_ERRORS, BrokerResponseError, CommitFailedError, ErrorCode, KafkaError, error_for_code
+from instride.errors import (
+    BROKER_ERRORS,
+    BrokerResponseError,
+    CommitFailedError,
+    ConsumerClosedError,
+    ErrorCode,
+    ForkedConsumerError,
+    KafkaError,
+    error_for_code,
+)
 from instride.records import ConsumerRecord
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -95,6 +104,12 @@ def test_an_unknown_code_is_of_the_base_class_and_keeps_its_code() -> None:
 def test_nothing_is_both_retriable_and_fatal() -> None:
     for kind in OWN:
         assert not (kind.retriable and kind.fatal), kind.__name__
+
+
+@pytest.mark.parametrize("kind", [ConsumerClosedError, ForkedConsumerError])
+def test_what_a_consumer_cannot_come_back_from_is_fatal(kind: type[KafkaError]) -> None:
+    """So a loop that ends by what is fatal needs no list of its own."""
+    assert kind.fatal
 
 
 @pytest.mark.parametrize(

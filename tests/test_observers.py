@@ -193,6 +193,19 @@ def test_a_commit_that_fails_is_heard(observed: tuple[Consumer, Hearing]) -> Non
     assert hearing.named("on_unsubscribe", "on_timed_out") == ["on_unsubscribe", "on_unsubscribe"]
 
 
+@pytest.mark.parametrize("allow_rewind", [True, False])
+def test_that_a_commit_may_go_back_is_heard_before_it(allow_rewind: bool, observed: tuple[Consumer, Hearing]) -> None:
+    consumer, hearing = observed
+    consumer.assign([TP])
+    consumer.commit_async({TP: 1}, allow_rewind=allow_rewind)
+    with pytest.raises(KafkaTimeoutError):
+        consumer.commit({TP: 2}, timeout=0.01, allow_rewind=allow_rewind)
+    told = ["on_allow_rewind", "on_commit"] if allow_rewind else ["on_commit"]
+    assert hearing.named("on_allow_rewind", "on_commit") == told * 2
+    if allow_rewind:
+        assert [each[0][TP].offset for each in hearing.each["on_allow_rewind"]] == [1, 2]
+
+
 def test_an_unsubscribe_that_takes_its_whole_timeout_is_heard(observed: tuple[Consumer, Hearing]) -> None:
     consumer, hearing = observed
     consumer.subscribe(["t"])

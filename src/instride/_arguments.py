@@ -70,7 +70,8 @@ def partition(verb: str, value: Any) -> TopicPartition:
     """One partition: a `TopicPartition`, or a tuple like it."""
     if not _is_pair(value):
         raise TypeError(f"{verb} takes a partition such as {_PARTITION}, not {_shown(value)}{_hint(value)}")
-    topic, number = value
+    # Of an enum's member, or numpy's text, the text alone: the decoder's records take nothing else.
+    topic, number = str.__str__(value[0]), value[1]
     if not topic:
         raise ValueError(f"{verb}: the topic of {value!r} is empty")
     if why := not_sendable(topic):
@@ -183,7 +184,7 @@ def seconds(verb: str, value: Any, *, default: float | None = None, name: str = 
     if not value >= 0:  # nor NaN
         none = "" if default is None else "; leave it out for the default"
         raise ValueError(f"{verb}: {name} must be 0 seconds or more{none}; it is {value!r}")
-    return min(float(value), FOREVER)
+    return FOREVER if value >= FOREVER else float(value)  # first: no float is as large as an int may be
 
 
 def count(verb: str, name: str, value: Any) -> int:

@@ -92,7 +92,8 @@ class ConsumerBase:
         """Read exactly these partitions, without a group's membership. Does not block.
 
         They start at the group's committed offset where a group_id is set and there is one, else where
-        auto_offset_reset says, unless `seek` says otherwise.
+        auto_offset_reset says, unless `seek` says otherwise. Raises IllegalStateError after `subscribe`, and while an
+        unsubscribe gives up what is owned.
         """
         with self._driver.use():
             self._application.assign(arguments.partitions("assign", partitions), now=now())
@@ -263,11 +264,13 @@ class ConsumerBase:
     ) -> Call[CommitResult]:
         limit, what = self._timeout("commit", timeout), arguments.commit_offsets(offsets)
         call = self._application.commit(now(), what, limit, carry_over=wait_for_rebalance, allow_rewind=allow_rewind)
+        self._tell_rewind(what, allowed=allow_rewind)
         return self._observed_commit(what, call) if self._observers else call
 
     def _commit_async(self, offsets: Offsets | None, *, allow_rewind: bool) -> Future[CommitResult]:
         futures: list[Future[CommitResult]] = []
         what = arguments.commit_offsets(offsets)
+        self._tell_rewind(what, allowed=allow_rewind)
         self._observers.each(lambda observer: observer.on_commit(what, self._application.positions))
         # The future is taken by `on_call`, before the commit is posted: its response may come before this returns.
         self._application.commit_async(
@@ -336,6 +339,10 @@ class ConsumerBase:
             listener = listener and ObservedListener(listener, self._observers)
         self._application.subscribe(topics, listener, pattern)
 
+    def _tell_rewind(self, offsets: Offsets | None, *, allowed: bool) -> None:
+        if allowed:
+            self._observers.each(lambda observer: observer.on_allow_rewind(offsets, self._application.positions))
+
     def _observed_commit(self, offsets: Offsets | None, call: Call[CommitResult]) -> Call[CommitResult]:
         self._observers.each(lambda observer: observer.on_commit(offsets, self._application.positions))
         try:
@@ -355,6 +362,7 @@ class ConsumerBase:
             paused=application.paused(),
             positions=application.positions,
             deliveries=result.deliveries,
+            completed=lambda: result.aside is None,
         )
         self._observers.each(lambda observer: observer.on_poll(polled))
         return result
@@ -393,8 +401,9 @@ class BlockingConsumer(ConsumerBase):
         refresh of the metadata, so that topics that are made or deleted later are found within metadata_max_age.
         Internal topics are left out unless exclude_internal_topics is False. `subscription` tells what matches now.
         listener: hears of rebalances (KIP-429), on this thread, inside poll, unsubscribe or close.
-        Raises ConfigError without a group_id, IllegalStateError after `assign`, TypeError unless either topics or a
-        pattern is given, ValueError for a pattern that is no regular expression.
+        Raises ConfigError without a group_id, IllegalStateError after `assign` and while an unsubscribe gives up what
+        is owned, TypeError unless either topics or a pattern is given, ValueError for a pattern that is no regular
+        expression.
         """
         with self._driver.use():
             self._subscribe(topics, arguments.listener(listener), pattern)
@@ -408,7 +417,8 @@ class BlockingConsumer(ConsumerBase):
         """
         with self._driver.use():
             self._refuse_in_listener("unsubscribe")
-            limit = self._timeout("unsubscribe", timeout)
+            self._driver.refuse_on_network_thread()
+            limit, since = self._timeout("unsubscribe", timeout), self._application.unsubscribed
             try:
                 self._observers.each(lambda observer: observer.on_unsubscribe(done=False))
                 in_time = self._driver.run(self._application.unsubscribe(now(), limit))
@@ -416,7 +426,7 @@ class BlockingConsumer(ConsumerBase):
                     self._observers.each(lambda observer: observer.on_timed_out("unsubscribe"))
                 self._observers.each(lambda observer: observer.on_unsubscribe(done=True))
             except BaseException:
-                self._application.give_up(now(), limit)
+                self._application.give_up(now(), limit, since=since)
                 self._driver.end_at_exit(limit)
                 self._observers.each(lambda observer: observer.on_interrupted("unsubscribe"))
                 raise

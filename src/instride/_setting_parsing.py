@@ -62,7 +62,12 @@ def _seconds_back(setting: object) -> float | None:
             return parse_duration(setting.removeprefix(_BY_DURATION))
         except ValueError:
             return None
-    return float(setting) if isinstance(setting, int | float) and not isinstance(setting, bool) else None
+    if isinstance(setting, bool) or not isinstance(setting, int | float):
+        return None
+    try:
+        return float(setting)
+    except OverflowError:  # no float is as large as an int may be
+        return None
 
 
 def parse_bootstrap_servers(servers: str | Sequence[str]) -> tuple[tuple[str, int], ...]:

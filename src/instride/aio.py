@@ -192,8 +192,9 @@ class AsyncConsumer(ConsumerBase, Generic[K, V]):
         pattern: a regular expression that matches the whole name of a topic; looked up anew within metadata_max_age.
         listener: hears of rebalances in the task that is inside poll, unsubscribe or close. Its methods may be
         asynchronous or plain; a `RebalanceListener` may be given too.
-        Raises ConfigError without a group_id, IllegalStateError after `assign`, TypeError unless either topics or a
-        pattern is given, ValueError for a pattern that is no regular expression.
+        Raises ConfigError without a group_id, IllegalStateError after `assign` and while an unsubscribe gives up what
+        is owned, TypeError unless either topics or a pattern is given, ValueError for a pattern that is no regular
+        expression.
         """
         with self._driver.use():
             self._subscribe(topics, arguments.async_listener(listener), pattern)
@@ -206,7 +207,7 @@ class AsyncConsumer(ConsumerBase, Generic[K, V]):
         it exits. Raises what the listener raises, and ConcurrentUseError while another task polls.
         """
         async with self._driver.alone("unsubscribe"):
-            limit = self._timeout("unsubscribe", timeout)
+            limit, since = self._timeout("unsubscribe", timeout), self._application.unsubscribed
             try:
                 self._observers.each(lambda observer: observer.on_unsubscribe(done=False))
                 in_time = await self._driver.run(self._application.unsubscribe(now(), limit), alone=True)
@@ -214,7 +215,7 @@ class AsyncConsumer(ConsumerBase, Generic[K, V]):
                     self._observers.each(lambda observer: observer.on_timed_out("unsubscribe"))
                 self._observers.each(lambda observer: observer.on_unsubscribe(done=True))
             except BaseException:
-                self._application.give_up(now(), limit)
+                self._application.give_up(now(), limit, since=since)
                 self._driver.end_at_exit(limit)
                 self._observers.each(lambda observer: observer.on_interrupted("unsubscribe"))
                 raise

@@ -9,19 +9,20 @@ Laws
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Generic, Never, Self, Unpack
 
 from instride import _arguments as arguments
 from instride._consumer_base import BlockingConsumer
-from instride._core.application.partition import PollResult
+from instride._core.application.partition import Delivery, PollResult
 from instride._partition_ledger import PolledRanges
 from instride._record_deserializer import RecordDeserializer
 from instride._types import K, V
 from instride.config import ConsumerSettings, UntypedSettings
 from instride.consumer_records import Changes, ConsumerRecords
 from instride.errors import ConfigError
-from instride.records import ConsumerRecord, OffsetRange
+from instride.records import ConsumerRecord, OffsetRange, TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -160,8 +161,29 @@ class RangeConsumer(BlockingConsumer):
             immediate = self._config.revoke_mode == "immediate"
             result = self._poll(timeout, immediate=immediate, limit=max_offsets)
             ranges = PolledRanges(self._application.standing())
-            for each in result.deliveries:
-                made = each.chunk.records(epoch=each.epoch, seek_number=each.seek_number)
-                ranges += made  # type: ignore[arg-type]  # a range chunk's records are ranges
+            ranges += _joined(result.deliveries)
         result.aside = None  # as in `Consumer.poll`
         return ranges
+
+
+def _joined(deliveries: Iterable[Delivery]) -> list[OffsetRange]:
+    """A range that goes on where the one before of its partition ends is a part of that."""
+    ranges: list[OffsetRange] = []
+    places: dict[TopicPartition, int] = {}
+    for delivery in deliveries:
+        each: OffsetRange
+        # A range chunk's only record is a range.
+        (each,) = delivery.chunk.records(epoch=delivery.epoch, seek_number=delivery.seek_number)  # type: ignore[assignment]
+        before = ranges[places[delivery.partition]] if delivery.partition in places else None
+        if before is not None and _continues(before, each):
+            leader_epoch = max(before.leader_epoch, each.leader_epoch)
+            ranges[places[delivery.partition]] = replace(before, end=each.end, leader_epoch=leader_epoch)
+        else:
+            places[delivery.partition] = len(ranges)
+            ranges.append(each)
+    return ranges
+
+
+def _continues(before: OffsetRange, each: OffsetRange) -> bool:
+    there = (before.epoch, before.seek_number, before.end)
+    return (each.epoch, each.seek_number, each.start) == there

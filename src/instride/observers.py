@@ -45,13 +45,18 @@ Positions = Mapping[TopicPartition, tuple[int, int, int | None]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Polled:
-    """What a poll returns. to_be_revoked, lost, paused: as they are at its end. positions: asks for them, now."""
+    """What a poll returns. to_be_revoked, lost, paused: as they are at its end. positions: asks for them, now.
+
+    completed: whether the poll has returned. Never, where an exception leaves it after all (Ctrl-C, say): then it took
+        nothing, and the next poll has the same. Any thread may ask.
+    """
 
     to_be_revoked: frozenset[TopicPartition]
     lost: frozenset[TopicPartition]
     paused: frozenset[TopicPartition]
     positions: Callable[[], Positions]
     deliveries: Iterable[Delivery]
+    completed: Callable[[], bool] = lambda: True
 
     def records(self) -> Iterator[ConsumerRecord | OffsetRange]:
         """Made anew, not deserialized; ranges of a `RangeConsumer`."""
@@ -88,7 +93,7 @@ class Observer:
         """What the setting `telemetry` hears."""
 
     def on_poll(self, polled: Polled) -> None:
-        """A poll is about to return."""
+        """A poll is about to return (`Polled.completed`)."""
 
     def on_subscribe(self, topics: tuple[str, ...]) -> None:
         """`subscribe` was called. topics: none where it is by pattern."""
@@ -110,6 +115,9 @@ class Observer:
 
     def on_commit(self, offsets: Any, positions: Callable[[], Positions]) -> None:
         """`commit` or `commit_async` was called. offsets: as the user gave them. positions: asks for them, now."""
+
+    def on_allow_rewind(self, offsets: Any, positions: Callable[[], Positions]) -> None:
+        """The same, before `on_commit`, of one with `allow_rewind`: it may take the group's offsets back."""
 
     def on_commit_failed(self, error: Exception) -> None:
         """`commit` is about to raise this."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -112,7 +112,15 @@ def consumer_of(process: Process, config: Any, loop: Loop) -> AsyncConsumer:
     consumer._application = driver.application = process.application
     driver._thread, driver._pid, driver._mailbox.queue = thread, os.getpid(), process._queue
     driver._dispatcher._take = lambda: ()  # the process asks for telemetry itself
-    recording = Recording(partial(process.history.add, process.name), holes=False)
+    say = partial(process.history.add, process.name)
+
+    def hold(events: Iterable[tuple[Any, ...]], completed: object) -> None:
+        """No cancellation comes between this and the poll's end."""
+        for what, *detail in events:
+            say(what, *detail)
+
+    recording = Recording(say, hold, holes=False)
+    recording.on_observed(consumer, config)
     driver.observers.append(recording)
     told, turned = process._deliver, process._network_turn
 

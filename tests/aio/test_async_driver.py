@@ -7,13 +7,14 @@ import gc
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from threading import Thread
 from typing import Any
 
 import pytest
 from aio_help import Scene, VirtualLoop, epochs, tp
 
-from instride import TopicPartition
+from instride import AsyncConsumer, TopicPartition
 from instride._core.application.calls import Wait
 from instride._core.events import (
     BackgroundEvent,
@@ -22,14 +23,22 @@ from instride._core.events import (
     Commit,
     CompleteRevoke,
     Lost,
+    Noticed,
     Positioned,
+    Unsubscribe,
     Wakeup,
 )
 from instride._net.loop_mailbox import LoopMailbox
 from instride.commits import CommitResult
-from instride.errors import CommitFailedError, ConsumerClosedError, NetworkThreadDiedError, WakeupError
+from instride.errors import (
+    CommitFailedError,
+    ConsumerClosedError,
+    IllegalStateError,
+    NetworkThreadDiedError,
+    WakeupError,
+)
 from instride.observers import Observer
-from instride.telemetry import OwnershipChange, OwnershipChanged
+from instride.telemetry import DelayAtRisk, OwnershipChange, OwnershipChanged
 
 
 def reading() -> Scene:
@@ -49,7 +58,7 @@ def test_what_comes_between_the_look_and_the_wait_is_not_missed(
 ) -> None:
     mailbox = LoopMailbox()
     mailbox.bind(loop)
-    wait = mailbox.until_ended if what == "end" else mailbox.pause
+    wait = mailbox.until_ended if what == "end" else partial(mailbox.pause, before=mailbox.notified)
     come: dict[str, Callable[[], object]] = {
         "event": lambda: mailbox.deliver([Wakeup()]),
         "death": lambda: mailbox.network_died(LookupError("a bug")),
@@ -82,7 +91,7 @@ def test_what_comes_after_any_look_is_not_missed(loop: VirtualLoop, look: int) -
             return found
 
     mailbox.queue = Late()
-    loop.play(mailbox.pause(1060.0))
+    loop.play(mailbox.pause(1060.0, mailbox.notified))
     assert loop.at == 1000.0
 
 
@@ -127,7 +136,7 @@ def test_a_call_that_looks_again_and_again_leaves_other_tasks_their_turn(loop: V
 
         beside = asyncio.create_task(other())
         for _ in range(3):
-            await driver._wait(Wait(until=loop.at - 1.0))
+            await driver._wait(Wait(until=loop.at - 1.0), driver._mailbox.notified)
         beside.cancel()
         assert len(turns) >= 3
 
@@ -490,5 +499,149 @@ def test_an_observer_hears_that_the_network_thread_died(loop: VirtualLoop) -> No
         with pytest.raises(NetworkThreadDiedError) as raised:
             await scene.consumer.poll()
         assert heard.died is raised.value
+
+    loop.play(story())
+
+
+# --- a listener's verbs --------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("21")
+@pytest.mark.parametrize("what", ["records", "resumed", "a position", "a commit"])
+def test_what_telemetrys_listener_takes_or_changes_ends_the_wait_of_its_task(loop: VirtualLoop, what: str) -> None:
+    """It runs after the call's last look, and before the call waits."""
+    within: list[Callable[[], object]] = []
+
+    def listen(_: object) -> None:
+        while within:
+            within.pop()()
+
+    def position(scene: Scene) -> None:
+        scene.up(Positioned(partition=tp(0), epoch=1, seek_number=0, offset=0))
+        scene.consumer.assignment()
+
+    def records(scene: Scene) -> None:
+        scene.fetched(0, 0, 3)
+        scene.consumer.lag(tp(0))
+
+    def response(scene: Scene) -> None:
+        (commit,) = (each for each in scene.network.events if isinstance(each, Commit))
+        scene.up(CallCompleted(call=commit.call, committed={tp(0): None}))
+        scene.consumer.assignment()
+
+    async def story() -> None:
+        scene = Scene(telemetry=listen)
+        scene.network.silent |= {Commit}
+        consumer = scene.consumer
+        consumer.assign([tp(0)])
+        if what != "a position":
+            position(scene)
+        if what == "resumed":
+            consumer.pause(tp(0))
+            scene.fetched(0, 0, 3)
+            consumer.lag(tp(0))
+        scene.up(Noticed(event=DelayAtRisk(at=loop.at, partition=tp(0), epoch=1, seconds_left=1.0)))
+        verbs: dict[str, Callable[[], object]] = {
+            "records": lambda: records(scene),
+            "resumed": lambda: consumer.resume(tp(0)),
+            "a position": lambda: position(scene),
+            "a commit": lambda: response(scene),
+        }
+        within.append(verbs[what])
+        if what == "a position":
+            await consumer.position(tp(0))
+        elif what == "a commit":
+            await consumer.commit({tp(0): 1})
+        else:
+            assert len(await consumer.poll()) == 3
+        assert loop.at < 1000.1
+        assert not within
+
+    loop.play(story())
+
+
+def test_a_close_in_a_listener_comes_also_where_telemetrys_is_interrupted(
+    loop: VirtualLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        scene = Scene()
+        driver = scene.consumer._driver
+
+        def interrupted() -> None:
+            monkeypatch.undo()
+            raise KeyboardInterrupt
+
+        async def closes() -> None:
+            await scene.consumer.close()
+            monkeypatch.setattr(driver, "_tell", interrupted)
+
+        scene.listener.meanwhile = closes
+        scene.consumer.subscribe(["t"], listener=scene.listener)
+        scene.assigned(0)
+        with pytest.raises(KeyboardInterrupt):
+            await scene.consumer.poll()
+        assert driver.closed
+
+    loop.play(story())
+
+
+# --- subscribe and assign by another task while one unsubscribes -----------------------------------------------
+
+
+def begins(consumer: AsyncConsumer) -> dict[str, Callable[[], None]]:
+    return {"subscribe": lambda: consumer.subscribe(["u"]), "assign": lambda: consumer.assign([tp(7)])}
+
+
+@pytest.mark.parametrize("verb", ["subscribe", "assign"])
+def test_what_is_subscribed_while_the_group_is_left_stands(loop: VirtualLoop, verb: str) -> None:
+    async def story() -> None:
+        scene = Scene()
+        consumer = scene.consumer
+        consumer.subscribe(["t"])
+        leaving = asyncio.create_task(consumer.unsubscribe())
+        while not any(isinstance(each, Unsubscribe) for each in (*scene.network.events, *scene.network.log)):
+            await asyncio.sleep(0)
+        begins(consumer)[verb]()
+        await leaving
+        assert consumer.subscription() == ({"u"} if verb == "subscribe" else frozenset())
+        assert consumer.assignment() == ({tp(7)} if verb == "assign" else frozenset())
+        await consumer.poll(timeout=0)
+
+    loop.play(story())
+
+
+@pytest.mark.parametrize("verb", ["subscribe", "assign"])
+def test_what_an_unsubscribe_would_undo_is_refused(loop: VirtualLoop, verb: str) -> None:
+    async def story() -> None:
+        scene = Scene()
+        consumer = scene.consumer
+        begin = begins(consumer)[verb]
+        consumer.subscribe(["t"], listener=scene.listener)
+        scene.assigned(0)
+        await consumer.poll(timeout=0)
+        leaving = asyncio.create_task(consumer.unsubscribe())
+        await asyncio.sleep(0.03)  # in which the listener has begun
+        with pytest.raises(IllegalStateError, match="unsubscribe is under way"):
+            begin()
+        await leaving
+        begin()
+        await consumer.poll(timeout=0)
+
+    loop.play(story())
+
+
+def test_an_unsubscribe_that_is_cancelled_undoes_nothing_that_came_after_it(loop: VirtualLoop) -> None:
+    async def story() -> None:
+        scene = Scene()
+        scene.network.silent |= {Unsubscribe}
+        scene.consumer.subscribe(["t"])
+        leaving = asyncio.create_task(scene.consumer.unsubscribe())
+        await asyncio.sleep(1)
+        scene.consumer.subscribe(["u"])
+        leaving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await leaving
+        assert scene.consumer.subscription() == {"u"}
+        assert len(scene.network.of(Unsubscribe)) == 1
 
     loop.play(story())

@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 from instride import ConsumerConfig, ConsumerRecord, OffsetAndMetadata, PartitionInfo, TopicPartition
 from instride._cli import dead_letters
 from instride._processing.dead_letters import dead_letter
-from instride.errors import OffsetMetadataTooLargeError, RecordTooLargeError
+from instride.errors import KafkaTimeoutError, OffsetMetadataTooLargeError, RecordTooLargeError
 
 Letter = ConsumerRecord[Any, Any]
 PARTITIONS = [TopicPartition("dlq", number) for number in range(2)]
@@ -29,7 +29,7 @@ class Topic:
     that the broker takes. sent: what was acknowledged, by the offsets of its records. refused: those that are not.
     too_large_together: those that are not at first, since their batch is too large. interrupts: the one whose response
     does not come before a Ctrl-C. silent: the one whose response does not come. slow: whose response comes after so
-    many seconds of the clock, which goes on with each wait."""
+    many seconds of the clock, which goes on with each wait. commits: how many the broker takes before it refuses."""
 
     def __init__(self, *counts: int) -> None:
         self.logs: dict[TopicPartition, list[Letter]] = {each: [] for each in PARTITIONS}
@@ -44,6 +44,7 @@ class Topic:
         self.interrupts = self.silent = ""
         self.slow: dict[str, float] = {}
         self.clock: Clock | None = None
+        self.commits = 1000
         for partition, count in zip(PARTITIONS, counts, strict=True):
             for _ in range(count):
                 self.write(partition)
@@ -118,6 +119,9 @@ class Reader:
         return found
 
     def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], **_: Any) -> None:
+        if self._topic.commits <= 0:
+            raise KafkaTimeoutError("no coordinator")
+        self._topic.commits -= 1
         if any(len(each.metadata) > self._topic.most_metadata for each in offsets.values()):
             raise OffsetMetadataTooLargeError("it is too large")
         self._topic.group.update(offsets)
@@ -359,6 +363,27 @@ def test_a_leader_that_does_not_respond_ends_the_replay(monkeypatch: pytest.Monk
     assert done.stdout.splitlines() == ["0:0  sent", "0:1  sent", "0:3  sent"], "what is over is told all the same"
     topic.silent = ""
     assert replay(topic, monkeypatch) == ["0:2  sent"]
+
+
+def test_what_was_sent_is_told_though_its_commit_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = Topic(2, 0)
+    topic.commits = 1  # that of the beginning
+    done = command(topic, monkeypatch)
+    assert done.exit_code == 1
+    assert done.stdout.splitlines() == ["0:0  sent", "0:1  sent"], "they will be sent again, and it is known that"
+    assert done.stderr == "instride dead-letters: b:1 did not respond in 15 s (--timeout): no coordinator\n"
+
+
+def test_a_commit_that_fails_hides_neither_the_cause_nor_what_was_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = Topic(3, 0)
+    topic.silent, topic.commits = "0:1", 1
+    done = command(topic, monkeypatch, "--timeout", "0.1")
+    assert done.exit_code == 1
+    assert done.stdout.splitlines() == ["0:0  sent", "0:2  sent"]
+    assert done.stderr.splitlines() == [
+        "instride dead-letters: not acknowledged in 0.1 s (--timeout): 1 record (0:1)",
+        "instride dead-letters: b:1 did not respond in 0.1 s (--timeout): no coordinator",
+    ]
 
 
 def test_of_single_letters_too_what_is_over_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

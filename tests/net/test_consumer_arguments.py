@@ -12,9 +12,11 @@ import pytest
 import instride._consumer_base
 import instride._net.mailbox
 from instride import Changes, Consumer, OffsetRange, RangeConsumer, TopicPartition
+from instride._core.application.partition import Delivery
 from instride._core.events import Assigned, BackgroundEvent, Close, Fetched, Positioned, RevocationRequested
 from instride._core.network.ranges import RangeChunk
 from instride._wire.arrow import schema
+from instride.consumer import _joined
 from instride.errors import ConfigError, NetworkThreadDiedError
 from instride.testing._simulation.chunk import SimulatedChunk
 from network_replies import reply
@@ -220,6 +222,33 @@ def test_ranges_of_all_partitions_once_and_without_a_bound_but_that_of_the_call(
     network.up(of_range(0, 100, 900, fetch_number=1))
     assert ranges(consumer.poll(timeout=2.0, max_offsets=30)) == [(0, 100, 130, 1, 1)]
     assert clock.at == 1002.0
+
+
+@pytest.mark.parametrize("fairness", ["greedy", "proportional"])
+def test_of_each_partition_there_is_one_range_however_it_was_found(clock: Clock, fairness: Any) -> None:
+    """It was found in two parts, or a small poll has left a part of what it found first."""
+    consumer = RangeConsumer(bootstrap_servers="127.0.0.1:1", fetch_fairness=fairness)
+    network = Network(consumer)
+    consumer.assign([tp(0), tp(1)])
+    for number in (0, 1):
+        network.up(Positioned(partition=tp(number), epoch=number + 1, seek_number=0, offset=0))
+    network.up(of_range(0, 0, 10))
+    assert ranges(consumer.poll(max_offsets=4)) == [(0, 0, 4, 1, 0)]
+    later: Any = RangeChunk(topic="t", partition=0, first_offset=10, next_offset=15, leader_epoch=7)
+    network.up(Fetched(partition=tp(0), epoch=1, fetch_number=0, start=10, chunk=later, next_offset=15))
+    network.up(of_range(1, 0, 5, epoch=2), of_range(1, 5, 6, epoch=2))
+    found = consumer.poll()
+    assert sorted(ranges(found)) == [(0, 4, 15, 1, 0), (1, 0, 6, 2, 0)]
+    assert {each.partition: each.leader_epoch for each in found} == {0: 7, 1: -1}
+
+
+def test_what_does_not_go_on_is_no_part_of_a_range() -> None:
+    def made(start: int, end: int, *, epoch: int = 1, seek_number: int = 0) -> Delivery:
+        chunk: Any = RangeChunk(topic="t", partition=0, first_offset=start, next_offset=end)
+        return Delivery(partition=tp(0), chunk=chunk, epoch=epoch, seek_number=seek_number)
+
+    apart = [made(0, 4), made(5, 6), made(6, 8, seek_number=1), made(8, 9, epoch=2)]
+    assert [(each.start, each.end) for each in _joined(apart)] == [(0, 4), (5, 6), (6, 8), (8, 9)]
 
 
 def test_ranges_too_are_let_go_of_at_once_in_the_mode_of_before(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:

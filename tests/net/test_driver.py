@@ -219,6 +219,48 @@ def test_what_a_plain_method_of_a_listener_returns_is_not_awaited() -> None:
         consumer.close(timeout=0.1)
 
 
+def test_a_handler_that_interrupts_the_way_in_leaves_its_call_inside(
+    consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the note that it is inside and the count of how deep."""
+    driver = driver_of(consumer)
+
+    class Interrupted(dict[str, Any]):
+        signals = 1
+
+        def setdefault(self, key: str, value: Any = None) -> Any:
+            found = super().setdefault(key, value)
+            if self.signals:
+                self.signals = 0
+                consumer.assignment()
+            return found
+
+    monkeypatch.setattr(driver, "_inside", Interrupted())
+    with driver.use():
+        assert driver.inside, "another thread may come in"
+        assert not driver.nested
+    assert not driver.inside
+
+
+def test_a_close_within_a_call_comes_also_where_telemetrys_listener_is_interrupted(
+    consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = driver_of(consumer)
+
+    def interrupted() -> None:
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    def closes() -> None:
+        with driver.use():
+            consumer.close(timeout=0.1)
+            monkeypatch.setattr(driver, "_tell", interrupted)
+
+    with pytest.raises(KeyboardInterrupt):
+        closes()
+    assert driver.closed
+
+
 def test_a_close_within_a_close_does_nothing_more(consumer: Consumer) -> None:
     application = driver_of(consumer).application
     close = application.close

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import select
 import socket
 import threading
@@ -565,10 +566,19 @@ def test_a_response_to_a_commit_ends_its_future_and_no_other(make: Callable[...,
 def test_what_was_handed_over_while_the_thread_died_ends_with_what_killed_it(make: Callable[..., Thread]) -> None:
     """The thread has ended all that it knew of; whoever has just posted ends its own."""
     thread = make()
-    thread._died = NetworkThreadDiedError("of a bug")
+    thread._over = NetworkThreadDiedError("of a bug")
     future = thread.future(1)
     thread.wake()
-    assert future.exception(0) is thread._died
+    assert future.exception(0) is thread._over
+
+
+def test_what_is_handed_over_to_a_thread_that_has_ended_ends_at_once(make: Callable[..., Thread]) -> None:
+    """By another task, while the one that closes waits for the thread."""
+    thread = make()
+    thread._clean_up()
+    future = thread.future(1)
+    thread.wake()
+    assert isinstance(future.exception(0), ConsumerClosedError)
 
 
 def test_a_thread_that_ends_closes_its_connections_and_ends_its_futures(
@@ -738,6 +748,21 @@ def test_the_gil_is_kept_for_as_long_as_one_thread_wants_it(
         assert kept[-1] is outcome
     other._clean_up()
     assert kept[-1] is False
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+def test_in_a_forked_child_the_gil_is_not_kept(make: Callable[..., Thread], monkeypatch: pytest.MonkeyPatch) -> None:
+    """None of the threads that wanted it runs there."""
+    told: list[bool] = []
+    monkeypatch.setattr(thread_module, "keep_gil", lambda *, keep: told.append(keep))
+    thread = make()
+    thread._keep_gil(keep=True)
+    child = os.fork()
+    if not child:
+        os._exit(0 if (told, thread_module._keepers) == ([True, False], set()) else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert told == [True]
+    thread._clean_up()
 
 
 def test_a_change_of_the_gil_that_meets_another_one_ends_as_it_should(

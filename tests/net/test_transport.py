@@ -221,6 +221,21 @@ def test_a_request_to_a_peer_that_is_gone_ends_the_connection(ends: Ends) -> Non
     assert ends.transport.socket is None
 
 
+def test_a_connection_that_both_sides_have_shut_is_closed_all_the_same(
+    ends: Ends, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """macOS refuses an option of such a socket then: that ended the network thread."""
+
+    def refused(*_: object) -> None:
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(socket.socket, "setsockopt", refused)
+        ends.transport.close(abort=True)
+    assert ends.transport.socket is None
+    assert ends.heard(1) == b""
+
+
 # --- receiving ---------------------------------------------------------------------------------------------
 
 

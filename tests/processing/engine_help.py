@@ -48,14 +48,11 @@ def desk_of(
     )
 
 
-def keyed(partition: TopicPartition, keys: str, start: int = 0, epoch: int = 1) -> list[ConsumerRecord]:
+def keyed(partition: TopicPartition, keys: str, start: int = 0, epoch: int = 1, seek: int = 0) -> list[ConsumerRecord]:
     """One record a letter; "-" has no key, "." is an offset that the log does not have."""
     topic, number = partition
-    return [
-        ConsumerRecord(topic, number, start + place, epoch=epoch, key=None if key == "-" else key.encode(), value=b"v")
-        for place, key in enumerate(keys)
-        if key != "."
-    ]
+    found = [(start + place, None if key == "-" else key.encode()) for place, key in enumerate(keys) if key != "."]
+    return [ConsumerRecord(topic, number, at, epoch=epoch, seek_number=seek, key=key, value=b"v") for at, key in found]
 
 
 class Bench:

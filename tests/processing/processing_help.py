@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable
+
+import pytest
 
 from instride import ConsumerRecord, TopicPartition
 from instride.commits import CommitSnapshot
 
-__all__ = ["P0", "P1", "commit", "offsets", "records", "tp"]
+__all__ = ["P0", "P1", "commit", "offsets", "records", "refuse_threads", "tp"]
 
 
 def tp(number: int) -> TopicPartition:
@@ -26,6 +29,20 @@ def records(
 
 def offsets(found: Iterable[ConsumerRecord]) -> list[tuple[int, int]]:
     return [(each.partition, each.offset) for each in found]
+
+
+def refuse_threads(monkeypatch: pytest.MonkeyPatch, left: int = 0) -> list[int]:
+    """So many threads more can be made: the number may be changed."""
+    found, start = [left], threading.Thread.start
+
+    def limited(thread: threading.Thread) -> None:
+        if found[0] == 0:
+            raise RuntimeError("can't start new thread")
+        found[0] -= 1
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", limited)
+    return found
 
 
 def commit(snapshot: CommitSnapshot) -> dict[TopicPartition, int]:

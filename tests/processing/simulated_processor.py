@@ -51,6 +51,11 @@ class SimulatedEngine(Engine):
         self._course = course
         self.covered: dict[Lane, frozenset[tuple[TopicPartition, int]]] = {}
         self._finished: dict[Lane, set[tuple[TopicPartition, int]]] = {}
+        self._given: dict[tuple[TopicPartition, int], set[int]] = {}
+
+    def _add(self, lane: Lane, records: list[ConsumerRecord]) -> None:
+        self._given.setdefault((lane.partition, lane.epoch), set()).update(each.offset for each in records)
+        super()._add(lane, records)
 
     def _was_finished_before(self, lane: Lane, task: Task) -> None:
         super()._was_finished_before(lane, task)
@@ -80,8 +85,14 @@ class SimulatedEngine(Engine):
             snapshot.settle(partition, entry, committed=committed, stale=stale)
             if committed:
                 self._course.covered |= covered[partition]
+                self._course.unfinished += self._unfinished(partition, entry)
 
         return CommitSnapshot(snapshot.entries, settled)
+
+    def _unfinished(self, partition: TopicPartition, entry: CommitEntry) -> set[tuple[TopicPartition, int]]:
+        """What polls returned in this assignment, and its commit covers, though nobody has finished it."""
+        given = {(partition, at) for at in self._given[partition, entry.epoch] if at < entry.offset}
+        return given.difference(self._course.finished, self._course.covered, *self._finished.values())
 
 
 class Bank:
@@ -178,6 +189,7 @@ class Course:
     bank: a database; then each attempt that ends well is a transaction of it, with its offset.
     has_outages: of every ten seconds handlers fail for three, with a circuit breaker.
     attempts: those that count, of a record by one owner. The next one goes on from what the last commit tells of them.
+    unfinished: what was covered by an accepted commit of whoever was given it, and nobody had finished.
     covered: what was finished when a commit was made that the broker accepted. repeated: what of that was started by an
     owner who came later; a former owner who does not know of his loss may start what the new one has committed.
     """
@@ -196,6 +208,7 @@ class Course:
     late: list[tuple[TopicPartition, int, int]] = field(default_factory=list)
     covered: set[tuple[TopicPartition, int]] = field(default_factory=set)
     repeated: list[tuple[TopicPartition, int]] = field(default_factory=list)
+    unfinished: list[tuple[TopicPartition, int]] = field(default_factory=list)
     zombies: list[str] = field(default_factory=list)
     _starters: dict[TopicPartition, list[str]] = field(default_factory=dict)
 

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 from engine_help import desk_of, keyed
-from processing_help import P0
+from processing_help import P0, commit
 
 from instride import ConsumerRecord, OffsetAndMetadata, Retry
 from instride._processing.attempts import Desk
+from instride._processing.commit_metadata import Mark, Remembered, decode, encode
 from instride._processing.coroutine_workers import LoopWorkers
 from instride._processing.engine import Engine, EnginePlan
 from instride._processing.lifespan import AsyncLifespan, SyncLifespan
@@ -48,6 +49,24 @@ def test_where_the_end_of_an_attempt_cannot_be_judged_the_run_ends() -> None:
     assert desk.end(job, ValueError("bad")) == (None, True)
     assert isinstance(of_run.failure, LookupError)
     assert (of_run.started, of_run.queued, desk.next_task()) == (0, 2, None)
+
+
+def test_an_attempt_whose_end_cannot_be_judged_was_made() -> None:
+    """Its process lives: so no death is its doing."""
+    plan = EnginePlan(order="none", window=4, failures=Failures(retry=Retry(attempts=2, on=OddError)))
+    of_run, named = Engine(plan, lambda _: 1), Remembered(mark=Mark(reach=4, named=0, deaths=1))
+    of_run.submit(keyed(P0, "a"))
+    of_run.locate(P0, OffsetAndMetadata(offset=0, metadata=encode(0, named, limit=4_000)))
+    commit(of_run.committable())
+    desk = desk_of(of_run)
+    job = desk.next_task()
+    assert job is not None
+    desk.end(job, ValueError("bad"))
+    of_run.stop()
+    told = of_run.committable()[P0]
+    memory = decode(told.metadata, told.offset)
+    assert memory is not None
+    assert memory.mark == Mark()
 
 
 def broken(*_: Any) -> None:

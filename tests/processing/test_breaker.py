@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -138,6 +140,30 @@ def test_a_service_that_hangs_for_good_takes_a_thread_with_each_pause_only() -> 
             assert isinstance(probe, Task)
             probe.late = True
     assert begun == [5.0, 15.0, 30.0, 45.0]
+
+
+def test_a_coroutine_that_keeps_its_cancellation_to_itself_lets_another_probe() -> None:
+    """It may never end, as a thread that hangs. Else nothing is ever started again."""
+    probes, is_back = list[float](), asyncio.Event()
+
+    async def handle(record: ConsumerRecord[Any, Any]) -> None:
+        if kit.now < 5.0:
+            raise AWAY
+        probes.append(kit.now)
+        while len(probes) < 3:
+            with suppress(asyncio.CancelledError):
+                await is_back.wait()
+
+    processor = Processor(handle, topics=["t"], order="none", timeout=2.0, breaker=QUICK, on_failure="skip")
+    with processor.testing() as kit:
+        for number in range(8):
+            kit.give("t", b"%d" % number)
+        kit.advance(60.0)
+        assert len(kit.handled) == 6, "all but the two that hang"
+        assert [round(each) for each in probes[:3]] == [5, 17, 34]
+        is_back.set()
+        kit.advance(60.0)
+        assert len(kit.handled) == 8, "they were late, and are tried again"
 
 
 def test_an_outage_uses_no_attempts_up() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64decode
 from uuid import UUID
 
 import pytest
@@ -26,7 +27,13 @@ def memories(draw: st.DrawFn) -> tuple[int, Remembered]:
     marks = st.builds(
         Mark, reach=places, named=places | st.just(-1), deaths=st.integers(0, 200), is_at_work=st.booleans()
     )
-    return offset, Remembered(finished=tuple(ranges), attempts=draw(numbers), mark=draw(st.just(NO_MARK) | marks))
+    attempts = draw(numbers)
+    return offset, Remembered(
+        finished=tuple(ranges),
+        attempts=attempts,
+        due=draw(st.frozensets(st.sampled_from(sorted(attempts)))) if attempts else frozenset(),
+        mark=draw(st.just(NO_MARK) | marks),
+    )
 
 
 @given(memories())
@@ -49,6 +56,7 @@ def test_it_is_never_longer_than_requested_and_what_is_left_out_is_at_the_top(
     found = decode(text, offset, TOPIC) or Remembered()
     assert tuple(found.finished) == tuple(memory.finished)[: len(found.finished)]
     assert list(found.attempts.items()) == sorted(memory.attempts.items())[: len(found.attempts)]
+    assert found.due == {at for at in memory.due if at in found.attempts}
 
 
 @given(memories(), st.data())
@@ -100,6 +108,14 @@ def test_the_encoding_is_what_the_page_says() -> None:
         encode(10, memory, topic_id=TOPIC, limit=BROKERS_DEFAULT)
         == "instride:1:AAAAAAAAAAAAAAAAAAAABwoCAgOdAgEBAAJAhjSd"
     )
+
+
+def test_a_letter_that_is_due_is_told_in_a_way_that_older_versions_read() -> None:
+    """They take the last of two numbers of attempts."""
+    text = encode(10, Remembered(attempts={10: 2, 14: 3}, due={14}), topic_id=TOPIC, limit=BROKERS_DEFAULT)
+    data = urlsafe_b64decode(text.removeprefix(PREFIX) + "==")
+    assert list(data[16:-4]) == [10, 0, 3, 0, 2, 4, 3, 0, 3]
+    assert decode(text, 10, TOPIC) == Remembered(attempts={10: 2, 14: 3}, due={14})
 
 
 def test_the_mark_is_there_in_the_second_version_only() -> None:

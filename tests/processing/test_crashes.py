@@ -245,6 +245,47 @@ def test_a_record_that_was_at_work_by_chance_keeps_its_attempts() -> None:
     assert job.attempts == 1
 
 
+def test_who_is_put_back_without_a_call_of_its_handler_stays_accused() -> None:
+    """The system had no thread or process for it, say: that says nothing of the record."""
+    group = Group({P0: "-"}, order="none")
+    for _ in range(2):
+        process = group.process()
+        process.commit()
+        assert process.takes() == [0]
+    process = group.process()
+    process.commit()
+    job = process.take()
+    assert job is not None
+    process.engine.put_back(job)
+    assert process.commit(), "it is at work no more: whoever dies now does not die under it"
+    assert group.mark(P0) == Mark(reach=4, named=0, deaths=1)
+    assert process.takes() == []
+    process.commit()
+    assert group.mark(P0) == Mark(reach=4, named=0, deaths=1, is_at_work=True)
+    assert process.takes() == [0]
+
+
+def test_who_is_put_back_while_a_commit_says_so_waits_for_another_commit() -> None:
+    """Else it would be at work while the group names nobody."""
+    group = Group({P0: "-"}, order="none")
+    for _ in range(2):
+        process = group.process()
+        process.commit()
+        assert process.takes() == [0]
+    process = group.process()
+    process.commit()
+    job = process.take()
+    assert job is not None
+    process.engine.put_back(job)
+    under_way = process.engine.committable()
+    assert process.takes() == []
+    commit(under_way)
+    assert process.takes() == []
+    process.commit()
+    assert group.mark(P0) == Mark(reach=4, named=0, deaths=1, is_at_work=True)
+    assert process.takes() == [0]
+
+
 @pytest.mark.parametrize("attempts", [1, 2, 3])
 def test_a_clean_end_between_deaths_neither_takes_attempts_nor_gives_them(attempts: int) -> None:
     group = Group({P0: "-"}, order="none", attempts=attempts)

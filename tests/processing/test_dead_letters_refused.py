@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 from engine_help import Bench, desk_of, keyed
-from processing_help import P0
+from processing_help import P0, refuse_threads
 
 from instride import ConsumerRecord, UnwrittenLetter
 from instride._processing import dead_letters, outputs
@@ -33,6 +33,7 @@ from instride._processing.poll_loop import Drains
 from instride.errors import RecordTooLargeError
 
 _LOCK = threading.RLock()
+PATIENCE = 60.0
 LARGE = b"v" * 5_000
 
 
@@ -284,6 +285,10 @@ class Reporting:
     def poll(self, _: float) -> None:
         """Nothing is served by the thread: the test does."""
 
+    def purge(self) -> None: ...
+
+    def flush(self, _: float) -> None: ...
+
 
 def test_a_report_of_what_nobody_waits_for_any_more_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """An attempt's time is out, and with it the wait for its record: the report that comes later must not raise."""
@@ -333,13 +338,94 @@ def test_what_finds_a_full_queue_waits_for_room(monkeypatch: pytest.MonkeyPatch)
     produce.close()
 
 
-@pytest.mark.parametrize("room", [0.0, 1e9])
-def test_a_queue_that_stays_full_is_told(monkeypatch: pytest.MonkeyPatch, room: float) -> None:
-    monkeypatch.setattr(dead_letters, "_ROOM", room)
+def test_a_queue_that_stays_full_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dead_letters, "_ROOM", 0.0)
     produce = producing(monkeypatch, *[BufferError("Local: Queue full")] * 2)
-    if room:
-        produce.close()
     with pytest.raises(NotTakenError, match="t: the producer's queue stays full"):
+        produce(OUTPUT)
+    produce.close()
+
+
+def test_a_close_ends_the_wait_for_room_and_nothing_is_handed_over_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    produce, me = producing(monkeypatch, BufferError("Local: Queue full")), threading.current_thread()
+    produced: list[Reporting] = []
+
+    def closes(producer: Reporting, _: float) -> None:
+        if threading.current_thread() is me:
+            produced.append(producer)
+            produce.close(0.0)
+
+    monkeypatch.setattr(Reporting, "poll", closes)
+    for _ in range(2):
+        with pytest.raises(NotTakenError, match="t: the producer is closed"):
+            produce(OUTPUT)
+    assert [each.reports for each in produced] == [[]]
+
+
+def test_what_is_handed_over_while_it_closes_is_given_up_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was looked whether the producer is closed, and the record is not handed over yet."""
+    purged: list[int] = []
+    produce = producing(monkeypatch)
+    produce(OUTPUT)
+    report = Reporting.produce
+
+    def slow(*arguments: Any, **options: Any) -> None:
+        produce._closed = True  # as `close` does before it waits for the lock
+        assert produce._server is not None
+        produce._server.join(0.2)  # if it does not wait for us, it has purged then
+        report(*arguments, **options)
+
+    monkeypatch.setattr(Reporting, "produce", slow)
+    monkeypatch.setattr(Reporting, "purge", lambda self: purged.append(len(self.reports)))
+    produce(OUTPUT)
+    produce.close(PATIENCE)
+    assert purged == [2]
+
+
+def test_what_a_closed_producer_gives_up_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """librdkafka may give it up by threads of its own, a moment after `purge` has returned."""
+    produce = producing(monkeypatch)
+    acknowledged = produce(OUTPUT)
+
+    def flush(producer: Reporting, _: float) -> None:
+        for report in producer.reports:
+            report(KafkaError(KafkaError._PURGE_QUEUE), None)
+
+    monkeypatch.setattr(Reporting, "flush", flush)
+    produce.close(PATIENCE)
+    assert isinstance(acknowledged.exception(0), NotTakenError)
+
+
+def test_what_a_closed_producer_still_has_is_never_written() -> None:
+    """librdkafka itself, whose broker is away: it would write it late, beside what the next run hands over again."""
+    produce = ConfluentProduce({"bootstrap_servers": "127.0.0.1:1"})
+    acknowledged = produce(OUTPUT)
+    produce.close(PATIENCE)
+    assert isinstance(acknowledged.exception(0), NotTakenError)
+    assert produce._producer is None, "nor is librdkafka kept"
+
+
+def test_a_thread_for_acknowledgements_that_the_system_refuses_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else nobody would hear of any acknowledgement, and each record be written again and again."""
+    is_served = threading.Event()
+    monkeypatch.setattr(Reporting, "poll", lambda *_: is_served.set())
+    produce = producing(monkeypatch)
+    threads_left = refuse_threads(monkeypatch)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        produce(OUTPUT)
+    threads_left[0] = 1
+    produce(OUTPUT)
+    assert is_served.wait(PATIENCE)
+    assert len(produce._producer.reports) == 1, "and what was refused was not handed over"
+    produce.close()
+
+
+def test_a_producer_without_a_thread_closes(monkeypatch: pytest.MonkeyPatch) -> None:
+    produce = producing(monkeypatch)
+    refuse_threads(monkeypatch)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
         produce(OUTPUT)
     produce.close()
 

@@ -7,17 +7,21 @@ import random
 import weakref
 from collections import Counter
 from typing import Any
+from uuid import UUID
 
 import pytest
 from engine_help import TOPIC_ID, Bench, keyed
 from processing_help import P0, P1, commit, tp
 
 from instride import ConsumerRecord, DeadLetterRecord, OffsetAndMetadata, Retry, RetryRecord, SkipRecord, TopicPartition
+from instride._processing.commit_metadata import Remembered, encode
 from instride._processing.engine import Task
 from instride._processing.retries import Step
 from instride.commits import CommitSnapshot
 from instride.consumer_records import Stretch
 from instride.errors import DeserializationError, HandlerDiedError
+
+OTHER_ID = UUID(int=7)
 
 
 def offsets(tasks: list[Task]) -> list[int]:
@@ -178,6 +182,114 @@ def test_what_was_located_before_its_records_came_is_known() -> None:
     assert bench.takes() == [], "that was of another assignment"
 
 
+@pytest.mark.parametrize(("reset_to", "left"), [(3, [0, 2]), (50, [0, 2, 3, 4])])
+def test_a_reset_of_the_position_loses_no_unfinished_record(reset_to: int, left: list[int]) -> None:
+    """The log was cut, or retention has deleted what it had: nobody reads again what lies below."""
+    bench = Bench(located=False, order="none", per_partition=3, retry=Retry(attempts=3, backoff=0.0))
+    bench.submit(keyed(P0, "-----"))
+    bench.engine.locate(P0, OffsetAndMetadata(offset=0), TOPIC_ID)
+    first, second, third = bench.takes()
+    bench.end(second)
+    bench.end(third, ValueError())
+    told = bench.engine.committable()
+    commit(told)
+    assert bench.submit(keyed(P0, "--", start=reset_to, seek=1)) == [0]
+    assert bench.takes() == [], "where it begins is asked for"
+    bench.engine.locate(P0, told[P0], TOPIC_ID)
+    bench.end(first)
+    tasks = bench.takes()
+    assert bench.engine.tally.finished == 1, "what was given up is ignored"
+    for task in tasks[1:]:
+        bench.end(task)
+    assert bench.commit()[P0][0] == 0, "no commit covers a record that is not finished"
+    bench.end(tasks[0])
+    for task in (later := bench.takes()):
+        bench.end(task)
+    handled = [(task.offset, task.attempts) for task in tasks + later]
+    assert handled == [(at, int(at == 2)) for at in [*left, reset_to, reset_to + 1]]
+    assert bench.commit() == {P0: (reset_to + 2, (), {})}
+
+
+def test_what_two_resets_leave_is_handled_too() -> None:
+    """The second one before it is known where the partition begins."""
+    bench = Bench(located=False, order="none")
+    bench.submit(keyed(P0, "--"))
+    bench.submit(keyed(P0, "--", start=10, seek=1))
+    bench.submit(keyed(P0, "--", start=11, seek=2))
+    bench.engine.locate(P0, OffsetAndMetadata(offset=0), TOPIC_ID)
+    assert offsets(bench.takes()) == [0, 1, 10, 11, 12]
+
+
+@pytest.mark.parametrize("topic_id", [OTHER_ID, None])
+def test_after_a_reset_what_came_of_a_deleted_topic_is_dropped(topic_id: UUID | None) -> None:
+    bench = Bench(located=False, order="none")
+    bench.submit(keyed(P0, "----"))
+    bench.engine.locate(P0, OffsetAndMetadata(offset=0), TOPIC_ID)
+    bench.submit(keyed(P0, "--", start=2, seek=1))
+    bench.engine.locate(P0, None, topic_id)
+    assert bench.commit() == {P0: (2 if topic_id else 0, (), {})}
+    assert offsets(bench.takes()) == ([2, 3] if topic_id else [0, 1, 2, 3])
+    assert bench.engine.records == (2 if topic_id else 4)
+
+
+def test_a_paused_partition_whose_topic_was_made_again_is_resumed() -> None:
+    """It was paused before anybody knew where it begins."""
+    bench = Bench(located=False, order="none", max_records=8)
+    bench.submit(keyed(P0, "--"))
+    bench.engine.locate(P0, OffsetAndMetadata(offset=0), TOPIC_ID)
+    bench.submit(keyed(P0, "----", seek=1))
+    assert bench.engine.full() == [P0]
+    bench.engine.locate(P0, OffsetAndMetadata(offset=0), OTHER_ID)
+    assert offsets(bench.takes()) == [0, 1, 2, 3]
+    assert bench.engine.ready() == [P0]
+
+
+@pytest.mark.parametrize("is_known_before", [False, True])
+@pytest.mark.parametrize("base", [98, 100, 102])
+def test_what_is_remembered_of_a_log_that_was_cut_counts_no_more(base: int, *, is_known_before: bool) -> None:
+    """A retention may delete what was committed, and then all of the rest is as it was."""
+    told = Remembered(finished=((105, 110),), attempts={104: 1}, due={104})
+    committed = OffsetAndMetadata(offset=100, metadata=encode(100, told, topic_id=TOPIC_ID, limit=4_000))
+    bench = Bench(located=False, order="none", after="dead-letter")
+    if is_known_before:
+        bench.engine.locate(P0, committed, TOPIC_ID)
+    bench.submit(keyed(P0, "-" * (110 - base), start=base, seek=int(base != 100)))
+    if not is_known_before:
+        bench.engine.locate(P0, committed, TOPIC_ID)
+    tasks = bench.takes()
+    is_cut = base < 100
+    assert offsets(tasks) == list(range(base, 110 if is_cut else 105))
+    assert [task.offset for task in tasks if task.attempts or task.writes_dead_letter] == ([] if is_cut else [104])
+    assert {task.lane.reset_to for task in tasks} == {98 if is_cut else -1}
+
+
+def test_what_this_owner_has_finished_beyond_the_cut_is_handled_again() -> None:
+    """Other records are there now."""
+    bench = Bench(located=False, order="none", retry=Retry(attempts=3, backoff=9.0))
+    bench.submit(keyed(P0, "-" * 10, start=100))
+    bench.engine.locate(P0, OffsetAndMetadata(offset=100), TOPIC_ID)
+    tasks = bench.takes()
+    bench.end(tasks[4], ValueError())
+    for task in tasks[5:]:
+        bench.end(task)
+    told = bench.engine.committable()
+    commit(told)
+    bench.submit(keyed(P0, "-" * 7, start=103, seek=1))
+    bench.engine.locate(P0, told[P0], TOPIC_ID)
+    assert [(task.offset, task.attempts) for task in bench.takes()] == [(at, 0) for at in range(100, 110)]
+
+
+def test_a_seek_to_where_the_database_says_is_no_reset() -> None:
+    """What came from elsewhere is not handled: the database has it."""
+    bench = Bench(located=False, order="none")
+    bench.submit(keyed(P0, "---"))
+    bench.engine.relocate(P0, OffsetAndMetadata(offset=2), TOPIC_ID)
+    bench.submit(keyed(P0, "--", start=2, seek=1))
+    tasks = bench.takes()
+    assert offsets(tasks) == [2, 3]
+    assert tasks[0].lane.reset_to == -1
+
+
 def test_a_retry_waits_and_holds_up_its_key_only() -> None:
     bench = Bench(order="key", retry=Retry(attempts=3, backoff=2.0, jitter=0.0))
     bench.submit(keyed(P0, "aab"))
@@ -269,6 +381,38 @@ def test_the_next_owner_writes_the_dead_letter_of_a_record_without_attempts_left
     first.engine.wrote(task, ConnectionError(), first.now, 0.5)
     heir.engine.locate(P0, first.engine.committable()[P0], TOPIC_ID)
     assert [(task.offset, task.writes_dead_letter) for task in heir.takes()] == [(0, True), (1, False)]
+
+
+@pytest.mark.parametrize(("attempts", "error"), [(5, ValueError()), (5, RetryRecord()), (None, ValueError())])
+def test_who_allows_fewer_attempts_makes_one_before_the_letter(attempts: int | None, error: Exception) -> None:
+    """A deployment may lower them, and mend what the records fail by: they have not been tried by it."""
+    first = Bench(after="dead-letter", retry=Retry(attempts=attempts, backoff=0.0))
+    heir = Bench(located=False, after="dead-letter", retry=Retry(attempts=3))
+    first.submit(keyed(P0, "a"))
+    for _ in range(3):
+        first.end(first.take(), error)
+    heir.submit(keyed(P0, "a"))
+    heir.engine.locate(P0, first.engine.committable()[P0], TOPIC_ID)
+    task = heir.take()
+    assert (task.attempts, task.writes_dead_letter) == (3, False)
+    verdict = heir.end(task, error)
+    assert verdict is not None
+    assert (verdict.step, task.attempts) == (Step.DEAD_LETTER, 4)
+
+
+@pytest.mark.parametrize("after", ["dead-letter", "stop"])
+def test_the_next_owner_writes_the_letter_that_a_handler_asked_for(after: Any) -> None:
+    """Whatever attempts are left; unless it has no topic for it: then it is handled, and its letter due no more."""
+    first, heir = Bench(after="dead-letter", retry=Retry(attempts=5)), Bench(located=False, after=after)
+    first.submit(keyed(P0, "a"))
+    task = first.take()
+    first.end(task, DeadLetterRecord())
+    first.engine.wrote(task, ConnectionError(), first.now, 0.5)
+    heir.submit(keyed(P0, "a"))
+    heir.engine.locate(P0, first.engine.committable()[P0], TOPIC_ID)
+    task = heir.take()
+    assert task.writes_dead_letter == (after == "dead-letter")
+    assert (0 in task.lane.due) == (after == "dead-letter")
 
 
 @pytest.mark.parametrize("deaths", [1, 2])

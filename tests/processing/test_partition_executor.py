@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from processing_help import P0, P1, commit, offsets, records, tp
+from processing_help import P0, P1, commit, offsets, records, refuse_threads, tp
 
 from instride import ConsumerRecord, ConsumerRecords, OffsetRange, PartitionExecutor, RangeConsumer
 from instride._core.session_lease import Lease, Standing
@@ -412,6 +412,33 @@ def test_a_record_whose_handler_ran_nothing_has_failed(handle: Callable[[Any], o
         assert not work.committable()
         with pytest.raises(TypeError, match="of which nothing has run"):
             work.check()
+
+
+@pytest.mark.rule("16")
+def test_where_the_system_makes_no_more_threads_those_that_there_are_go_on(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And each call does what it is to do: what a hand-over waits for is delayed."""
+    handlers = Handlers()
+    refuse_threads(monkeypatch, 1)
+    with executor(handlers, workers=4) as work:
+        work.submit(records(P0, 0, 1) + records(P1, 0))
+        handlers.wait_for(1)
+        assert work.hold([P0]) == {P0}
+        assert work.hold([]) == set(), "it was reassigned"
+        handlers.go(3)
+        ended(work)
+        work.submit(records(P1, 1, 2))
+        handlers.go(2)
+        ended(work)
+    told = [each for each in caplog.messages if "makes no thread" in each]
+    assert told == ["the system makes no thread for another handler: 1 of 4 go on (can't start new thread)"]
+
+
+def test_where_the_system_makes_no_thread_at_all_the_loop_hears_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    refuse_threads(monkeypatch)
+    with executor(Handlers()) as work, pytest.raises(RuntimeError, match="can't start new thread"):
+        work.submit(records(P0, 0))
 
 
 @pytest.mark.rule("16")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 from processing_help import P0, P1, commit, offsets, records, tp
 
@@ -148,17 +151,29 @@ def test_a_partition_that_is_lost_and_assigned_again_within_one_poll_begins_anew
     assert commit(found.ledger.committable()) == {P0: 1}
 
 
-def test_a_seek_begins_anew_and_names_what_was_at_work() -> None:
+def test_a_seek_begins_anew_and_names_what_nobody_reads_again() -> None:
+    """Or a reset by the consumer, where nobody has asked for it."""
     found = queues()
     found.submit(records(P0, 0, 1))
     (old,) = take(found)
     found.submit(records(P0, 50, seek=1))
-    assert offsets(found.abandoned) == [(0, 0)]
+    assert offsets(found.abandoned) == [(0, 0), (0, 1)]
     found.end(old, BAD)
     assert found.next_error() is None
     found.submit(records(P0, 2))  # of before the seek
     assert where(take(found)) == [(0, 50)]
     assert found.take() is None
+
+
+def test_of_what_comes_again_after_a_seek_only_what_was_at_work_is_named() -> None:
+    found = queues()
+    tasks = failed(found, 1, 2, then=4)
+    found.retry(tasks[1].record)
+    found.submit(records(P0, 2, 3, 4, seek=1))
+    assert offsets(found.abandoned) == [(0, 0), (0, 1), (0, 3)]
+    assert found.next_error() is None
+    found.submit(records(P0, 7, epoch=2))
+    assert found.abandoned == [], "that is another assignment, and another owner's may be between"
 
 
 def test_what_was_released_and_goes_on_nevertheless_is_refused() -> None:
@@ -214,6 +229,26 @@ def test_each_error_is_raised_once_the_oldest_first_with_its_record() -> None:
     assert found.next_error() is two
     assert found.next_error() is None
     assert len(found.failures()) == 2
+
+
+def test_an_error_is_kept_no_longer_than_its_record_has_failed() -> None:
+    """A loop may look at `failures` and never ask for the errors."""
+
+    class BadError(ValueError):
+        pass
+
+    error = BadError()
+    told = weakref.ref(error)
+    found = queues()
+    found.submit(records(P0, 0))
+    (task,) = take(found)
+    found.end(task, error)
+    found.retry(task.record)
+    (task,) = take(found)
+    found.end(task)
+    del error
+    gc.collect()
+    assert told() is None
 
 
 @pytest.mark.rule("16")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import nullcontext
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -29,6 +30,7 @@ from instride.errors import (
     NoOffsetForPartitionError,
     NotLeaderOrFollowerError,
     OffsetMetadataTooLargeError,
+    TopicAuthorizationFailedError,
     WakeupError,
 )
 
@@ -183,10 +185,17 @@ def test_no_verb_names_what_a_poll_lost_before_it_raised(error: KafkaError) -> N
 
 
 def test_a_wakeup_that_comes_late_spoils_no_close() -> None:
-    script = Script(close=[WakeupError("late")])
+    """Nor does it give it more time."""
+
+    def woken(_: Verb) -> WakeupError:
+        script.now += 20.0
+        return WakeupError("late")
+
+    script = Script(pace=Pace(close_timeout=30.0), close=[woken])
     script.rounds.stop()
     script.play()
     assert script.said[-2:] == ["close", "close"]
+    assert [each.kwargs["timeout"] for each in script.verbs[-2:]] == [30.0, 10.0]
     assert script.rounds.error is None
 
 
@@ -197,6 +206,79 @@ def test_where_partitions_begin_is_asked_again_until_it_is_known() -> None:
     script.rounds.on_partitions_assigned([P0])
     script.play(until=lambda: script.said.count("poll") == 5)
     assert script.said.count("committed") == 3
+
+
+@pytest.mark.rule("17")
+@pytest.mark.parametrize("refuses", ["committed", "topic_ids"])
+def test_a_topic_that_is_refused_keeps_no_other_from_starting(refuses: str, caplog: pytest.LogCaptureFixture) -> None:
+    """It is asked about once a second, and the log says so once, until it is refused no more."""
+    forbidden = TopicPartition("u", 0)
+    is_refused = [True]
+
+    def answer(verb: Verb) -> Any:
+        names = {each if isinstance(each, str) else each.topic for each in verb.args}
+        return TopicAuthorizationFailedError("u: no") if is_refused[0] and "u" in names else {P0: None}
+
+    def asked() -> int:
+        return sum(any(each in ("u", forbidden) for each in verb.args) for verb in script.verbs if verb.name == refuses)
+
+    def poll(_: Verb) -> ConsumerRecords:
+        script.now += 0.1
+        return ConsumerRecords()
+
+    script = Script(position=[7] * 9, poll=[poll] * 99, committed=[{}] * 99, topic_ids=[{}] * 99)
+    script.results[refuses] = [answer] * 99
+    script.rounds.on_partitions_assigned([P0, forbidden])
+    script.play(until=lambda: script.said.count("poll") == 2)
+    assert script.started == {P0: 7}
+    assert asked() == 2, "with the other one, and alone"
+    script.play(until=lambda: script.now > 4.0)
+    assert asked() in (5, 6)
+    assert len([each for each in caplog.messages if "partitions of u begin" in each]) == 1
+    is_refused[0] = False
+    script.play(until=lambda: forbidden in script.started)
+    script.rounds.on_partitions_assigned([forbidden])
+    is_refused[0] = True
+    script.play(until=lambda: len([each for each in caplog.messages if "partitions of u begin" in each]) == 2)
+
+
+@pytest.mark.parametrize("stops", [False, True])
+def test_topics_that_are_asked_about_one_by_one_hold_no_poll_up(*, stops: bool) -> None:
+    """One is refused, and the coordinator is slow."""
+    partitions = [TopicPartition(f"t{number}", 0) for number in range(9)]
+    polled_at: list[float] = []
+
+    def answer(verb: Verb) -> Any:
+        if len(verb.args) > 1 and partitions[0] in verb.args:
+            return TopicAuthorizationFailedError("t0: no")
+        script.now += 0.7
+        if stops:
+            script.rounds.stop()
+        return TopicAuthorizationFailedError("t0: no") if partitions[0] in verb.args else {}
+
+    def poll(_: Verb) -> ConsumerRecords:
+        polled_at.append(script.now)
+        return ConsumerRecords()
+
+    script = Script(position=[7] * 9, poll=[poll] * 99, committed=[answer] * 99, topic_ids=[{}] * 99)
+    script.rounds.on_partitions_assigned(partitions)
+    if stops:
+        script.play()
+        assert script.said.count("committed") == 2, "about all together, and about one"
+        return
+    script.play(until=lambda: set(partitions[1:]) <= set(script.started))
+    assert max(later - before for before, later in pairwise(polled_at)) < 2.0
+
+
+@pytest.mark.rule("17")
+def test_a_topic_that_is_refused_again_after_a_revocation_is_told_again(caplog: pytest.LogCaptureFixture) -> None:
+    script = Script(committed=[TopicAuthorizationFailedError("t: no")] * 9)
+    for _ in range(2):
+        script.said.clear()
+        script.rounds.on_partitions_assigned([P0])
+        script.play(until=lambda: script.said[-2:] == ["committed", "poll"])
+        script.rounds.on_partitions_lost([P0])
+    assert len([each for each in caplog.messages if "partitions of t begin" in each]) == 2
 
 
 @pytest.mark.rule("18")
@@ -255,6 +337,22 @@ def test_an_error_that_ends_the_consumer_is_heard_while_it_is_asked_where_it_beg
     script.rounds.on_partitions_assigned([P0])
     script.play()
     assert script.rounds.error is error
+
+
+def test_no_poll_is_late_before_the_loop_begins() -> None:
+    """A set-up may take longer than max_poll_interval."""
+    script = Script()
+    script.now = 1e6
+    assert script.now - script.rounds.polled_at < 1
+    seen = []
+
+    def poll(_: Verb) -> ConsumerRecords:
+        seen.append(script.rounds.polled_at)
+        return ConsumerRecords()
+
+    script.results["poll"] = [poll]
+    script.play(until=lambda: bool(seen))
+    assert seen == [1e6]
 
 
 def test_a_stop_asks_nobody_where_partitions_begin() -> None:

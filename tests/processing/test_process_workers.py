@@ -18,7 +18,7 @@ from typing import Any
 import process_handlers as handlers
 import pytest
 from engine_help import desk_of
-from processing_help import P0
+from processing_help import P0, refuse_threads
 
 from instride import ConsumerRecord, OffsetAndMetadata, OutputRecord, Processor, Retry
 from instride._processing import process_workers
@@ -321,6 +321,29 @@ def test_where_no_process_can_be_made_the_run_ends_by_that(monkeypatch: pytest.M
     assert isinstance(bench.engine.failure, HandlerDiedError)
     assert bench.engine.failure.__cause__ is raised[-1]
     assert (len(raised), bench.engine.started) == (5, 0)
+
+
+def test_where_the_system_makes_no_more_threads_the_processes_that_there_are_go_on(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    refuse_threads(monkeypatch, left=1)
+    bench = Bench("ok", "ok", "ok", processes=2)
+    bench.workers.wake()
+    bench.until_over(3)
+    bench.close()
+    assert (bench.errors, bench.engine.failure) == ({}, None)
+    told = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+    assert told == [
+        "the system makes no thread for another process of handlers: 1 of 2 go on (can't start new thread)"
+    ], "once"
+
+
+def test_where_the_system_makes_no_thread_at_all_the_run_ends_by_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    refuse_threads(monkeypatch)
+    bench = Bench("ok")
+    assert isinstance(bench.engine.failure, RuntimeError)
+    assert (bench.engine.started, bench.engine.queued) == (0, 1)
+    bench.close()
 
 
 def test_whatever_a_keeper_cannot_go_on_by_ends_the_run_and_nothing_hangs(monkeypatch: pytest.MonkeyPatch) -> None:

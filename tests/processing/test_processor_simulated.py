@@ -15,6 +15,7 @@ from instride import TopicPartition
 from instride._processing.engine import Order
 from instride.testing import SimulatedCluster
 from instride.testing._simulation.history import Event
+from instride.testing._simulation.planning_groups import with_groups
 from instride.testing.simulation import check, plan_for, transcript
 
 
@@ -28,6 +29,7 @@ def test_histories_of_a_processor_are_good(seed: int, max_batch: int, order: Ord
     found = [each for each in check(history) if each.number != "S1" or course.was_handled_again(each.text)]
     assert not found, transcript(history, found)
     assert not course.repeated, "after a crash too, nothing that an accepted commit covered is handled again"
+    assert not course.unfinished, "no commit covers a record that is not finished"
     assert not course.zombies, "a former owner starts nothing, whether it knows of its loss or not"
     gone = holes(history)
     assert not [late for late in course.late if (late[0], late[2]) not in gone]
@@ -50,6 +52,16 @@ def test_they_remember_and_retry_and_dead_letter_at_all() -> None:
     assert course.remembered > 0
     assert course.spared > 0
     assert course.attempts.total() > len(course.attempts), "some were tried again"
+
+
+@pytest.mark.drawn(8)
+@pytest.mark.parametrize("seed", range(24))
+def test_no_commit_covers_what_is_unfinished_though_logs_lose_what_is_old(seed: int) -> None:
+    """A member that is reset has records in memory that nobody reads again."""
+    course = Course(order=get_args(Order)[seed % 3], max_batch=0 if seed % 4 else 5)
+    plan = with_groups(seed, plan_for(seed), frozenset({"retention"}))
+    history = SimulatedCluster(plan, loop=processor_loop(course)).run()
+    assert not course.unfinished, transcript(history, [])
 
 
 @pytest.mark.parametrize("seed", [*range(6), 44, 246, 333, 514, 697])

@@ -203,6 +203,28 @@ def test_a_row_that_was_set_back_is_refused_since_records_would_be_missing(bank:
     assert (bank.written(), bank.position()) == (list(range(5)), 2)
 
 
+@pytest.mark.parametrize("reset_to", [3, 5])
+def test_a_log_that_was_cut_below_the_row_is_refused(bank: Bank, reset_to: int) -> None:
+    """New records below it would count as written."""
+    Owner(bank.store, bank.bill).handles(range(5))
+    owner = Owner(bank.store, bank.bill)
+    owner.lane.reset_to = reset_to
+    if reset_to == 5:
+        owner.handles(range(5, 7))
+        assert (bank.written(), bank.position()) == (list(range(7)), 7)
+        return
+    with pytest.raises(
+        StorePositionError,
+        match=r"t-0: its row in the database is at 5, .* reset the position to 3.* was cut \(3 at the least\)",
+    ):
+        owner.handles(range(3, 7))
+    assert (bank.written(), bank.position()) == (list(range(5)), 5)
+    other = Owner(bank.store, bank.bill, OTHER_ID)
+    other.lane.reset_to = 0
+    other.handles(range(2))
+    assert bank.position(OTHER_ID) == 2, "the row is of a deleted topic"
+
+
 def test_a_former_owner_whose_transaction_is_open_is_overtaken(elephant: Bank) -> None:
     """It began first, writes, and is overtaken before it ends: it rolls back, and writes what is left."""
     is_written, may_end = threading.Event(), threading.Event()
@@ -295,6 +317,31 @@ def test_a_connection_of_an_unknown_style_is_closed() -> None:
     with pytest.raises(ConfigError, match="paramstyle"):
         DatabaseStore(lambda: connection).database.prepare()
     assert connection.closed == 1
+
+
+def test_a_driver_that_does_not_count_its_rows_is_named(tmp_path: Path) -> None:
+    """PEP 249 allows it -1."""
+
+    class Uncounted(sqlite3.Cursor):
+        rowcount = -1
+
+    class Connection(sqlite3.Connection):
+        def cursor(self, *_: Any) -> Any:
+            return super().cursor(Uncounted)
+
+    bank = Bank(partial(sqlite3.connect, tmp_path / "bank.db", factory=Connection))
+    calls = count(1)
+
+    def handle(records: Any) -> None:
+        assert next(calls) < 5, "it is called again and again"
+        bank.bill(records)
+
+    with bank.store.database.thread():
+        owner = Owner(bank.store, handle)
+        owner.handles(range(2))
+        with pytest.raises(StorePositionError, match="changed -1 rows, says the rowcount"):
+            owner.handles(range(2, 4))
+    assert (bank.written(), bank.position()) == ([0, 1], 2)
 
 
 def test_outside_of_a_handler_there_is_no_connection(tmp_path: Path) -> None:

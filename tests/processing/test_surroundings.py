@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 from awaited import AwaitedConnection
 from engine_help import desk_of, keyed
-from processing_help import P0, tp
+from processing_help import P0, refuse_threads, tp
 
 from instride import (
     AsyncDatabaseStore,
@@ -39,8 +39,8 @@ from instride._processing.engine import Engine, EnginePlan
 from instride._processing.health import Health
 from instride._processing.lifespan import SyncLifespan
 from instride._processing.poll_loop import Verb
-from instride._processing.retries import Failures
-from instride._processing.running_processor import run_with_signals
+from instride._processing.retries import Failures, Step
+from instride._processing.running_processor import RunningProcessor, run_with_signals
 from instride._processing.thread_workers import ThreadWorkers
 from instride.errors import (
     ConfigError,
@@ -435,6 +435,28 @@ def test_a_tear_down_that_fails_is_raised_at_the_end() -> None:
         assert up.wait(PATIENCE)
 
 
+def test_what_the_end_of_handlers_raises_keeps_no_lifespan_from_its_tear_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    life, up = Life(), threading.Event()
+
+    @contextmanager
+    def lifespan() -> Iterator[None]:
+        with life.of("run"):
+            up.set()
+            yield
+
+    def broken(_: ThreadWorkers, patience: float = 0.0) -> None:
+        if patience:
+            raise LookupError("a handler's thread")
+
+    monkeypatch.setattr(ThreadWorkers, "close", broken)
+    with (
+        pytest.raises(LookupError, match="a handler's thread"),
+        Processor(handle, topics=["t"], lifespan=lifespan).running(**NOWHERE),
+    ):
+        assert up.wait(PATIENCE)
+    assert life.told == ["+run", "-run"]
+
+
 def hasty(processor: Any) -> Any:
     """What a stop waits for it waits for a moment only."""
     what = processor._definition
@@ -683,6 +705,129 @@ def test_a_context_handles_no_signal() -> None:
     asyncio.run(main())
 
 
+# -- a context that nobody leaves
+
+
+def enter(processor: Any, form: str) -> Any:
+    """Returns the run, once it has been entered and left."""
+    running = processor.running(**NOWHERE)
+    if form == "async with":
+        asyncio.run(_entered(running))
+    else:
+        with running:
+            pass
+    return running
+
+
+def has_ended(running: Any, before: set[threading.Thread]) -> None:
+    """It ends by itself, and so do its threads."""
+    assert running.wait(PATIENCE)
+    for thread in set(threading.enumerate()) - before:
+        thread.join(PATIENCE)
+        assert not thread.is_alive(), thread.name
+    with pytest.raises(ConsumerClosedError):
+        running.consumer.poll(timeout=0)
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Each run that is entered."""
+    found, enter_it = list[Any](), RunningProcessor._enter
+
+    def noted(running: RunningProcessor) -> None:
+        found.append(running)
+        enter_it(running)
+
+    monkeypatch.setattr(RunningProcessor, "_enter", noted)
+    return found
+
+
+ENTERED = [
+    ("with", handle, ("set-up", "processor")),
+    ("with", handle_async, ("event-loop", "set-up", "processor")),
+    ("async with", handle_async, ("set-up", "processor")),
+]
+"""The form, its handler, and the threads that it starts, in this order."""
+
+
+@pytest.mark.parametrize(
+    ("form", "handler", "left"),
+    [(form, handler, left) for form, handler, all_of in ENTERED for left in range(len(all_of))],
+)
+def test_a_run_that_the_system_gives_too_few_threads_leaves_nothing_that_runs(
+    made: list[Any], threads_left: list[int], form: str, handler: Any, left: int
+) -> None:
+    before, life = set(threading.enumerate()), Life()
+    threads_left[0] = left
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        enter(Processor(handler, topics=["t"], lifespan=life.run if handler is handle else life.loop), form)
+    has_ended(made[0], before)
+    assert life.told == []
+
+
+@pytest.mark.parametrize(
+    ("form", "handler", "name"), [(form, handler, name) for form, handler, all_of in ENTERED for name in all_of]
+)
+def test_ctrl_c_while_a_run_is_entered_leaves_nothing_that_runs(
+    made: list[Any], monkeypatch: pytest.MonkeyPatch, form: str, handler: Any, name: str
+) -> None:
+    """The main thread waits in `Thread.start` until the new thread runs."""
+    before, start = set(threading.enumerate()), threading.Thread.start
+
+    def interrupted(thread: threading.Thread) -> None:
+        start(thread)
+        if thread.name.startswith(f"instride-{name}"):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        enter(Processor(handler, topics=["t"]), form)
+    has_ended(made[0], before)
+
+
+def test_ctrl_c_while_a_run_is_left_leaves_nothing_that_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Acknowledging:
+        def __init__(self, _: Any) -> None: ...
+        def produce(self, *_: Any, **__: Any) -> None: ...
+        def poll(self, _: float) -> None: ...
+        def purge(self) -> None: ...
+        def flush(self, _: float) -> None: ...
+
+    def interrupted(_: float | None) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("confluent_kafka.Producer", Acknowledging)
+    before = set(threading.enumerate())
+    running: Any = Processor(handle_async, topics=["t"], output="o").running(**NOWHERE)
+    with pytest.raises(KeyboardInterrupt), running:  # noqa: PT012 - it is raised by the exit
+        running._produce(OutputRecord(value=b"v", topic="o"))
+        monkeypatch.setattr(running, "_wait", interrupted)
+    monkeypatch.undo()
+    has_ended(running, before)
+
+
+@pytest.mark.parametrize("raises", ["_end", "_give_up_set_up"])
+def test_whatever_an_end_raises_its_threads_end(monkeypatch: pytest.MonkeyPatch, raises: str) -> None:
+    """Whoever waits for it may have an event loop that is closed, say."""
+    before = set(threading.enumerate())
+    running: Any = Processor(handle_async, topics=["t"]).running(**NOWHERE)
+    do = getattr(running, raises)
+
+    def failing(*arguments: Any) -> None:
+        do(*arguments)
+        raise LookupError(raises)
+
+    def interrupted(_: float | None) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(running, raises, failing)
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+    with monkeypatch.context() as leaving, pytest.raises((KeyboardInterrupt, LookupError)), running:  # noqa: PT012
+        assert running._is_set_up.wait(PATIENCE)
+        leaving.setattr(running, "_wait", interrupted)
+    has_ended(running, before)
+
+
 # -- threads, by hand
 
 
@@ -698,13 +843,13 @@ class Bench:
         around: Any = None,
         records: int = 4,
         timeout: float | None = None,
+        after: Any = "stop",
     ) -> None:
         self.now = 0.0
-        self.engine = Engine(
-            EnginePlan(order="none", failures=Failures(retry=Retry(attempts=2, backoff=0.0))), lambda _: 1
-        )
+        failures = Failures(retry=Retry(attempts=2, backoff=0.0), after=after, has_dead_letters=after == "dead-letter")
+        self.engine = Engine(EnginePlan(order="none", failures=failures), lambda _: 1)
         self.lock = threading.RLock()
-        desk = desk_of(self.engine, self.lock, clock=lambda: self.now, output=output)
+        desk = desk_of(self.engine, self.lock, clock=lambda: self.now, output=output, dead_letters="dlq")
         self.workers = ThreadWorkers(desk, handler, produce, 2, SyncLifespan(), around, timeout)
         self._ended = threading.Condition(self.lock)
         end = self.engine.end
@@ -777,17 +922,7 @@ def test_a_close_waits_for_no_handler_that_is_stuck() -> None:
 
 @pytest.fixture
 def threads_left(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """So many threads of handlers more can be made."""
-    left, start = [0], threading.Thread.start
-
-    def limited(thread: threading.Thread) -> None:
-        if left[0] == 0:
-            raise RuntimeError("can't start new thread")
-        left[0] -= 1
-        start(thread)
-
-    monkeypatch.setattr(threading.Thread, "start", limited)
-    return left
+    return refuse_threads(monkeypatch)
 
 
 def test_where_the_system_makes_no_more_threads_those_that_there_are_go_on(
@@ -1034,6 +1169,32 @@ def test_of_what_was_given_up_nothing_is_produced() -> None:
     for thread in bench.workers._threads:
         thread.join(PATIENCE)
     assert produced == []
+
+
+def test_of_what_was_given_up_no_dead_letter_is_written() -> None:
+    """It waited for a thread meanwhile. Its next owner handles it again, and writes its letter."""
+    go, produced = threading.Event(), list[Any]()
+
+    def handler(record: Record) -> None:
+        go.wait(PATIENCE)
+        raise ValueError("bad")
+
+    bench = Bench(handler, produce=produced.append, records=1, after="dead-letter")
+    end = bench.engine.end
+
+    def is_lost_then(*arguments: Any) -> Any:
+        verdict = end(*arguments)
+        if verdict is not None and verdict.step is Step.DEAD_LETTER:
+            assert [task.offset for task in bench.engine.give_up()] == [0]
+        return verdict
+
+    bench.engine.end = is_lost_then  # type: ignore[method-assign, assignment]
+    go.set()
+    bench.until(lambda: bench.engine.tally.abandoned == 1)
+    bench.workers.close()
+    for thread in bench.workers._threads:
+        thread.join(PATIENCE)
+    assert (produced, bench.engine.failure) == ([], None)
 
 
 def test_of_what_is_out_of_time_nothing_is_produced() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 import threading
 import time
@@ -124,13 +125,23 @@ def test_a_keytab_has_a_cache_of_its_own(library: Library, tmp_path: Path) -> No
     assert all(store["ccache"].startswith("MEMORY:") for store in stores)
 
 
-def test_a_keytab_that_cannot_be_read_is_refused_when_the_consumer_is_built(library: Library) -> None:
-    with pytest.raises(ConfigError, match=r"sasl_kerberos_keytab_file '/absent' cannot be read: No such file"):
+@pytest.mark.parametrize(
+    ("keytab", "told"),
+    [
+        ("/absent", "'/absent' cannot be read: No such file"),
+        ("a\0b", "null byte"),
+        ("\ud800", "surrogates not allowed"),
+    ],
+)
+def test_a_keytab_that_cannot_be_read_is_refused_when_the_consumer_is_built(
+    library: Library, keytab: str, told: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"sasl_kerberos_keytab_file .*{told}"):
         Consumer(
             bootstrap_servers="b:1",
             security_protocol="SASL_SSL",
             sasl_mechanism="GSSAPI",
-            sasl_kerberos_keytab_file="/absent",
+            sasl_kerberos_keytab_file=keytab,
         )
 
 
@@ -151,9 +162,16 @@ def test_what_the_library_raises_is_told(library: Library) -> None:
         (found,) = prepared(config(), "b")
         assert isinstance(found, AuthenticationError)
         assert told in str(found)
+    library.first = broken(MemoryError())
+    later: list[Any] = [*prepared(config(), "b")]
+    assert [type(each) for each in later] == [TransportError], "there may be some then"
 
 
-@pytest.mark.parametrize("code", [2529639068, -1765328228, 2529639132])
+UNREACHABLE = (2529639068, -1765328228, 2529639132)
+BUSY = (-1765328355, (1 << 32) - 1765328355)
+
+
+@pytest.mark.parametrize("code", [*UNREACHABLE, *BUSY, errno.EMFILE, errno.ENFILE, errno.ENOMEM])
 def test_a_kdc_that_cannot_be_reached_may_be_there_later(library: Library, code: int) -> None:
     class NoKDCError(GSSError):
         min_code = code

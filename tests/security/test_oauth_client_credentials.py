@@ -141,6 +141,8 @@ def test_credentials_in_the_body(provider: Provider, certificates: Certificates)
         "https://localhost/x#y",
         "https://localhost:0/",
         "https://localhost:99999/",
+        "https://local..host/",
+        f"https://{'x' * 64}.test/",
         "https://local host/",
         "https://localhost/\r\nX: y",
         "https://[::1/",
@@ -160,6 +162,8 @@ def test_other_urls_are_refused(url: Any) -> None:
         {"send_in": "query"},
         {"timeout": 0},
         {"ca_file": "absent.pem"},
+        {"ca_file": "a\0b"},
+        {"ca_file": "\ud800"},
     ],
 )
 def test_other_settings_that_are_refused(wrong: dict[str, Any]) -> None:
@@ -203,6 +207,41 @@ def test_a_certificate_of_another_name(certificates: Certificates) -> None:
 def test_nobody_there(provider: Provider, certificates: Certificates) -> None:
     with pytest.raises(TransportError, match="ConnectionRefusedError"):
         grant(provider, certificates, token_url="https://localhost:1/token")()
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (OSError(errno.EMFILE, "Too many open files"), TransportError),
+        (OSError(errno.ENFILE, "Too many open files in system"), TransportError),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), TransportError),
+        (FileNotFoundError(errno.ENOENT, "No such file or directory"), AuthenticationError),
+        (ssl.SSLError(errno.EMFILE, "no certificate found"), AuthenticationError),
+    ],
+)
+def test_authorities_that_cannot_be_read_for_the_moment_are_read_again(
+    monkeypatch: pytest.MonkeyPatch, error: OSError, kind: type[KafkaError]
+) -> None:
+    """And before the connection is opened, which would take the last file. It was fatal, and did not say why."""
+
+    def refused(**_: object) -> ssl.SSLContext:
+        raise error
+
+    fetch = OAuthClientCredentials(token_url="https://localhost:1/token", client_id="id", client_secret=SECRET)
+    monkeypatch.setattr(ssl, "create_default_context", refused)
+    with pytest.raises(kind, match=f"the system's authorities cannot be read .*{error.strerror}") as raised:
+        fetch()
+    assert raised.value.fatal is (kind is AuthenticationError)
+
+
+def test_a_look_up_without_memory_may_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    fetch = OAuthClientCredentials(token_url="https://localhost:1/token", client_id="id", client_secret=SECRET)
+    monkeypatch.setattr(socket, "getaddrinfo", refused)
+    with pytest.raises(TransportError, match="MemoryError"):
+        fetch()
 
 
 def test_a_connection_that_ends_in_the_handshake_says_nothing_of_certificates() -> None:

@@ -152,6 +152,14 @@ def test_files_that_do_not_do_are_told_at_once(certificates: Certificates, files
     assert "canary" not in str(refused.value)
 
 
+@pytest.mark.parametrize("file", ["a\0b", "\ud800"], ids=ascii)
+@pytest.mark.parametrize("name", ["ssl_ca_file", "ssl_cert_file", "ssl_key_file"])
+def test_a_name_that_no_file_can_have_is_told_at_once(certificates: Certificates, name: str, file: str) -> None:
+    files = {"ssl_cert_file": certificates.file("cert.pem"), "ssl_key_file": certificates.file("key.pem")}
+    with pytest.raises(ConfigError, match=name):
+        build(security_protocol="SSL", **{**files, name: file})
+
+
 @pytest.mark.parametrize("name", ["ssl_ca_file", "ssl_cert_file", "ssl_key_file"])
 def test_pem_text_in_place_of_a_files_name_is_refused_and_not_shown(certificates: Certificates, name: str) -> None:
     """As Java's ssl.keystore.key and librdkafka's ssl.key.pem have it: the text is the key itself."""

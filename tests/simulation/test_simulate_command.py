@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -109,6 +110,23 @@ def test_of_what_cannot_be_played_the_seed_and_the_error_are_told(
         "seed 7: ArithmeticError: no plan",
         "again: python -m instride.testing.simulate --seed 7 --histories 1",
     ]
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_ctrl_c_ends_a_run_with_a_summary_and_says_that_it_is_not_whole(
+    wrong: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its exit status was 0, as if all had been played and were right."""
+
+    def some(seeds: range, **_: object) -> Iterator[Batch]:
+        yield Batch(histories=2, virtual=1.0, processor=1.0, rows={}, wrong={1: "S1"} if wrong else {})
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(simulate, "batches", some)
+    assert main(["--histories", "50", "--go-on"]) == (1 if wrong else 130)
+    output = capsys.readouterr().out
+    assert "interrupted: 48 of 50 histories were not judged" in output
+    assert f"2 histories, {'1' if wrong else 'none'} wrong" in output
 
 
 def killed(seeds: range, means: frozenset[str]) -> Batch:

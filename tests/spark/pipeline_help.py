@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from instride.errors import NotASinkError
-from instride.spark import ParquetSink, Pipeline, RangeCommitted
+from instride.spark import JobFinished, JobStarted, ParquetSink, Pipeline, RangeCommitted
 from instride.spark._functions import pickle_function
 from instride.spark._range_reader import ReaderSettings
 from instride.spark._task import RangeTask
@@ -77,7 +77,9 @@ def wait_for(condition: Callable[[], object], what: str, *, seconds: float = PAT
 
 
 class Runner:
-    """A pipeline that runs on a thread. Leaving the context stops it, and raises what it raised."""
+    """A pipeline that runs on a thread. Leaving the context stops it, and raises what it raised. Then each of its jobs
+    must have been told as finished.
+    """
 
     def __init__(self, spark: SparkSession, folder: Path, **settings: Any) -> None:
         self.events: list[Any] = []
@@ -123,6 +125,9 @@ class Runner:
         self.join()
         if self.error is not None and kind is None:
             raise self.error
+        if kind is None:
+            finished = {event.job for event in self.of(JobFinished)}
+            assert [event for event in self.of(JobStarted) if event.job not in finished] == []
 
 
 def read_events(path: Path) -> list[dict[str, Any]]:

@@ -351,7 +351,7 @@ class FakeConsumer:
 
 
 class FakeRunner:
-    """Spark. The script ends the work: `succeed`, `fail`, `end`."""
+    """Spark. The script ends the work: `succeed`, `fail`, `end`. obeys: a job that is cancelled ends at once."""
 
     def __init__(self, consumer: FakeConsumer, inbox: queue.SimpleQueue[Message]) -> None:
         self.cores = 2
@@ -360,6 +360,7 @@ class FakeRunner:
         self.tasks: list[list[list[RangePart]]] = []
         self.cancelled: list[str] = []
         self.closed = False
+        self.obeys = False
         self._tell = inbox_dispatcher(inbox, cast(Any, consumer))
 
     def start(self, task: RangeTask, tasks: list[list[RangePart]]) -> None:
@@ -369,6 +370,8 @@ class FakeRunner:
 
     def cancel(self, job: str) -> None:
         self.cancelled.append(job)
+        if self.obeys:
+            self._tell(JobEnded(job=job, reason="cancelled"))
 
     def close(self) -> None:
         self.closed = True
@@ -450,7 +453,7 @@ class Stage:
         self.on_event(event)
 
     def play(self, script: Script) -> None:
-        """Run the loop until the script ends; then it stops."""
+        """Run the loop until the script ends; then it stops. A job with no range under way is told as finished."""
 
         def stopping() -> bool:
             try:
@@ -459,7 +462,10 @@ class Stage:
                 return True
             return False
 
-        self.loop.run(stopping)
+        try:
+            self.loop.run(stopping)
+        finally:
+            assert all(job.unsettled for job in self.loop._jobs.values())
 
     def assigned(self, *partitions: int) -> Script:
         """Assign, and wait until they have begun."""

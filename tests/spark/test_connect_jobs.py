@@ -35,6 +35,7 @@ class PlayedSession:
         self.interrupted: list[str] = []
         self.gate = threading.Event()
         self.gate.set()
+        self.is_stopped = False
         self.error: BaseException | None = None
         self.interrupt_error: Exception | None = None
 
@@ -108,6 +109,15 @@ def test_how_many_tasks_run_at_a_time_is_known_once_it_is_prepared() -> None:
     ran, _ = runner(PlayedSession(cores=3))
     ran.prepare(task()[1])
     assert ran.cores == 3
+
+
+def test_a_session_that_is_stopped_during_a_run_ends_it() -> None:
+    """Each range failed as often as it was tried, and the first of them was the reason."""
+    session = PlayedSession()
+    ran, _ = runner(session)
+    session.is_stopped = True
+    with pytest.raises(PipelineError, match="is stopped, or its server has lost it"):
+        _ = ran.cores
 
 
 def test_what_workers_lack_is_told() -> None:

@@ -779,3 +779,20 @@ def test_places_and_settings_that_cannot_be_a_sink_are_named(tmp_path: Path) -> 
     writer = pickle.dumps(sink._database)
     assert b"secret" in writer
     assert "secret" not in repr(sink) + repr(sink._database)
+
+
+class Autocommitting(sqlite3.Connection):
+    """Of Python 3.12 and later, where `sqlite3.connect` takes autocommit."""
+
+    autocommit = True
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_sqlite_with_transactions_of_its_own_is_refused_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: bool
+) -> None:
+    """Each call failed, as one that may pass when it is tried again: for ever."""
+    monkeypatch.setattr(Autocommitting, "autocommit", given)
+    connect = partial(sqlite3.connect, tmp_path / "db", factory=Autocommitting)
+    with pytest.raises(ConfigError, match="without autocommit="):
+        DatabaseSink(connect, "t", columns=["n"]).writer()

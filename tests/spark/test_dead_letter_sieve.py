@@ -74,6 +74,19 @@ class Refusing(Broker):
         return refused
 
 
+class Late(Broker):
+    """It acknowledges just after the time is over."""
+
+    def produce(self, _: Any) -> Any:
+        class Acknowledged(Future[None]):
+            def result(self, timeout: float | None = None) -> None:
+                if not self.done():
+                    self.set_result(None)
+                    raise TimeoutError
+
+        return Acknowledged()
+
+
 def finish(broker: Broker) -> None:
     """Of a range with four letters."""
     letters = DeadLetters(topic="dlq", group="g", attempts=1, most=9, timeout=TIMEOUT, produce=b"here")
@@ -104,3 +117,8 @@ def test_a_letter_that_fails_with_a_timeout_of_its_own_is_told_as_it_is() -> Non
     with pytest.raises(TimeoutError, match=r"^mine$") as raised:
         finish(Refusing(0.0))
     assert not isinstance(raised.value, KafkaTimeoutError)
+
+
+def test_a_letter_that_is_acknowledged_just_after_its_time_is_no_failure() -> None:
+    """A bare TimeoutError was told, as if the letter had been refused with that."""
+    finish(Late(0.0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import signal
@@ -71,6 +72,23 @@ def test_a_source_is_found_by_the_token_of_its_run_and_awaited() -> None:
     assert stopping.is_alive()
     left.set_result(True)
     stopping.join(60)
+    assert not query.isActive
+    door.close()
+
+
+def test_a_source_that_had_no_file_descriptor_left_is_found_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    accept, token, left, failed = socket.socket.accept, new_token(), Future[bool](), threading.Event()
+    left.set_result(True)
+
+    def accepted(listening: socket.socket) -> Any:
+        if not failed.is_set():
+            failed.set()
+            raise OSError(errno.EMFILE, "Too many open files")
+        return accept(listening)
+
+    monkeypatch.setattr(socket.socket, "accept", accepted)
+    door, query = Door(token, lambda: left), Query({"group": {"run": token}})
+    leave(query, timeout=60.0)
     assert not query.isActive
     door.close()
 

@@ -41,7 +41,7 @@ class Cluster:
     def partitions(self, _topics: object) -> list[TopicPartition]:
         return [*self.ends]
 
-    def latest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    def latest(self, partitions: Iterable[TopicPartition], **_: float) -> dict[TopicPartition, int]:
         return {each: self.ends[each] for each in partitions}
 
     def sample(self, spans: Mapping[TopicPartition, Span]) -> dict[TopicPartition, Sample]:
@@ -469,6 +469,7 @@ def test_after_a_restart_a_batch_is_planned_at_once_though_there_is_nothing_new(
     ("start", "said"),
     [
         (BatchPlan({P0: Span(0, 5)}, {"t": "id"}).to_json(), "a query without consumerGroup"),
+        (BatchPlan(empty=True).to_json(), "a query without consumerGroup"),
         (marked({}, group="other"), "of the group 'other', and consumerGroup is 'billing'"),
         (marked({}, subscribed="u"), "reads u, and this one reads t"),
     ],

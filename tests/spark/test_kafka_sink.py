@@ -60,7 +60,7 @@ def test_the_settings_of_a_producer_are_translated() -> None:
     task = write_task({**SERVERS, **times, "kafka.max.request.size": "5"}, VALUES, overwrite=False)
     settings = dict(task.settings)
     assert (settings["request.timeout.ms"], settings["retry.backoff.ms"]) == ("7000", "50")
-    assert settings["message.max.bytes"] == "5"
+    assert settings["message.max.bytes"] == "1000", "librdkafka takes no less"
     slow = write_task({**SERVERS, "kafka.reconnect.backoff.ms": "20000"}, VALUES, overwrite=False)
     assert dict(slow.settings)["reconnect.backoff.max.ms"] == "20000"
     assert dict(write_task(SERVERS, VALUES, overwrite=False).settings)["message.max.bytes"] == 1_048_576
@@ -75,14 +75,29 @@ def test_the_settings_of_a_producer_are_translated() -> None:
         ({"retry.backoff.ms": "0", "retry.backoff.max.ms": "0"}, {"retry.backoff.ms": "1"}),
         ({"retry.backoff.ms": "2000"}, {"retry.backoff.ms": "2000"}),
         ({"metadata.max.age.ms": "0"}, {"metadata.max.age.ms": "1"}),
+        ({"batch.size": "0"}, {"batch.size": "1"}),
+        ({"acks": "1"}, {"acks": "1"}),
+        ({"acks": "0"}, {"acks": "0"}),
+        ({"acks": "-1"}, {"enable.idempotence": True}),
+        ({"retries": "0"}, {"retries": "0"}),
+        ({"max.in.flight.requests.per.connection": "10"}, {}),
+        ({"max.in.flight.requests.per.connection": "5"}, {"enable.idempotence": True}),
+        ({"delivery.timeout.ms": "2"}, {"delivery.timeout.ms": "2"}),
     ],
     ids=str,
 )
-def test_times_that_java_takes_are_within_librdkafkas_bounds(given: dict[str, str], found: dict[str, str]) -> None:
+def test_settings_that_java_takes_are_within_librdkafkas_bounds(given: dict[str, str], found: dict[str, str]) -> None:
     """Such a setting failed each write, on an executor."""
     task = write_task({**SERVERS, **{f"kafka.{name}": value for name, value in given.items()}}, VALUES, overwrite=False)
     assert found.items() <= dict(task.settings).items()
     Producer(dict(task.settings))
+
+
+@pytest.mark.parametrize("name", ["acks", "retries"])
+def test_idempotence_that_is_asked_for_needs_its_settings(name: str) -> None:
+    given = {"kafka.enable.idempotence": "true", f"kafka.{name}": "0"}
+    with pytest.raises(ConfigError, match=r"kafka\.enable\.idempotence=true needs"):
+        write_task({**SERVERS, **given}, VALUES, overwrite=False)
 
 
 @pytest.mark.parametrize("wrong", ["-1", "100.0", "soon"])

@@ -9,6 +9,7 @@ import errno
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from parquet_help import PARTITION, Crash, DeadFrom, FailingFrom, SystemCalls, c
 
 from instride.errors import SinkWriteError
 from instride.spark.parquet import ParquetSink, read_files, vacuum
-from instride.spark.sink import CommitStatus
+from instride.spark.sink import CommitStatus, WrittenRange
 
 MonkeyPatch = pytest.MonkeyPatch
 
@@ -201,6 +202,31 @@ def test_a_manifest_is_on_disk_before_it_is_seen_and_its_name_before_it_is_repor
         commit(sink, "b", written)
     made = ["open", "write", "fsync", "close", "utime", "link", "unlink", "open", "fsync", "close"]
     assert calls.made == made
+
+
+def _committed(sink: ParquetSink) -> None:
+    commit(sink, "b", WrittenRange(range=span(0, 5)))
+
+
+def _begun(sink: ParquetSink) -> None:
+    sink.begin(PARTITION, 5)
+
+
+@pytest.mark.parametrize("action", [_committed, _begun])
+def test_what_is_done_again_after_an_error_is_durable_when_it_returns(
+    tmp_path: Path, monkeypatch: MonkeyPatch, action: Callable[[ParquetSink], None]
+) -> None:
+    """The first call may have failed after the link, at the sync of the folder: the second found it done."""
+    for at in range(_calls_of(lambda folder, _: action(ParquetSink(folder)), tmp_path / "count", monkeypatch)):
+        sink = ParquetSink(tmp_path / str(at))
+        with monkeypatch.context() as patch:
+            FailingFrom(at, errno.EIO).install(patch)
+            with suppress(SinkWriteError):
+                action(sink)
+        with monkeypatch.context() as patch:
+            calls = SystemCalls().install(patch)
+            action(ParquetSink(sink.folder))
+        assert calls.made[-3:] == ["open", "fsync", "close"]
 
 
 def test_a_file_system_without_links_is_named(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:

@@ -103,6 +103,7 @@ def step_of(many: int, situation: Situation, *, split: bool, targets: int | None
         yield from situation(stage)
         counted.append(steps(lambda: turn(stage)))
         stage.sink.gate.set()
+        stage.runner.obeys = True
 
     stage.play(script())
     return counted[0]

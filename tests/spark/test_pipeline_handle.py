@@ -103,3 +103,26 @@ def test_a_wait_with_a_bound_says_whether_it_has_ended() -> None:
     assert query.awaitTermination(0) is False
     query.stop()
     assert query.awaitTermination(30) is True
+
+
+def test_what_no_event_ended_is_progress_at_the_end() -> None:
+    """The last job of a run was in no progress, and ran on in the status."""
+    committed = RangeCommitted(job="one", range=span(0), rows=4)
+    query = Played(JobStarted(job="one", ranges=(span(0),)), committed, error=ValueError("no flight")).start()
+    with pytest.raises(ValueError, match="no flight"):
+        query.awaitTermination()
+    assert query.status["isTriggerActive"] is query.status["isDataAvailable"] is False
+    assert query.lastProgress is not None
+    assert (query.lastProgress["id"], query.lastProgress["numOutputRows"]) == ("one", 4)
+
+
+class UnspeakableError(Exception):
+    def __str__(self) -> str:
+        raise LookupError("no text")
+
+
+def test_an_error_without_a_text_ends_no_status() -> None:
+    query = Played(error=UnspeakableError()).start()
+    with pytest.raises(UnspeakableError):
+        query.awaitTermination()
+    assert query.status["message"] == "Terminated with exception: its text cannot be had: LookupError"

@@ -12,17 +12,24 @@ from run_help import PATIENCE, PanicError
 from instride.errors import PipelineError
 from instride.spark import _jobs
 from instride.spark._jobs import JobRunner
-from instride.spark._report import JobEnded, JobMessage, reason_of
+from instride.spark._report import JobEnded, JobMessage, problem_of, reason_of
+
+
+class UnspeakableError(Exception):
+    def __str__(self) -> str:
+        raise LookupError("no text")
 
 
 class PanickingContext:
     """Of Spark. A library in Rust panics beneath it."""
 
+    error: BaseException = PanicError("index out of bounds")
+
     def accumulator(self, value: object, param: object) -> object:
         return object()
 
     def setLocalProperty(self, name: str, value: str) -> None:
-        raise PanicError("index out of bounds")
+        raise self.error
 
 
 class NamedTask:
@@ -34,6 +41,20 @@ def test_a_job_that_panics_has_ended() -> None:
     told: queue.SimpleQueue[JobMessage] = queue.SimpleQueue()
     JobRunner(cast(Any, PanickingContext()), told.put)._run(cast(Any, NamedTask()), [])
     assert told.get(timeout=PATIENCE) == JobEnded(job="j", reason="index out of bounds")
+
+
+def test_a_job_that_ends_by_an_error_without_a_text_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PanickingContext, "error", UnspeakableError())
+    told: queue.SimpleQueue[JobMessage] = queue.SimpleQueue()
+    JobRunner(cast(Any, PanickingContext()), told.put)._run(cast(Any, NamedTask()), [])
+    assert told.get(timeout=PATIENCE) == JobEnded(job="j", reason="its text cannot be had: LookupError")
+
+
+def test_an_error_without_a_text_is_told_by_its_class_and_its_traceback() -> None:
+    """Of a function of DataFrames: what was told was the error of its text."""
+    problem = problem_of(UnspeakableError())
+    assert str(problem) == "UnspeakableError: its text cannot be had: LookupError"
+    assert "UnspeakableError" in problem.traceback
 
 
 class StoppedContext:

@@ -247,6 +247,8 @@ def test_others_go_on_while_a_job_is_under_way_in_one() -> None:
         yield from until(lambda: stage.runner.started)
         for number in range(3):
             stage.runner.succeed(number, 1)
+            if number:
+                stage.runner.end(number)
             stage.consumer.offer(0, 5)
             stage.consumer.offer(1, 5)
             yield from stage.until_started(number + 2)
@@ -455,6 +457,7 @@ def test_a_fatal_failure_is_one_though_the_sink_has_gone_on() -> None:
         stage.consumer.offer(0, 5)
         yield from stage.until_started(1)
         stage.runner.fail(0, 0, fatal=True)
+        stage.runner.end(0)
         yield from until(lambda: False)
 
     with pytest.raises(RangeFailedError):
@@ -770,6 +773,7 @@ def test_a_fatal_failure_is_not_tried_again() -> None:
     def script() -> Script:
         yield from stage.working(0)
         stage.runner.fail(0, 0, fatal=True)
+        stage.runner.end(0)
         yield from until(lambda: False)
 
     with pytest.raises(RangeFailedError):
@@ -864,6 +868,7 @@ def test_a_stop_waits_for_what_is_under_way_and_begins_nothing() -> None:
 
 def test_a_stop_does_not_wait_for_ever() -> None:
     stage = Stage(stop_timeout=0.05)
+    stage.runner.obeys = True
 
     def script() -> Script:
         yield from stage.working(0)

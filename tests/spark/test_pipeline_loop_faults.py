@@ -68,6 +68,7 @@ def test_a_wakeup_is_no_failure() -> None:
 
 def test_a_dead_network_thread_ends_the_run_at_once() -> None:
     stage = Stage(stop_timeout=1e6)
+    stage.runner.obeys = True
 
     def script() -> Script:
         yield from stage.working(0)
@@ -343,6 +344,62 @@ def test_nothing_is_committed_to_the_sink_after_the_end() -> None:
     assert stage.sink.reached == {tp(0): 0}
 
 
+def test_a_job_that_has_told_of_all_its_ranges_is_awaited_at_the_end() -> None:
+    """It was cancelled, and nobody heard that it had finished: of nearly every run the last one."""
+    stage = Stage(targets={0: 5})
+
+    def script() -> Script:
+        yield from stage.working(0)
+        stage.runner.succeed(0)
+        yield from until(lambda: stage.consumer.committed)
+        yield from turns(3)
+        stage.runner.end(0)
+        yield from until(lambda: False)
+
+    stage.play(script())
+    assert stage.runner.cancelled == []
+    assert isinstance(stage.events[-1], JobFinished)
+
+
+def test_a_failed_job_is_told_as_finished_before_its_failure_is_raised() -> None:
+    stage = Stage(retries=0)
+
+    def script() -> Script:
+        yield from stage.working(0)
+        stage.runner.fail(0, 0)
+        yield from until(lambda: stage.of(RangeFailed))
+        yield from turns(3)
+        stage.runner.end(0)
+        yield from until(lambda: False)
+
+    with pytest.raises(RangeFailedError):
+        stage.play(script())
+    assert stage.runner.cancelled == []
+    assert len(stage.of(JobFinished)) == 1
+
+
+def test_what_a_stop_cancels_is_told_as_dropped_and_its_job_as_finished() -> None:
+    stage = Stage(stop_timeout=0.0)
+    stage.runner.obeys = True
+    stage.play(stage.working(0))
+    assert [type(each) for each in stage.events[-2:]] == [RangeDropped, JobFinished]
+
+
+def test_a_job_that_was_just_being_submitted_is_cancelled_again_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark did not know it yet: it ran to its end, for nobody."""
+    monkeypatch.setattr(instride.spark._pipeline_loop, "_CANCEL_AGAIN_SECONDS", 0.05)
+    stage, closed = Stage(stop_timeout=0.0), list[tuple[bool, bool]]()
+    cancel = stage.runner.cancel
+
+    def noted(job: str) -> None:
+        closed.append((stage.consumer.closed, stage.runner.closed))
+        cancel(job)
+
+    stage.runner.cancel = noted  # type: ignore[method-assign]
+    stage.play(stage.working(0))
+    assert closed == [(False, False), (True, False)]
+
+
 class Clock:
     """Each turn of the loop takes a second."""
 
@@ -356,6 +413,7 @@ class Clock:
 def test_a_stop_waits_for_its_time_and_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     stage, clock, seen = Stage(stop_timeout=7.0), Clock(), []
     monkeypatch.setattr(instride.spark._pipeline_loop, "time", clock)
+    stage.runner.obeys = True
 
     def before() -> Script:
         stage.consumer.assign(0)
@@ -400,6 +458,7 @@ def test_an_error_of_the_callback_at_a_loss_leaves_no_loss_half_done(kind: type[
     what was lost.
     """
     stage, went_on = Stage(), list[str]()
+    stage.runner.obeys = True
 
     def raises(event: PipelineEvent) -> None:
         if isinstance(event, RangeDropped):

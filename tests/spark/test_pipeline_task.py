@@ -12,7 +12,7 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import pandas as pd
 import pyarrow as pa
@@ -25,6 +25,7 @@ from instride._processing.origin import DeadLetterOrigin
 from instride.errors import (
     ConfigError,
     CorruptRecordError,
+    KafkaTimeoutError,
     OffsetOutOfRangeError,
     OffsetsGoneError,
     PipelineError,
@@ -33,6 +34,7 @@ from instride.errors import (
 )
 from instride.spark import ParquetSink, Pipeline
 from instride.spark import _dead_letters as dead_letters
+from instride.spark import _pipeline as pipelines
 from instride.spark import _task as task
 from instride.spark._data_source.splitting import cut
 from instride.spark._dead_letters import DeadLetters
@@ -721,6 +723,7 @@ def wrong_settings() -> Iterator[tuple[str, Any]]:
     yield "on_event", _awaited
     yield "function", _awaited
     yield "security", {3: "x"}
+    yield "columns", ["value", "value"]
 
 
 @pytest.mark.parametrize(("name", "value"), list(wrong_settings()))
@@ -747,6 +750,40 @@ def test_events_go_to_a_list_that_can_be_called(tmp_path: Path) -> None:
 
     events = Events()
     assert _pipeline(tmp_path, on_event=events)._on_event is events
+
+
+class Runner:
+    """Of Spark's jobs. error: what `prepare` raises."""
+
+    reports = None
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.closed = 0
+        self._error = error
+
+    def prepare(self, _: RangeTask) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+@pytest.mark.parametrize("error", [PipelineError("no worker"), None])
+def test_a_run_that_fails_before_its_loop_leaves_nothing_with_spark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception | None
+) -> None:
+    """Each left an accumulator, with all that it held."""
+
+    def nowhere(*_: object) -> NoReturn:
+        raise KafkaTimeoutError("no broker")
+
+    runner = Runner(error)
+    monkeypatch.setattr(Pipeline, "_runner", lambda *_: runner)
+    monkeypatch.setattr(pipelines, "end_offsets", nowhere)
+    with pytest.raises(PipelineError if error else KafkaTimeoutError):
+        _pipeline(tmp_path, available_now=True).run()
+    assert runner.closed == 1
 
 
 def _pipeline(folder: Path, **settings: Any) -> Pipeline:

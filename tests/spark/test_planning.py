@@ -8,7 +8,7 @@ from collections.abc import Container
 from dataclasses import dataclass, field, replace
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from instride.records import OffsetRange, TopicPartition
@@ -733,3 +733,16 @@ def test_a_range_that_is_tried_again_is_whole() -> None:
     plans.failed(first, 0.0)
     assert plan(plans, 9.0, jobs=0, cores=2) == (first,)
     assert plans.parts(first.topic_partition) == 1
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 40_000)), min_size=1, max_size=8), st.integers(1, 8))
+@example([(0, 5), (1, 40_000)], 8)
+def test_each_part_of_a_range_has_enough_to_do(offers: list[tuple[int, int]], cores: int) -> None:
+    """By the range's own size: more offsets may wait behind a seek. One with more parts than offsets never told."""
+    plans, end = planner(range_records=60_000, split=True), 0
+    for seek_number, count in offers:
+        plans.offer([span(end, end + count, seek_number=seek_number)], 0.0)
+        end += count
+    (first,) = plan(plans, 0.0, jobs=0, cores=cores)
+    parts = plans.parts(tp(0))
+    assert parts == 1 or (first.end - first.start) // parts >= 10_000

@@ -195,8 +195,9 @@ class Looked:
 
 
 @pytest.fixture
-def chain(kafka: LocalKafka, kafka_topic: Topic) -> Iterator[Chain]:
-    """A reader, and a range of each of three partitions, with the topic's id."""
+def chain(kafka: LocalKafka, kafka_topic: Topic, monkeypatch: pytest.MonkeyPatch) -> Iterator[Chain]:
+    """A reader, and a range of each of three partitions, with the topic's id. It believes a broker at once."""
+    monkeypatch.setattr(_range_reader, "MISSING_GRACE", 0.0)
     name = kafka_topic(partitions=3)
     fill(kafka, name, dict.fromkeys(range(3), 50))
     reader = RangeReader(ReaderSettings(bootstrap_servers=kafka.bootstrap_servers))
@@ -366,6 +367,7 @@ SOURCES = ReaderSettings(bootstrap_servers="nowhere:1", timeout=0.0, fail_on_dat
 
 def of_log(monkeypatch: pytest.MonkeyPatch, log: ShortLog, settings: ReaderSettings) -> RangeReader:
     monkeypatch.setattr(_range_reader, "Consumer", lambda **_: log)
+    monkeypatch.setattr(_range_reader, "MISSING_GRACE", 0.0)
     return RangeReader(settings)
 
 

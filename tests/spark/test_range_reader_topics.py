@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -14,10 +15,17 @@ import pyarrow as pa
 import pytest
 
 from instride import PartitionInfo
-from instride.errors import TopicRecreatedError, WrongTopicError
+from instride.errors import (
+    KafkaError,
+    NotKafkaError,
+    TopicRecreatedError,
+    TransportError,
+    UnknownTopicOrPartitionError,
+    WrongTopicError,
+)
 from instride.records import TopicPartition
 from instride.spark import _range_reader
-from instride.spark._range_reader import RangeReader, ReaderSettings, followed
+from instride.spark._range_reader import RangeReader, ReaderSettings, end_offsets, followed, reader_for
 from instride.spark.sink import OutputRange
 
 PARTITIONS = 3
@@ -25,10 +33,34 @@ LENGTH = 60
 AHEAD = 9
 
 
+class Clock:
+    """Time passes for who sleeps."""
+
+    def __init__(self) -> None:
+        self.at = 0.0
+
+    def monotonic(self) -> float:
+        return self.at
+
+    def sleep(self, seconds: float) -> None:
+        self.at += seconds
+
+
+def infos(topic_id: UUID) -> list[PartitionInfo]:
+    return [PartitionInfo(topic="t", partition=n, leader=None, topic_id=topic_id) for n in range(PARTITIONS)]
+
+
 class Brokers:
-    """One topic. Each record has its topic's id as its value. again: how likely it is made again at a step."""
+    """One topic. Each record has its topic's id as its value. again: how likely it is made again at a step.
+
+    behind: what the broker that is asked for the topic says until then. errors: of the next polls.
+    """
 
     def __init__(self, seed: int, *, by_id: bool, again: float) -> None:
+        self.clock = Clock()
+        self.behind: list[PartitionInfo] = []
+        self.behind_until = 0.0
+        self.errors: list[KafkaError] = []
         self.chance = random.Random(seed)
         self.by_id = by_id
         self.topic_id = UUID(int=1)
@@ -98,6 +130,8 @@ class PlayedConsumer:
 
     def poll(self, *, timeout: float, max_records: int) -> Records:
         assert not self._paused
+        if self._brokers.errors:
+            raise self._brokers.errors.pop(0)
         self._fetch()
         count = self._brokers.chance.randint(0, min(max_records, len(self._buffer)))
         taken, self._buffer = self._buffer[:count], self._buffer[count:]
@@ -127,10 +161,19 @@ class PlayedConsumer:
     def partitions_for(self, topic: str, *, timeout: float) -> list[PartitionInfo]:
         self._brokers.step()
         self._brokers.lookups += 1
-        return [PartitionInfo(topic=topic, partition=0, leader=None, topic_id=self._brokers.topic_id)]
+        if self._brokers.clock.at < self._brokers.behind_until:
+            return self._brokers.behind
+        return infos(self._brokers.topic_id)
 
-    def close(self, *, timeout: float) -> None:
-        pass
+    def end_offsets(self, partitions: Iterable[TopicPartition], *, timeout: float) -> dict[TopicPartition, int]:
+        return dict.fromkeys(partitions, LENGTH)
+
+    def __enter__(self) -> PlayedConsumer:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def close(self, *, timeout: float) -> None: ...
 
 
 @pytest.fixture
@@ -138,6 +181,7 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Any:
     def made(seed: int, *, by_id: bool, again: float) -> Brokers:
         brokers = Brokers(seed, by_id=by_id, again=again)
         monkeypatch.setattr(_range_reader, "Consumer", lambda **_: PlayedConsumer(brokers))
+        monkeypatch.setattr(_range_reader, "time", brokers.clock)
         return brokers
 
     return made
@@ -205,3 +249,94 @@ def test_a_range_without_a_topic_id_is_never_looked_up(play: Any) -> None:
     wanted = OutputRange(topic="t", partition=0, start=3, end=20)
     assert read(reader, wanted, None, []) == list(range(3, 20))
     assert brokers.lookups == 0
+
+
+UNKNOWN = UnknownTopicOrPartitionError("topic 'other' does not exist")
+WHOLE = OutputRange(topic="t", partition=0, start=3, end=20, topic_id=str(UUID(int=1)))
+
+
+@pytest.mark.parametrize("topic_id", [str(UUID(int=1)), ""])
+@pytest.mark.parametrize("error", [UNKNOWN, TransportError("no broker answers")])
+def test_what_ends_no_range_leaves_none_of_it_out(play: Any, error: KafkaError, topic_id: str) -> None:
+    """Another topic that this reader has read is deleted. Or no broker can be reached at present."""
+    play(983, by_id=True, again=0.0).errors = [error, error]
+    reader = RangeReader(ReaderSettings(bootstrap_servers="nowhere:1", fail_on_data_loss=False))
+    assert read(reader, replace(WHOLE, topic_id=topic_id), None, []) == list(range(3, 20))
+
+
+@pytest.mark.parametrize("behind", [[], infos(UUID(int=7)), infos(UUID(int=1))[1:]], ids=["none", "other", "fewer"])
+@pytest.mark.parametrize("by_id", [True, False], ids=["by id", "by name"])
+def test_a_broker_that_is_behind_for_a_while_ends_no_range(
+    play: Any, behind: list[PartitionInfo], *, by_id: bool
+) -> None:
+    brokers = play(983, by_id=by_id, again=0.0)
+    brokers.behind, brokers.behind_until, brokers.errors = behind, 3.0, [UNKNOWN]
+    reader = RangeReader(ReaderSettings(bootstrap_servers="nowhere:1"))
+    assert read(reader, WHOLE, None, []) == list(range(3, 20))
+
+
+@pytest.mark.parametrize(
+    ("behind", "kind"),
+    [
+        ([], UnknownTopicOrPartitionError),
+        (infos(UUID(int=7)), WrongTopicError),
+        (infos(UUID(int=1))[1:], UnknownTopicOrPartitionError),
+    ],
+)
+def test_a_topic_that_is_gone_ends_its_range(play: Any, behind: list[PartitionInfo], kind: type[KafkaError]) -> None:
+    brokers = play(983, by_id=True, again=0.0)
+    brokers.behind, brokers.behind_until, brokers.errors = behind, 1e9, [UNKNOWN]
+    reader = RangeReader(ReaderSettings(bootstrap_servers="nowhere:1"))
+    with pytest.raises(kind, match="t-0"):
+        read(reader, WHOLE, None, [])
+    assert brokers.clock.at < 10.0
+
+
+@pytest.mark.parametrize("by_id", [True, False], ids=["by id", "by name"])
+def test_another_topic_is_believed_at_once_where_records_were_given_out(play: Any, *, by_id: bool) -> None:
+    """The next broker may be behind, and know the older one."""
+    brokers = play(983, by_id=by_id, again=0.0)
+    reader = RangeReader(ReaderSettings(bootstrap_servers="nowhere:1"))
+    batches = reader.read(WHOLE)
+    next(batches)
+    brokers.behind, brokers.behind_until = infos(UUID(int=7)), 0.05
+    brokers.errors = [UNKNOWN]
+    with pytest.raises(WrongTopicError):
+        list(batches)
+
+
+def test_what_no_time_mends_ends_a_range_at_once(play: Any) -> None:
+    play(983, by_id=True, again=0.0).errors = [NotKafkaError("a web server responds there")]
+    reader = RangeReader(ReaderSettings(bootstrap_servers="nowhere:1"))
+    with pytest.raises(NotKafkaError):
+        read(reader, WHOLE, None, [])
+
+
+def test_a_reader_fetches_nothing_of_a_range_that_another_one_reads(play: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How large a record is it learns by the range before: then the one that follows counts as a long one."""
+    play(983, by_id=True, again=0.0)
+    monkeypatch.setattr(_range_reader, "_LONG", _range_reader.Fetches(most_bytes=1, buffer_bytes=200))
+    monkeypatch.setattr(_range_reader, "_record_bytes", {})
+    monkeypatch.setattr(_range_reader, "_readers", {})
+    settings = ReaderSettings(bootstrap_servers="nowhere:1")
+    short, long = replace(WHOLE, end=4), replace(WHOLE, partition=1, end=LENGTH)
+    first = reader_for(settings, short)
+    read(first, short, long, [])
+    assert first._consumer.assignment() == {long.topic_partition}
+    assert reader_for(settings, long) is not first
+    assert first._consumer._paused == {long.topic_partition}  # type: ignore[attr-defined]  # a played one
+
+
+def test_a_reader_may_wait_for_longer_than_a_consumer_may_be_stalled() -> None:
+    """`kafkaConsumer.pollTimeoutMs` may be 2147483647."""
+    RangeReader(ReaderSettings(bootstrap_servers="nowhere:1", timeout=2147483.647)).close()
+
+
+def test_the_ends_of_a_topic_are_known_though_a_broker_is_behind(play: Any) -> None:
+    """Else a run with available_now would end at once, with nothing of it read."""
+    brokers = play(983, by_id=True, again=0.0)
+    brokers.behind_until = 3.0
+    ends = end_offsets(ReaderSettings(bootstrap_servers="nowhere:1"), ["t"])
+    assert ends == {TopicPartition("t", n): LENGTH for n in range(PARTITIONS)}
+    brokers.behind_until = 1e9
+    assert end_offsets(ReaderSettings(bootstrap_servers="nowhere:1"), ["t"]) == {}

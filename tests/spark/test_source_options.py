@@ -110,6 +110,24 @@ def test_every_option_that_is_taken_has_a_row() -> None:
     assert {next(iter(given)) for _, given, _, _ in TAKEN} == set(source_options._TAKEN.values())
 
 
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ({"retry.backoff.ms": "2000"}, {"retry_backoff": 1.0}),
+        ({"retry.backoff.ms": "2000", "retry.backoff.max.ms": "5000"}, {"retry_backoff": 2.0}),
+        ({"retry.backoff.max.ms": "50"}, {"retry_backoff": 0.05}),
+        ({"retry.backoff.ms": "0"}, {"retry_backoff": 0.001}),
+        ({"reconnect.backoff.ms": "5000"}, {"reconnect_backoff": 5.0, "reconnect_backoff_max": 5.0}),
+        ({"reconnect.backoff.ms": "5000", "reconnect.backoff.max.ms": "3000"}, {"reconnect_backoff": 3.0}),
+        ({"security.protocol": "SASL_PLAINTEXT"}, {"sasl_mechanism": "GSSAPI"}),
+    ],
+)
+def test_settings_that_java_takes_are_taken(given: dict[str, str], found: dict[str, object]) -> None:
+    """And nobody is told of a setting that is not in the query."""
+    options = parse("stream", **{f"kafka.{name}": value for name, value in given.items()})
+    assert found.items() <= dict(options.consumer).items()
+
+
 @pytest.mark.requirement("source/6")
 def test_the_defaults_are_the_connectors() -> None:
     stream, batch = parse("stream"), parse("batch")
@@ -140,6 +158,11 @@ REFUSED: list[tuple[Mode, dict[str, str], str]] = [
     ("stream", {"endingOffsets": "latest"}, "endingOffsets is not for streaming"),
     ("stream", {"endingTimestamp": "1"}, "endingTimestamp is not for streaming"),
     ("stream", {"endingOffsetsByTimestamp": "{}"}, "endingOffsetsByTimestamp is not for streaming"),
+    ("stream", {"pushFilters": "true"}, "pushFilters is not for streaming"),
+    ("batch", {"commitOffsetsToGroup": "lag"}, "commitOffsetsToGroup is for streaming"),
+    ("batch", {"statelessQuery": "true"}, "statelessQuery is for streaming"),
+    ("stream", {"startingTimestamp": "9223372036854775808"}, "startingTimestamp must be a whole number"),
+    ("stream", {"kafka.retry.backoff.ms": "-1"}, "retry_backoff"),
     ("stream", {"assign": '{"t": [0]}'}, "one of the options assign, subscribe"),
     ("stream", {"subscribePattern": "t"}, "one of the options assign, subscribe"),
     ("stream", {"subscribe": " "}, "subscribe is empty"),

@@ -67,7 +67,18 @@ def test_a_first_batch_without_partitions_is_told_from_no_batch() -> None:
 
 @pytest.mark.requirement("source/24")
 @pytest.mark.parametrize(
-    "data", [{}, {"version": 2, "topics": {}}, {"t": {"0": 5}}, {"version": 3, "topics": {}, "group": {}}]
+    "data",
+    [
+        {},
+        {"version": 2, "topics": {}},
+        {"t": {"0": 5}},
+        {"version": 3, "topics": {}, "group": {}},
+        5,
+        None,
+        {"version": 1, "topics": {"t": {}}},
+        {"version": 1, "topics": {"t": {"id": "", "partitions": {"0": 5}}}},
+        {"version": 1, "topics": {"t": {"id": "", "partitions": {"zero": [1, 2]}}}},
+    ],
 )
 def test_an_offset_of_another_source_or_version_is_refused(data: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="checkpoint"):
@@ -234,10 +245,14 @@ class Brokers:
 
     require = partitions
 
-    def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    def earliest(
+        self, partitions: Iterable[TopicPartition], *, timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
         return {each: self.logs[each][0] for each in partitions}
 
-    def latest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    def latest(
+        self, partitions: Iterable[TopicPartition], *, timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
         return {each: self.logs[each][1] for each in partitions}
 
     def resolve(self, bound: Bound, partitions: Iterable[TopicPartition], *, name: str) -> dict[TopicPartition, int]:
@@ -587,6 +602,65 @@ def test_a_log_that_ends_before_the_position_is_told_once_while_it_grows(
     ends = [each for each in caplog.messages if "the log of t-0 ends at" in each]
     assert [each.split(", before")[0] for each in ends] == ["the log of t-0 ends at 3"] * (1 + now)
     assert len(made._loss._told) == 1 + now
+
+
+class SilentLeaders(Brokers):
+    """No leader says where the log of a partition ends that is not there any more."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__()
+        self._clock = clock
+
+    def earliest(
+        self, partitions: Iterable[TopicPartition], *, timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        return super().earliest(self._led(partitions, timeout))
+
+    def latest(
+        self, partitions: Iterable[TopicPartition], *, timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        return super().latest(self._led(partitions, timeout))
+
+    def _led(self, partitions: Iterable[TopicPartition], timeout: float | None) -> list[TopicPartition]:
+        wanted = list(partitions)
+        if not all(each in self.logs for each in wanted):
+            self._clock.at += 60.0 if timeout is None else timeout
+            raise KafkaTimeoutError("no leader")
+        return wanted
+
+
+@pytest.mark.parametrize("lenient", [True, False])
+def test_a_topic_that_is_deleted_after_the_look_at_topics_is_data_loss(
+    monkeypatch: pytest.MonkeyPatch, clock: Clock, lenient: bool
+) -> None:
+    """A warning or an error, as in all other cases; the others go on. It ended the query, and named a time-out."""
+    played = SilentLeaders(clock)
+    monkeypatch.setattr(stream, "Cluster", lambda options: played)
+    played.logs = {tp(0): (0, 10), tp(0, "gone"): (0, 5)}
+    made = named_reader(subscribe="t,gone", **({"failOnDataLoss": "false"} if lenient else {}))
+    first = latest(made, made.initialOffset())
+    played.behind = [dict.fromkeys(played.logs, played.topic_id)]
+    played.logs = {tp(0): (0, 12)}
+    if lenient:
+        assert spans(latest(made, first)) == {0: (10, 12)}
+    else:
+        with pytest.raises(OffsetsGoneError, match="gone-0 is not there any more"):
+            latest(made, first)
+    assert clock.at < 120.0
+
+
+def test_where_no_leader_says_where_a_log_ends_the_query_ends_in_time(
+    monkeypatch: pytest.MonkeyPatch, clock: Clock
+) -> None:
+    played = SilentLeaders(clock)
+    monkeypatch.setattr(stream, "Cluster", lambda options: played)
+    played.logs = {tp(0): (0, 10)}
+    made = named_reader(subscribe="t", **{"kafka.default.api.timeout.ms": "20000"})
+    first = latest(made, made.initialOffset())
+    played.behind = [{tp(0): "one", tp(1): "one"}] * 100
+    with pytest.raises(KafkaTimeoutError):
+        latest(made, first)
+    assert clock.at == 120.0
 
 
 class ChangingBrokers(Brokers):

@@ -5,13 +5,13 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import pytest
 from run_help import PATIENCE, MemorySink, tp
 
-from instride.errors import KafkaTimeoutError, WakeupError
-from instride.records import TopicPartition
+from instride.errors import KafkaTimeoutError, UnknownTopicOrPartitionError, WakeupError
+from instride.records import PartitionInfo, TopicPartition
 from instride.spark import _starting
 from instride.spark._starting import Started, Starts, TopicIds
 
@@ -47,20 +47,52 @@ def test_what_the_sink_tells_of_a_partition_costs_a_look_at_that_one() -> None:
 
 
 class Opened:
-    """A consumer that knows no topic. all_: those that were opened. then: called when one has been opened."""
+    """A consumer of a broker from before topics had ids. all_: those that were opened. then: called when one has been
+    opened.
+    """
+
+    found: ClassVar[list[PartitionInfo]] = [PartitionInfo(topic="t", partition=0, leader=None)]
 
     def __init__(self, all_: list[Opened], then: Callable[[], None]) -> None:
         self.asked, self.closed = 0, False
         all_.append(self)
         then()
 
-    def partitions_for(self, topic: str, *, timeout: float) -> None:
+    def partitions_for(self, topic: str, *, timeout: float) -> list[PartitionInfo]:
         self.asked += 1
+        return self.found
 
     def wakeup(self) -> None: ...
 
     def close(self, *, timeout: float) -> None:
         self.closed = True
+
+
+def test_a_topic_that_a_broker_does_not_know_is_none_without_an_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that had just started: from then on nothing would tell the topic from one that was made again."""
+    monkeypatch.setattr(_starting, "Consumer", lambda: Opened([], lambda: None))
+    monkeypatch.setattr(Opened, "found", [])
+    ids = TopicIds({})
+    with pytest.raises(UnknownTopicOrPartitionError) as raised:
+        ids("t")
+    assert raised.value.retriable, "it is asked again"
+    ids.close()
+
+
+def test_an_id_that_is_known_is_not_taken_away() -> None:
+    told, answers = queue.SimpleQueue[Started](), ["an id", ""]
+    starts = Starts(
+        cast(Any, Unknowing()),
+        cast(Any, MemorySink()),
+        topic_id=lambda _: answers.pop(0),
+        tell=told.put,
+        fail=lambda _: None,
+    )
+    for partition in range(2):
+        starts.begin([tp(partition)])
+        starts.take(told.get(timeout=PATIENCE))
+    assert starts.topic_ids == {"t": "an id"}
+    starts.close()
 
 
 def test_a_topic_that_is_looked_up_after_the_end_opens_no_consumer(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 import socket
 from dataclasses import replace
@@ -121,6 +122,17 @@ def test_ports_are_free_and_distinct(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ports.free_ports(1) == [port]
     monkeypatch.undo()
     assert len(set(ports.free_ports(6))) == 6
+
+
+def test_ports_are_no_business_of_a_test_runs_own_random_numbers() -> None:
+    """pytest-randomly seeds all workers of a run alike: they drew the same ports, and the tests' own numbers moved."""
+    drawn = []
+    for _ in range(2):
+        random.seed(7)
+        before = random.getstate()
+        drawn.append(ports.free_ports(3))
+        assert random.getstate() == before
+    assert drawn[0] != drawn[1]
 
 
 def test_a_listener_of_ones_own_has_its_protocol_and_is_advertised() -> None:

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -81,6 +82,31 @@ def test_end_kills_all_and_removes_the_folder(tmp_path: Path, is_alive: IsAlive)
     assert not any(map(is_alive, [*pids, made.keeper_pid]))
     assert list(tmp_path.iterdir()) == []
     made.end()
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_it_ends_though_a_fork_of_the_owner_lives_on(tmp_path: Path, is_alive: IsAlive) -> None:
+    """The fork holds the other end of the keeper's pipe, so that the owner cannot end it."""
+    made = Processes(tmp_path)
+    child = made.start("child", SLEEP, made.folder / "log")
+    until, over = os.pipe()
+    fork = os.fork()
+    if not fork:
+        os.close(over)
+        os.read(until, 1)
+        os._exit(0)
+    ending = threading.Thread(target=made.end)
+    ending.start()
+    try:
+        ending.join(60)
+        assert not ending.is_alive(), "it waits for the fork"
+        assert not any(map(is_alive, [child, made.keeper_pid]))
+        assert list(tmp_path.iterdir()) == []
+    finally:
+        os.close(over)
+        os.waitpid(fork, 0)
+        os.close(until)
+        ending.join()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux can tie a process's life to its parent's")

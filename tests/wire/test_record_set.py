@@ -635,6 +635,28 @@ def test_small_compressed_batches_go_to_the_codec_many_at_a_time(codec: str, mon
         assert len(fills) <= most
 
 
+@pytest.mark.parametrize("codec", CODECS[1:])
+def test_without_capacity_nothing_is_decompressed_in_vain(codec: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was in every turn of the network thread, for as long as a full buffer was not polled."""
+    appends: list[int] = []
+    before = Sections.append
+
+    def append(sections: Sections, codec: int, data: memoryview, limit: int) -> tuple[int, int]:
+        appends.append(limit)
+        return before(sections, codec, data, limit)
+
+    monkeypatch.setattr(Sections, "append", append)
+    records = _set_of(batch(plain(*range(100)), codec=codec), committed=False)
+    for capacity in (0, -1, 0, 0):
+        assert records.decode(1 << 20, capacity) is None
+    assert appends == []
+    piece = records.decode(1 << 20, 1 << 20)
+    assert piece is not None
+    assert piece.next_offset == 100
+    assert piece.chunk is not None
+    assert len(piece.chunk) == 100
+
+
 def test_ten_times_the_batches_take_no_more_calls() -> None:
     """Of Python: those that are read like the one before cost none."""
     few, many = (b"".join(batch(plain(n)) for n in range(count)) for count in (20, 200))

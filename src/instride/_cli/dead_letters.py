@@ -15,6 +15,7 @@ Laws
 from __future__ import annotations
 
 import re
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -214,12 +215,25 @@ def _replayed(
         try:
             refused += sending.finish(to, produce)
         finally:
-            # Also where it was interrupted; and before anything is told, since nobody may be there to read it.
-            is_remembered = reader.commit([*before, *sending.unsent()])
-            sending.tell()
+            is_remembered = _ended(sending, reader, before)
         if refused and (not is_remembered or len(refused) >= _MOST_REFUSED):
             return _Outcome(refused=refused, ended_early=True, is_remembered=is_remembered)
     return _Outcome(refused=refused)
+
+
+def _ended(sending: _Sending, reader: _Reader, refused_before: Sequence[Letter]) -> bool:
+    """Commits what is over, also where the sending was interrupted; then tells of it, also where the commit fails. An
+    error of both is told too: what comes out is the commit's. Whether the commit remembers all."""
+    cause = sys.exception()
+    try:
+        # Before anything is told, since nobody may be there to read it.
+        return reader.commit([*refused_before, *sending.unsent()])
+    except Exception:
+        if cause is not None:
+            _tell(str(cause) or type(cause).__name__)
+        raise
+    finally:
+        sending.tell()
 
 
 @dataclass(slots=True, kw_only=True)

@@ -390,7 +390,8 @@ class Lost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseRenewed:
-    """The lease had ended and holds again: a poll that waits may return what is buffered."""
+    """It only wakes who waits. The lease had ended and holds again: a poll may return what is buffered. Or a call
+    within the one that waits has changed something (law 7 of `_net/driver.py`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,8 @@ Laws
    or close at a time.
 3. A call goes on from one wait to the next without a pause. So a cancellation comes where it waits, and ends it there:
    it leaves what a signal's exception leaves in a blocking consumer (docs/rebalance.md, rule 13).
-4. Whatever a task changes, every other that waits in a call looks again.
+4. Whatever a task changes, every other that waits in a call looks again; and so does the task's own call, where a
+   listener that it runs changes something.
 5. An asynchronous method of the listener is awaited in the task whose call it belongs to. What it raises, and a
    cancellation that comes meanwhile, is raised by that call, also where another task closes the consumer.
 6. We are in the listener also in a task that its method began, for as long as the method is awaited. On Python 3.11
@@ -125,10 +126,12 @@ class AsyncDriver(Shell):
     async def leave_alone(self) -> None:
         # First: `leave` may raise an interrupt out of a telemetry listener, and nobody could poll again.
         self._alone = ""
-        self.leave()
-        if self._at_end is not None:
-            at_end, self._at_end = self._at_end, None
-            await at_end()
+        try:
+            self.leave()
+        finally:
+            if self._at_end is not None:
+                at_end, self._at_end = self._at_end, None
+                await at_end()
 
     def _check_loop(self) -> None:
         # The public one raises where no loop runs; verbs that never wait are allowed there.
@@ -194,12 +197,13 @@ class AsyncDriver(Shell):
         try:
             # Another task may have begun to close the consumer since this one entered, or does so during a wait.
             self._raise_closed(failed, alone=alone)
-            wait = self._step(call.__next__)
+            before, wait = self._mailbox.notified, self._step(call.__next__)
             while True:
                 self._dispatcher.tell()
                 if wait.awaited is None:  # a method of the listener that has begun is awaited first
                     self._raise_closed(failed, alone=alone)
-                raised = await self._wait(wait)
+                raised = await self._wait(wait, before)
+                before = self._mailbox.notified
                 if raised is None:
                     self._raise_closed(failed, alone=alone)
                     wait = self._step(call.send, now())
@@ -219,12 +223,14 @@ class AsyncDriver(Shell):
         finally:
             self._stepping -= 1
 
-    async def _wait(self, wait: Wait) -> BaseException | None:
-        """What a method of the listener raised: the call says what becomes of it (law 5)."""
+    async def _wait(self, wait: Wait, before: int) -> BaseException | None:
+        """What a method of the listener raised: the call says what becomes of it (law 5). before: how often something
+        had been changed when the call began to look.
+        """
         if wait.awaited is None:
             if not wait.in_hand and wait.until <= now():
                 await asyncio.sleep(0)  # however often a call looks again, the loop's other tasks have their turn
-            await self._mailbox.pause(wait.until)
+            await self._mailbox.pause(wait.until, before)
             return None
         listening = object()
         self._listening.append(listening)

@@ -12,6 +12,8 @@ Laws of a thread's driver (`Driver`)
    that call ends (`close_later`).
 6. An exception of such a handler may come between any two steps of the way in and out. So who is inside is the verb
    that is still on its thread's stack, whatever was noted.
+7. A verb inside another call may take out of the queue what that call waits for, or change it. So the call looks again
+   before it waits on.
 
 What Ctrl-C in the middle of a poll leaves behind, and that no record is lost by it: `_core/application/polling.py`, law
 9. In the middle of a close: `_core/application/closing.py`, law 4.
@@ -35,7 +37,7 @@ from typing import TypeVar
 from instride._core.application.calls import Call
 from instride._core.application.machine import ApplicationMachine
 from instride._core.application.state import OnCommit
-from instride._core.events import ChangeSettings, Wakeup
+from instride._core.events import ChangeSettings, LeaseRenewed, Wakeup
 from instride._core.network.context import Lines
 from instride._core.network.machine import NetworkMachine
 from instride._core.session_lease import Lease
@@ -308,8 +310,9 @@ class Driver(Shell):
                 "another thread is inside a call of this consumer; a consumer may move between threads, "
                 "but only one at a time may use it (wakeup alone may come from any)"
             )
-        # `_depth` may be what a call left that an exception ended on its way out (law 6).
-        before = 0 if first is mine else self._depth
+        # `_depth` may be what a call left that an exception ended on its way out (law 6), and be 0 where a handler has
+        # interrupted a call on its way in or out.
+        before = 0 if first is mine else max(self._depth, 1)
         self._depth = before + 1
         # Looked at once more: a signal's handler may have closed it since the first look (law 5).
         self._check_open()
@@ -324,7 +327,12 @@ class Driver(Shell):
             # Only the outermost call: one that a listener made leaves its caller inside.
             if before == 0:
                 self._inside.clear()
-        if before == 0 and self._at_end is not None:
+                self._end_call()
+            elif self.started:  # law 7; what is in the queue already makes it look
+                self._deliver([] if self._mailbox.queue else [LeaseRenewed()])
+
+    def _end_call(self) -> None:
+        if self._at_end is not None:
             # Taken first: the close leaves by this way too, and would begin itself again.
             at_end, self._at_end = self._at_end, None
             at_end()

@@ -5,13 +5,14 @@ Laws
    waits gives up before its connection does.
 2. Tickets and keys stay with the library: nothing here shows or keeps one. With a keytab, tickets are in the memory of
    this process; without, they are those of the user's own cache (kinit).
-3. A KDC that does not respond, or cannot be reached, may do so later: a TransportError. What it refuses is an
-   AuthenticationError.
+3. A KDC that does not respond, is busy, or cannot be reached may do so later, and so may this machine have files and
+   memory again: a TransportError. What a KDC refuses is an AuthenticationError.
 4. The ticket is for the name that is connected to, as with TLS; the broker must prove that it has that name's key.
 """
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -33,8 +34,11 @@ __all__ = ["KerberosAuthenticator"]
 Prepared = Callable[[Gssapi | AuthenticationError | TransportError], None]
 
 _SHOWN: Final = 400
-# Codes of MIT's library (krb5.h), as GSSAPI has them: KRB5_KDC_UNREACH, KRB5_REALM_CANT_RESOLVE.
-_NO_KDC: Final = frozenset(each & 0xFFFFFFFF for each in (-1765328228, -1765328164))
+# Codes of MIT's library (krb5.h), as GSSAPI has them: KRB5_KDC_UNREACH, KRB5_REALM_CANT_RESOLVE,
+# KRB5KDC_ERR_SVC_UNAVAILABLE. What the system says is among them as it is.
+_PASSING: Final = frozenset(
+    each & 0xFFFFFFFF for each in (-1765328228, -1765328164, -1765328355, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+)
 _numbers = count(1)
 
 
@@ -148,10 +152,11 @@ class _Tickets:
             )
             return Gssapi(context, context.first())
         except lib.exceptions.GSSError as error:
-            kind = TransportError if getattr(error, "min_code", 0) & 0xFFFFFFFF in _NO_KDC else AuthenticationError
+            kind = TransportError if getattr(error, "min_code", 0) & 0xFFFFFFFF in _PASSING else AuthenticationError
             return kind(_told(f"no Kerberos ticket for {self._service}/{host}", error))
         except Exception as error:  # noqa: BLE001 - whatever the library raises, those who wait must hear of it
-            return AuthenticationError(f"no Kerberos ticket for {self._service}/{host}: {type(error).__name__}")
+            kind = TransportError if isinstance(error, MemoryError) else AuthenticationError
+            return kind(f"no Kerberos ticket for {self._service}/{host}: {type(error).__name__}")
 
     def _credentials(self) -> gssapi.Credentials | None:
         lib = self._gssapi
@@ -203,8 +208,9 @@ def _check_readable(keytab: str) -> None:
     """The library reads it whenever tickets end; that it cannot is better known at once."""
     try:
         Path(keytab).open("rb").close()
-    except OSError as error:
-        raise ConfigError(f"sasl_kerberos_keytab_file {keytab!r} cannot be read: {error.strerror}") from None
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise ConfigError(f"sasl_kerberos_keytab_file {keytab!r} cannot be read: {why}") from None
 
 
 def _told(what: str, error: Exception) -> str:

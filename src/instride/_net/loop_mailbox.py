@@ -4,6 +4,7 @@ Laws
 1. Those of `mailbox`, but for the token: whoever waits has a waiter in `_waiters`, and each delivery wakes all of them.
 2. A waiter is there before the last look at the queue, and a delivery looks for waiters after its append: so nothing
    that came between a look and the wait is missed.
+   What a call changes on the loop's own thread is counted (`notified`): who looked before that does not wait.
 3. The loop hears of any number of deliveries once (`_noted`), and of none while nobody waits.
 4. A loop that was closed is told nothing: the network thread does not die of it.
 """
@@ -29,6 +30,7 @@ class LoopMailbox(Mailbox):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiters: set[asyncio.Future[None]] = set()
         self._noted = False
+        self.notified = 0
 
     def bind(self, loop: asyncio.AbstractEventLoop) -> None:
         """Tasks of this loop wait from now on. Of one that was closed nobody does any more."""
@@ -36,11 +38,14 @@ class LoopMailbox(Mailbox):
         self._waiters.clear()
         self._noted = False
 
-    async def pause(self, until: float) -> None:
-        """Until an event is there or was taken by another call, or the time. Raises `NetworkThreadDiedError`."""
+    async def pause(self, until: float, before: int) -> None:
+        """Until an event is there or was taken by another call, or the time. Raises `NetworkThreadDiedError`.
+
+        before: `notified`, when the caller began its last look.
+        """
         if not self.queue:
             self.check_alive()
-            await self._pause(until, lambda: bool(self.queue) or self.died is not None)
+            await self._pause(until, lambda: bool(self.queue) or self.died is not None or self.notified != before)
 
     async def look_again(self, until: float) -> None:
         """Until somebody has changed something, or the time."""
@@ -70,6 +75,7 @@ class LoopMailbox(Mailbox):
     def notify(self) -> None:
         """On the loop's thread: everybody who waits looks again."""
         self._noted = False
+        self.notified += 1
         # The set stays as it is meanwhile: a task that is woken only runs in the loop's next turn.
         for waiter in self._waiters:
             _wake(waiter)

@@ -80,7 +80,7 @@ _PASSING = frozenset({http.HTTPStatus.REQUEST_TIMEOUT, http.HTTPStatus.TOO_EARLY
 _LONGEST_RETRY_AFTER = 60.0
 # Seconds for an address of a provider to take a connection, where so many are left: the second SYN follows after one.
 _LEAST_SHARE = 1.5
-# An OSError that is of none of the classes for it: the network's, or there are no more sockets for the moment.
+# An OSError that is of none of the classes for it: the network's, or there are no more files or memory for the moment.
 _OF_THE_NETWORK = frozenset(
     {
         errno.EADDRNOTAVAIL,
@@ -92,6 +92,7 @@ _OF_THE_NETWORK = frozenset(
         errno.ENETUNREACH,
         errno.ENFILE,
         errno.ENOBUFS,
+        errno.ENOMEM,
     }
 )
 _MISTAKES = (
@@ -168,8 +169,9 @@ class OAuthClientCredentials:
         """Made anew for each fetch, so that this object can be sent to other processes. Raises ConfigError."""
         try:
             context = ssl.create_default_context(cafile=self._ca_file)
-        except OSError as error:
-            raise ConfigError(f"ca_file {self._ca_file!r} cannot be read as PEM certificates: {error}") from None
+        except (OSError, ValueError) as error:
+            what = "the system's authorities" if self._ca_file is None else f"ca_file {self._ca_file!r}"
+            raise ConfigError(f"{what} cannot be read as PEM certificates: {error}") from error
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         return context
 
@@ -183,8 +185,11 @@ class OAuthClientCredentials:
             wait = self._not_before - at
             raise TransportError(f"{self._url} wants no request for {wait:.0f} s more (Retry-After)")
         try:
-            response = self._post()
-        except (OSError, http.client.HTTPException) as error:
+            response = self._post(self._context())
+        except ConfigError as error:
+            kind = TransportError if _may_pass(error) else AuthenticationError
+            raise kind(str(error)) from None
+        except (OSError, http.client.HTTPException, MemoryError) as error:
             if isinstance(error, ssl.SSLError) and not isinstance(error, _CUT_OFF):
                 text = f"{self._url}: its certificate or TLS is not good: {self._shown(str(error))}"
                 raise TlsError(text) from None
@@ -192,8 +197,11 @@ class OAuthClientCredentials:
             raise TransportError(text) from None
         return self._token(*response)
 
-    def _post(self) -> tuple[int, bytes, float]:
-        """Law 2. The status, the body, and for how many seconds the provider wants no request."""
+    def _post(self, context: ssl.SSLContext) -> tuple[int, bytes, float]:
+        """Law 2. The status, the body, and for how many seconds the provider wants no request.
+
+        context: made before the connection, which would take the last file that reading the certificates needs.
+        """
         host, port = self._parts.hostname or "", self._parts.port or 443
         found = lookup(host, port)
         deadline = time.monotonic() + self._timeout
@@ -203,7 +211,7 @@ class OAuthClientCredentials:
             with self._connected(host, ordered, failed, deadline) as plain:
                 working = failed.pop()
                 try:
-                    response = self._post_on(plain, host, deadline)
+                    response = self._post_on(context, plain, host, deadline)
                 except BaseException:
                     failed.append(working)  # it may be the address: the next call tells
                     raise
@@ -240,9 +248,11 @@ class OAuthClientCredentials:
                 failure = error
         raise failure
 
-    def _post_on(self, plain: socket.socket, host: str, deadline: float) -> tuple[int, bytes, float]:
+    def _post_on(
+        self, context: ssl.SSLContext, plain: socket.socket, host: str, deadline: float
+    ) -> tuple[int, bytes, float]:
         plain.settimeout(max(deadline - time.monotonic(), 0.001))
-        with self._context().wrap_socket(plain, server_hostname=host.removesuffix(".")) as secured:
+        with context.wrap_socket(plain, server_hostname=host.removesuffix(".")) as secured:
             # `sendall` takes it for all of the bytes together, not for each part.
             secured.settimeout(max(deadline - time.monotonic(), 0.001))
             secured.sendall(self._request(urlencode(self._form)))
@@ -317,6 +327,7 @@ def _checked(url: object) -> SplitResult:
         raise ConfigError("token_url must be a URL: ASCII without spaces")
     try:
         parts = urlsplit(url)
+        (parts.hostname or "").encode("idna")  # what cannot be looked up raises
         bad = parts.scheme != "https" or not parts.hostname or "@" in parts.netloc or parts.fragment or parts.port == 0
     except ValueError:
         bad = True

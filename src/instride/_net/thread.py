@@ -92,11 +92,19 @@ _logger = logging.getLogger("instride.network")
 _LONGEST_WAIT = 60.0
 # So many words of the application wait for the next turn at most.
 _MOST_WAIT = 100
-# Network threads of this process for which the GIL is kept. Of the parent's none runs in a child.
+# Network threads of this process for which the GIL is kept.
 _keepers: set[int] = set()
-os.register_at_fork(after_in_child=_keepers.clear)
 # Refusals that say nothing of a token: it was not sent yet.
 _BEFORE_IT_WAS_SENT = (TlsError, UnsupportedSaslMechanismError, IllegalSaslStateError)
+
+
+def _begin_child() -> None:
+    """Of the parent's threads none runs in a forked child."""
+    _keepers.clear()
+    keep_gil(keep=False)
+
+
+os.register_at_fork(after_in_child=_begin_child)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,7 +195,8 @@ class NetworkThread:
         # thread that has not come to run since.
         self._turns = 0
         self._woken_in = -1
-        self._died: NetworkThreadDiedError | None = None
+        # What a future ends with once the thread takes nothing more.
+        self._over: KafkaError | None = None
         # Of the newest start: whether its thread runs. Who says so first decides, the thread or who gives it up.
         self._runs = {"thread": False}
         # The thread and the frame of a start.
@@ -254,8 +263,8 @@ class NetworkThread:
         if self._asleep and self._woken_in != turn and self._is_urgent():
             self._wake()
             self._woken_in = turn  # after the byte: an interrupt before it must not keep the next one
-        if self._died is not None:  # it died while something was on its way
-            self._fail_futures(self._died)
+        if self._over is not None:  # it ended while something was on its way
+            self._fail_futures(self._over)
 
     def _is_urgent(self) -> bool:
         """Law 2."""
@@ -309,12 +318,12 @@ class NetworkThread:
             while not self._stopping:
                 self._turn()
         except BaseException as error:
-            self._died = NetworkThreadDiedError(f"the network thread died of {type(error).__name__}")
-            self._died.__cause__ = error
+            self._over = died = NetworkThreadDiedError(f"the network thread died of {type(error).__name__}")
+            died.__cause__ = error
             # Before the log, whose handlers may block or raise (law 3).
             self._mailbox.network_died(error)
             _logger.critical("the network thread died", exc_info=error)
-            self._fail_futures(self._died)
+            self._fail_futures(died)
         finally:
             try:
                 self._clean_up()
@@ -687,6 +696,9 @@ class NetworkThread:
 
     def _clean_up(self) -> None:
         assert self._wake_pair is not None
+        # First: the future of what is handed over from here on ends in `wake`.
+        if self._over is None:
+            self._over = ConsumerClosedError("the consumer was closed before this was done")
         # One that fails keeps no other open. The last that is noted comes first.
         with ExitStack() as closing_all:
             closing_all.callback(self._wake_pair.close)
@@ -695,9 +707,7 @@ class NetworkThread:
             closing_all.callback(self._resolver.close)
             if self._keeps_gil:
                 closing_all.callback(self._keep_gil, keep=False)
-            closing_all.callback(
-                self._fail_futures, ConsumerClosedError("the consumer was closed before this was done")
-            )
+            closing_all.callback(self._fail_futures, self._over)
 
 
 def _tell_request(key: ConnectionKey, number: int, request: Request, at: float, observer: Observer) -> None:

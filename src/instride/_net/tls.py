@@ -44,7 +44,7 @@ def tls_context(config: ConsumerConfig) -> ssl.SSLContext | None:
         return _checked(config.ssl_context, check_hostname=config.ssl_check_hostname)
     try:
         context = ssl.create_default_context(cafile=config.ssl_ca_file)
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise ConfigError(f"ssl_ca_file {config.ssl_ca_file!r} cannot be read as PEM certificates: {error}") from None
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.check_hostname = config.ssl_check_hostname

@@ -27,6 +27,7 @@ import socket
 import ssl
 import struct
 from collections import deque
+from contextlib import suppress
 
 from instride._net.clock import now
 from instride._net.openssl import trouble, unlocked_line
@@ -477,7 +478,8 @@ class Transport:
     def close(self, *, abort: bool = False) -> None:
         """abort: reset the connection. Else the kernel goes on sending what the peer has not got, for minutes."""
         if abort and self._socket is not None:
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+            with suppress(OSError):  # macOS takes no option of a socket that both sides have shut
+                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
         self._fail(TransportError("closed"))
 
     def _drop_socket(self) -> None:

@@ -144,7 +144,7 @@ class Desk:
         except Exception as broken:  # noqa: BLE001 - a class of errors of the user's may do anything
             self._fail(broken)
             with suppress(Exception):
-                self.engine.put_back(task)
+                self.engine.put_back(task, was_tried=True)
         return verdict, self.wants_attention()
 
     def read(self, job: Job) -> Any:

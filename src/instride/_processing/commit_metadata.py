@@ -16,7 +16,8 @@ The text: "instride:1:", or "instride:2:" where it has a mark, and base64 (URL a
     varint      number of finished ranges, then of each: varint gap (from the end of the one before, of the first from
                 the committed offset), varint length
     varint      number of records with attempts, then of each: varint offset (from the one before, of the first from
-                the committed offset), varint attempts
+                the committed offset), varint attempts. One whose dead letter is due is there twice, which older
+                versions read as once
     varint      (version 2 only, to its end) the reach, as its distance from the committed offset and one; or 0
     varint      the record that is named, likewise; or 0
     varint      how many died under it, doubled; and one where it is at work
@@ -28,7 +29,7 @@ from __future__ import annotations
 
 import binascii
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
@@ -69,10 +70,11 @@ NO_MARK: Final = Mark()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remembered:
     """finished: ranges [start, end) beyond the committed offset, rising. attempts: of those that failed, by offset.
-    mark: see there."""
+    due: of these, those whose dead letter is to be written. mark: see there."""
 
     finished: Sequence[Range] = ()
     attempts: Mapping[int, int] = field(default_factory=dict)
+    due: Set[int] = frozenset()
     mark: Mark = NO_MARK
 
     def __bool__(self) -> bool:
@@ -90,7 +92,7 @@ def encode(offset: int, what: Remembered, *, topic_id: UUID | None = None, limit
     if space < len(fixed) + len(mark) + 2:
         mark = b""
     space -= len(fixed) + len(mark)
-    tried = _attempts(offset, what.attempts, space // 2)
+    tried = _attempts(offset, what, space // 2)
     # 5: the longest count of ranges, as a varint.
     ranges = _ranges(offset, what.finished, space - len(tried) - 5)
     if ranges == b"\0" and tried == b"\0" and not mark:
@@ -118,13 +120,14 @@ def _ranges(offset: int, ranges: Sequence[Range], space: int) -> bytes:
     return written_uvarint(count) + body
 
 
-def _attempts(offset: int, attempts: Mapping[int, int], space: int) -> bytes:
+def _attempts(offset: int, what: Remembered, space: int) -> bytes:
     body, count, before = b"", 0, offset
-    for at in sorted(attempts):
-        more = written_uvarint(at - before) + written_uvarint(attempts[at])
+    for at in sorted(what.attempts):
+        number, is_due = written_uvarint(what.attempts[at]), at in what.due
+        more = written_uvarint(at - before) + number + (b"\0" + number) * is_due
         if len(body) + len(more) > space:
             break
-        body, count, before = body + more, count + 1, at
+        body, count, before = body + more, count + 1 + is_due, at
     return written_uvarint(count) + body
 
 
@@ -155,9 +158,11 @@ def _body(numbers: Iterator[int], offset: int, *, has_mark: bool) -> Remembered 
             start = at + next(numbers)
             at = start + next(numbers)
             finished.append((start, at))
-        attempts, at = {}, offset
+        attempts, due, at = dict[int, int](), set[int](), offset
         for _ in range(next(numbers)):
             at += next(numbers)
+            if at in attempts:
+                due.add(at)
             attempts[at] = next(numbers)
         mark = _mark_from(numbers, offset) if has_mark else NO_MARK
     except StopIteration:
@@ -165,7 +170,7 @@ def _body(numbers: Iterator[int], offset: int, *, has_mark: bool) -> Remembered 
     largest = max([at, mark.reach, mark.named, mark.deaths, *attempts.values(), *(end for _, end in finished)])
     if next(numbers, None) is not None or largest > _LARGEST:
         return None
-    return Remembered(finished=tuple(finished), attempts=attempts, mark=mark)
+    return Remembered(finished=tuple(finished), attempts=attempts, due=frozenset(due), mark=mark)
 
 
 def _mark_from(numbers: Iterator[int], offset: int) -> Mark:

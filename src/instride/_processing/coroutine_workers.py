@@ -53,6 +53,7 @@ class LoopWorkers:
         self._timeout = timeout
         self._lifespan = lifespan
         self._attempts: dict[Job, asyncio.Task[None]] = {}
+        self._clocks: dict[Job, asyncio.Timeout] = {}
         self._waking = False
         self._closed = False
 
@@ -80,12 +81,20 @@ class LoopWorkers:
     def _fill(self) -> None:
         # First: a wake that comes while this looks must call it once more, or its record would wait.
         self._waking = False
+        self._find_late()
         while len(self._attempts) < self._concurrency:
             with self._desk.lock:
                 task = self._next()
             if task is None:
                 return
             self._start(task)
+
+    def _find_late(self) -> None:
+        """In an outage: a probe that keeps its cancellation to itself may never end, and another one is to follow."""
+        breaker = self._desk.engine.breaker
+        if breaker is not None and breaker.open_until is not None:
+            for job, clock in self._clocks.items():
+                job.late |= clock.expired()
 
     def _next(self) -> Job | None:
         """Under the lock."""
@@ -162,12 +171,16 @@ class LoopWorkers:
         if self._timeout is None:
             returned = await self._handle(record)
         else:
-            async with asyncio.timeout(self._timeout) as clock:
-                time_by(partial(_stop_clock, clock))
-                returned = await self._handle(record)
-                # Of a handler that kept its cancellation to itself.
-                if is_late(job):
-                    raise TimeoutError(f"the attempt took longer than {self._timeout:g} s")
+            try:
+                async with asyncio.timeout(self._timeout) as clock:
+                    self._clocks[job] = clock
+                    time_by(partial(_stop_clock, clock))
+                    returned = await self._handle(record)
+                    # Of a handler that kept its cancellation to itself.
+                    if is_late(job):
+                        raise TimeoutError(f"the attempt took longer than {self._timeout:g} s")
+            finally:
+                self._clocks.pop(job, None)
         if outputs := desk.outputs(job, returned):
             await produce_all_async(self._produce, outputs)
 

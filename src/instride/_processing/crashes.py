@@ -26,6 +26,7 @@ What may be done with the first startable record of a partition
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import Enum
 
 from instride._processing.commit_metadata import NO_MARK, Mark
@@ -118,14 +119,18 @@ class Guard:
         self._is_trial_at_work = self.is_suspect(offset)
         return self._is_trial_at_work
 
-    def ended(self, offset: int) -> bool:
-        """Its attempt has: whatever came of it, the process lives. Whether it was named."""
-        self._tried.add(offset)
+    def ended(self, offset: int, *, was_tried: bool = True) -> bool:
+        """Its attempt has: whatever came of it, the process lives. Whether it was named.
+
+        was_tried: else its handler was not called, and it stays what it is.
+        """
         was_named = offset == self._trial
         if was_named:
             self._trial, self._is_trial_at_work = -1, False
-        if offset == self.accused:
-            self.accused, self.deaths = -1, 0
+        if was_tried:
+            self._tried.add(offset)
+            if offset == self.accused:
+                self.accused, self.deaths = -1, 0
         return was_named
 
     def given_up(self) -> None:
@@ -134,6 +139,13 @@ class Guard:
 
     def mark(self, offset: int, *, is_ending: bool) -> Mark:
         """What a commit at this offset is to say. is_ending: nothing is at work, and nothing more is started."""
+        told = self._mark(offset, is_ending=is_ending)
+        # Its response may come late: what it names no more must not be started meanwhile.
+        if not told.is_at_work or told.named != self._committed.named:
+            self._committed = replace(self._committed, named=-1, is_at_work=False)
+        return told
+
+    def _mark(self, offset: int, *, is_ending: bool) -> Mark:
         # A commit at this offset says that it is finished.
         if self.accused < offset:
             self.accused, self.deaths = -1, 0

@@ -6,7 +6,8 @@ Laws
    that could not be written is written again after a back-off (`wrote` in `engine.py`), and so is one of which nobody
    says it.
 3. It is acknowledged before its record is finished. Once it is, it is not written again while a database is to be told.
-4. The producer gives up each letter before we do: what it still has would be written beside what we hand over again.
+4. The producer gives up each letter before we do, and all that it has when it is closed: what it still has would be
+   written beside what we, or the next run, hand over again.
 """
 
 from __future__ import annotations
@@ -71,6 +72,9 @@ _MESSAGE_TIMEOUT_MS: Final = 100_000
 """Law 4. Its default is 5 minutes: after an outage of 4 each copy that we had handed over would be written."""
 _ROOM = 10.0
 """Seconds to wait for a place in librdkafka's queue. With `_MESSAGE_TIMEOUT_MS` it is less than we wait."""
+_CLOSING: Final = 1.0
+"""Seconds to wait for the end of the producer's thread. What keeps librdkafka longer (a name that is looked up, say)
+keeps it from writing, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -290,7 +294,7 @@ class ConfluentProduce:
     def __call__(self, letter: DeadLetter | OutputRecord) -> Future[Any]:
         """Waits while librdkafka's queue is full. Raises NotTakenError or RecordTooLargeError for what it refuses."""
         acknowledged: Future[Any] = Future()
-        # It cannot be cancelled: its report would raise then, in `_poll`, which nobody would start again.
+        # It cannot be cancelled: its report would raise then, in `_serve`, which nobody would start again.
         acknowledged.set_running_or_notify_cancel()
 
         def delivered(error: Any, _: Any) -> None:
@@ -304,44 +308,58 @@ class ConfluentProduce:
         fixed: dict[str, Any] = {} if partition is None else {"partition": partition}
         fixed |= {"headers": list(letter.headers), "on_delivery": delivered}
         try:
-            self._hand_over(partial(self._serving().produce, letter.topic, letter.value, letter.key, **fixed))
+            self._hand_over(letter.topic, letter.value, letter.key, **fixed)
         except BufferError:
             raise NotTakenError(f"{letter.topic}: the producer's queue stays full") from None
         except self._refusal as error:
             raise _refused(letter, error.args[0]) from None
         return acknowledged
 
-    def _hand_over(self, produce: Callable[[], object]) -> None:
+    def _hand_over(self, topic: str | None, *content: bytes | None, **fixed: Any) -> None:
         until = time.monotonic() + _ROOM
         while True:
-            try:
-                produce()
+            # In one step with the look at `_closed`: what comes after `close` nobody would give up.
+            with self._lock:
+                if self._closed:
+                    raise NotTakenError(f"{topic}: the producer is closed")
+                producer = self._serving()
+                try:
+                    producer.produce(topic, *content, **fixed)
+                except BufferError:
+                    if time.monotonic() >= until:
+                        raise
+                else:
+                    return
             # librdkafka's queue is full: what is acknowledged makes room, and `poll` hears of it.
-            except BufferError:
-                if self._closed or time.monotonic() >= until:
-                    raise
-                self._producer.poll(0.1)
-            else:
-                return
+            producer.poll(0.1)
 
     def _serving(self) -> Any:
-        """It connects when the first record is written, since most runs have none."""
-        with self._lock:
-            if self._server is None:
-                self._producer = self._make()
-                self._server = threading.Thread(target=self._poll, name="instride-producer", daemon=True)
-                self._server.start()
-            return self._producer
+        """Under the lock. It connects when the first record is written, since most runs have none."""
+        if self._producer is None:
+            producer = self._make()
+            server = threading.Thread(target=self._serve, args=(producer,), name="instride-producer", daemon=True)
+            server.start()
+            # Once it has started: where the system has no thread left, the next call tries again.
+            self._producer, self._server = producer, server
+        return self._producer
 
-    def _poll(self) -> None:
+    def _serve(self, producer: Any) -> None:
         while not self._closed:
-            self._producer.poll(0.1)
+            producer.poll(0.1)
+        # Behind whoever has found it open: else what that one hands over is given up by nobody.
+        with self._lock:
+            producer.purge()  # law 4
+        # It may be given up by librdkafka's threads, which `purge` does not wait for.
+        producer.flush(_CLOSING)
 
-    def close(self) -> None:
-        """What is not acknowledged is given up: its records were not committed."""
-        self._closed = True
+    def close(self, patience: float = _CLOSING) -> None:
+        """What is not acknowledged is given up: its records were not committed. patience: seconds. Before that it waits
+        while a producer is made."""
+        self._closed = True  # before the lock, so that whoever waits for it makes no other producer
+        with self._lock:
+            self._producer = None
         if self._server is not None:
-            self._server.join()
+            self._server.join(patience)
 
 
 class NotTakenError(ConnectionError):

@@ -25,7 +25,10 @@ Laws (rules 16 and 18 of docs/rebalance.md)
    it fails, or one of its records cannot be deserialized, each of its records is tried alone, since one is to blame:
    by the next owner too, as far as its attempts are remembered.
 9. A record is known by partition, epoch, seek number and offset. What ends under an older one, or of a lost partition,
-   is ignored; what was started of it is given up, so that its owner can cancel it.
+   is ignored; what was started of it is given up, so that its owner can cancel it. A seek number that rises by itself
+   says that the consumer has reset the position: the log was cut, say. Nobody reads again what lies below that, so what
+   is unfinished of it is queued anew, before what comes. What a commit remembers is of the log as it was, and counts no
+   more. If the topic was made again, all that came before is of no use.
 10. Where a database keeps the offsets (`has_store`), a record that is skipped, or dead-lettered, stays started until
    its offset is there too; then `wrote` is told.
 11. Before its first record is started a commit says so, and of what came before a crash one record is started at a
@@ -49,7 +52,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from uuid import UUID
 
 from instride import _arguments as arguments
-from instride._partition_ledger import FINISHED, Block, PartitionLedger
+from instride._partition_ledger import FINISHED, UNDER_WAY, Block, PartitionLedger
 from instride._processing.back_pressure import BelowShare, has_its_share, may_resume
 from instride._processing.breaker import Breaker, CircuitBreaker
 from instride._processing.commit_metadata import NO_MARK, Mark, Remembered, decode, encode
@@ -242,7 +245,8 @@ class Lane:
     given_up: by `give_up_of`, while it is held. later: how many wait for their next attempt. guard: law 11, as long as
     it has a say. to_come, tried_before: of the records that did not come yet, what an earlier owner finished or tried.
     jobs: calls of handlers at work. noted: when its next batch is due. progress_at: when a record of it was finished
-    last, or the first came that is not. version rises with each thing that a commit would tell.
+    last, or the first came that is not. version rises with each thing that a commit would tell. due: whose dead letter
+    is due, of those in `attempts` and `tried_before`. reset_to: where a reset of the position has led (law 9); -1.
     """
 
     __slots__ = (
@@ -252,6 +256,7 @@ class Lane:
         "behind",
         "committed",
         "draining",
+        "due",
         "epoch",
         "fresh",
         "given_up",
@@ -268,6 +273,7 @@ class Lane:
         "ranges",
         "records",
         "released",
+        "reset_to",
         "run",
         "seek_number",
         "since",
@@ -294,6 +300,8 @@ class Lane:
         self.attempts: dict[int, int] = {}
         self.to_come = _ToCome(())
         self.tried_before: dict[int, int] = {}
+        self.due: set[int] = set()
+        self.reset_to = -1
         self.topic_id: UUID | None = None
         self.guard: Guard | None = None
         self.jobs = 0
@@ -320,11 +328,22 @@ class Lane:
         """All of its records. It stays at its offset, perhaps for long: until its partition is gone."""
         for each in (self.fresh, self.again, self.behind, self.pending, self.given_up):
             each.clear()
-        for memory in (self.attempts, self.tried_before):
+        for memory in (self.attempts, self.tried_before, self.due):
             memory.clear()
         self.to_come = _ToCome(())
         self.base = self.next_offset()
         self.run = PartitionLedger(self.partition, self.epoch, self.seek_number)
+
+    def go_on_from(self, old: Lane) -> list[ConsumerRecord]:
+        """Law 9: the consumer has reset the position. What the old lane leaves to this one."""
+        self.reset_to, self.topic_id = self.base, old.topic_id
+        left = [each for each in old.run.records(UNDER_WAY) if each.offset < self.base]
+        if left:
+            self.base = old.next_offset()
+        tried = {**old.tried_before, **old.attempts}
+        self.tried_before = {each.offset: tried[each.offset] for each in left if each.offset in tried}
+        self.due = old.due.intersection(self.tried_before)
+        return left
 
     def next_offset(self) -> int:
         return self.run.next_offset if self.run.next_offset >= 0 else self.base
@@ -369,7 +388,7 @@ class Lane:
         to_come = {at: number for at, number in self.tried_before.items() if at >= reached}
         self.ranges, self.since = len(ranges), 0
         attempts = {**self.attempts, **to_come} if to_come else self.attempts
-        return Remembered(finished=ranges, attempts=attempts, mark=mark)
+        return Remembered(finished=ranges, attempts=attempts, due=self.due, mark=mark)
 
     def count_ranges(self) -> None:
         """How many `memory` would have; or one more, where what came joins with what is to come."""
@@ -478,15 +497,25 @@ class Engine:
         partition = TopicPartition(topic, number)
         lane, given_up = self._lanes.get(partition), []
         if lane is None or (lane.epoch, lane.seek_number) < (epoch, seek_number):
-            given_up = self._drop(partition)
             # The position may lie before the first record (of a compacted log, say): a commit then begins there.
             base = records[0].offset if stretch.start < 0 else stretch.start
-            lane = self._lanes[partition] = self._unlocated[partition] = Lane(partition, epoch, seek_number, base)
-            if partition in self._located:
-                self.locate(partition, *self._located.pop(partition))
+            old, lane = lane, Lane(partition, epoch, seek_number, base)
+            given_up = self._replace(old, lane)
         # A released lane stays until the partition is gone: what still comes of it is its next owner's.
         if (lane.epoch, lane.seek_number) == (epoch, seek_number) and not lane.released:
             self._add(lane, records)
+        return given_up
+
+    def _replace(self, old: Lane | None, lane: Lane) -> list[Task]:
+        """What was started and is given up."""
+        partition = lane.partition
+        left = lane.go_on_from(old) if old is not None and old.epoch == lane.epoch else []
+        given_up = self._drop(partition)
+        self._lanes[partition] = self._unlocated[partition] = lane
+        if partition in self._located:
+            self.locate(partition, *self._located.pop(partition))
+        for _, group in groupby(left, _run):
+            self._add(lane, list(group))
         return given_up
 
     def _add(self, lane: Lane, records: list[ConsumerRecord]) -> None:
@@ -547,12 +576,14 @@ class Engine:
         self._finish(task, releases=False)
 
     def _was_tried_before(self, lane: Lane, task: Task) -> None:
-        """By an earlier owner. Where that used all attempts up, and was to write a dead letter, we write it."""
+        """By an earlier owner. If that was to write its dead letter, we write it. All else has another attempt: who
+        lowers `attempts` may do so to mend what they fail by."""
         task.attempts = lane.attempts[task.offset] = lane.tried_before.pop(task.offset)
         # Law 8: it may have failed in a batch, and be the one to blame.
         task.alone = True
-        failures = self.plan.failures
-        task.writes_dead_letter = failures.after == "dead-letter" and failures.retry.is_last(task.attempts)
+        task.writes_dead_letter = task.offset in lane.due and self.plan.failures.has_dead_letters
+        if not task.writes_dead_letter:
+            lane.due.discard(task.offset)
 
     def _is_over_by_deaths(self, guard: Guard, task: Task) -> bool:
         """Law 11: the process died under it, once more. Whether it is finished by that. One death proves nothing yet;
@@ -662,10 +693,11 @@ class Engine:
             if committed is not None:
                 self._located[partition] = committed, topic_id
             return
-        lane.topic_id = topic_id
-        remembered = None if committed is None else decode(committed.metadata, committed.offset, topic_id)
+        lane = self._of_topic(lane, topic_id)
+        remembered = None if committed is None else self._remembered(lane, committed)
         if remembered is not None:
             lane.to_come, lane.tried_before = _ToCome(remembered.finished), dict(remembered.attempts)
+            lane.due = set(remembered.due)
         if self.plan.window:
             lane.guard = Guard(NO_MARK if remembered is None else remembered.mark, self.plan.window)
         if committed is not None:
@@ -676,6 +708,28 @@ class Engine:
         if lane.guard is not None:  # one commit says both
             self._may_begin(lane, lane.guard, lane.pending[0].offset)
         self._touch(lane)
+
+    def _of_topic(self, lane: Lane, topic_id: UUID | None) -> Lane:
+        """Law 9: without what came of a topic that was made again since."""
+        if lane.reset_to >= 0 and topic_id is not None and lane.topic_id not in (None, topic_id):
+            paused = lane.paused
+            new = [each for each in lane.pending if each.seek_number == lane.seek_number]
+            lane = Lane(lane.partition, lane.epoch, lane.seek_number, lane.reset_to)
+            self._replace(None, lane)
+            for _, group in groupby(new, _run):
+                self._add(lane, list(group))
+            # These came before, so nobody has resumed it.
+            lane.paused = paused
+        lane.topic_id = topic_id
+        return lane
+
+    def _remembered(self, lane: Lane, committed: OffsetAndMetadata) -> Remembered | None:
+        """Of what lies behind the lane's records. Nothing after a reset (law 9), be it one before the first record."""
+        if lane.base < committed.offset and lane.reset_to < 0 < lane.seek_number:
+            lane.reset_to = lane.base
+        if lane.base < committed.offset or lane.reset_to >= 0:
+            return None
+        return decode(committed.metadata, committed.offset, lane.topic_id)
 
     def relocate(self, partition: TopicPartition, start: OffsetAndMetadata, topic_id: UUID | None) -> None:
         """It is read from another offset, where its owner seeks to: what came before that is dropped, and pending."""
@@ -935,13 +989,13 @@ class Engine:
             task.writes_dead_letter, task.is_skipped = True, step is Step.SKIP
         return Verdict(step=step, after=after)
 
-    def put_back(self, job: Job) -> None:
-        """It was started, and its handler was not called: it is queued as it was before."""
+    def put_back(self, job: Job, *, was_tried: bool = False) -> None:
+        """It was started, and is queued as it was before. was_tried: its handler was called all the same."""
         if job.over:
             return
         if self.breaker is not None:
             self.breaker.was_put_back(job)
-        self._put_back(job, self._now)
+        self._put_back(job, self._now, was_tried=was_tried)
 
     def _spare(self, job: Job, error: BaseException | None, chance: float) -> Verdict:
         """Law 12. In an outage it waits for its end, or until all others have probed in vain: one of them may be to
@@ -959,7 +1013,7 @@ class Engine:
         self._put_back(job, due)
         return Verdict(step=Step.RETRY, after=after, counts=False)
 
-    def _put_back(self, job: Job, due: float) -> None:
+    def _put_back(self, job: Job, due: float, *, was_tried: bool = True) -> None:
         """Of each key the first waits until it is due, the others for it."""
         tasks = job.tasks if isinstance(job, Batch) else [job]
         first = {task.key: task for task in reversed(tasks)}
@@ -967,9 +1021,9 @@ class Engine:
         for task in reversed(tasks):
             jobs = int(task is tasks[0])
             if task.key is None or first[task.key] is task:
-                self._again(task, due, jobs=jobs)
+                self._again(task, due, jobs=jobs, was_tried=was_tried)
             else:
-                self._end_started(task, jobs=jobs)
+                self._end_started(task, jobs=jobs, was_tried=was_tried)
                 self._queue_again(task, is_first=False)
 
     def _end_batch(self, batch: Batch, error: BaseException | None, chance: float) -> Verdict | None:
@@ -1070,8 +1124,8 @@ class Engine:
         self._unwritten = {task: None for task in self._unwritten if not (task.over or task.lane.released)}
         return sorted(self._unwritten, key=lambda task: (task.lane.partition, task.offset))
 
-    def _end_started(self, task: Task, *, jobs: int = 1) -> None:
-        """jobs: 0 for all but one of a batch."""
+    def _end_started(self, task: Task, *, jobs: int = 1, was_tried: bool = True) -> None:
+        """jobs: 0 for all but one of a batch. was_tried: whether its handler was called."""
         lane = task.lane
         del lane.started[task.offset]
         del self._at_work[task]
@@ -1079,13 +1133,13 @@ class Engine:
         if lane.draining:
             self._may_be_urgent(lane)
         if lane.guard is not None:
-            self._guard_ended(lane, lane.guard, task.offset)
+            self._guard_ended(lane, lane.guard, task.offset, was_tried=was_tried)
         self._let_accused_start()
 
-    def _guard_ended(self, lane: Lane, guard: Guard, offset: int) -> None:
+    def _guard_ended(self, lane: Lane, guard: Guard, offset: int, *, was_tried: bool) -> None:
         """The next commit names it no more, also if it tells nothing else; others wait for that if it was accused."""
         was_accused = guard.is_accused(offset)
-        if guard.ended(offset):
+        if guard.ended(offset, was_tried=was_tried):
             self._touch(lane)
         if was_accused:
             self._ask(lane)
@@ -1098,6 +1152,7 @@ class Engine:
         lane.since += 1
         if lane.attempts:
             lane.attempts.pop(task.offset, None)
+            lane.due.discard(task.offset)
         lane.records -= 1  # `_count`, without a call for each record
         lane.size -= task.size
         self.records -= 1
@@ -1114,9 +1169,9 @@ class Engine:
         lane.version += 1
         self._ahead[lane.partition] = lane
 
-    def _again(self, task: Task, due: float, *, jobs: int = 1) -> None:
+    def _again(self, task: Task, due: float, *, jobs: int = 1, was_tried: bool = True) -> None:
         lane = task.lane
-        self._end_started(task, jobs=jobs)
+        self._end_started(task, jobs=jobs, was_tried=was_tried)
         lane.queued += 1
         lane.later += 1
         self.queued += 1
@@ -1128,10 +1183,12 @@ class Engine:
         self._changed(lane)
 
     def _remember(self, task: Task) -> None:
-        """The next commit tells a later owner how often it was tried. One that reads there that no attempt is left
-        writes the dead letter (`_was_tried_before`): so only of a letter that is due all attempts are told."""
+        """The next commit tells a later owner how often it was tried, and whether its letter is due. An older version
+        takes it for due if no attempt is left: so only of one that is due all attempts are told."""
         number, failures = task.attempts, self.plan.failures
         is_due = task.writes_dead_letter and not task.is_skipped
+        if is_due:
+            task.lane.due.add(task.offset)
         if failures.after == "dead-letter" and failures.retry.attempts is not None and not is_due:
             number = min(number, failures.retry.attempts - 1)
         if number:

@@ -3,7 +3,8 @@
 Laws
 1. What is decided, `PartitionQueues` decides; here are the threads and the one lock around it.
 2. No more threads than `max_workers`, started when there is work, for all partitions together. A thread without work
-   sleeps until it is woken; nothing is looked at again and again.
+   sleeps until it is woken; nothing is looked at again and again. If the system has no thread left, those that are
+   there go on, and the next call tries again.
 3. The handler runs without the lock. From queued to started is one step under it.
 4. Before a record is started, the lease is compared with the clock: in a process that was suspended, whose partitions
    another member may have by now, nothing is started before a poll has told what was lost.
@@ -12,6 +13,7 @@ Laws
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -34,6 +36,7 @@ __all__ = ["PartitionExecutor"]
 
 R = TypeVar("R", bound=TrackedRecord)
 
+_logger = logging.getLogger("instride.processing")
 _PULSE: Final = 0.25
 """Seconds. A signal that comes just before a thread falls asleep does not wake it; it is seen at the next waking."""
 
@@ -103,6 +106,7 @@ class PartitionExecutor(Generic[R]):
         self._handling = 0
         self._draining = False
         self._closed = False
+        self._told_of_fewer = False
 
     # -- the loop's verbs
 
@@ -116,7 +120,8 @@ class PartitionExecutor(Generic[R]):
         lost: what the same poll lost (`Consumer.lost_partitions`). The queues of these are dropped, `cancelled` is
         true of what is at work, and its results are ignored; `abandoned` names it.
         Raises ValueError where a partition's offsets do not rise (a record submitted twice), IllegalStateError
-        after `drain`, or where a partition that `hold` had released goes on; then no record was taken.
+        after `drain`, or where a partition that `hold` had released goes on; then no record was taken. RuntimeError
+        if the system has no thread left, and there is none to go on with.
         """
         batch = list(records)
         stretches, standing = stretches_of(records), standing_of(records)
@@ -179,7 +184,10 @@ class PartitionExecutor(Generic[R]):
     def abandoned(self) -> list[R]:
         """Records that were at work when the last `submit` gave them up: of lost partitions, or from before a seek.
 
-        Another member handles them again.
+        Another member handles those of lost partitions again.
+
+        After a seek, and after a reset of the position by the consumer, also those that were queued or had failed and
+        lie below the new position: no later poll returns them.
         """
         with self._work:
             return list(self._queues.abandoned)
@@ -291,11 +299,23 @@ class PartitionExecutor(Generic[R]):
         if not self._queues.has_next():
             return
         queued = self._queues.queued
-        for _ in range(min(queued - self._idle, self._max_workers - len(self._threads))):
-            thread = threading.Thread(target=self._run, name=f"instride-worker-{len(self._threads)}", daemon=True)
-            thread.start()
-            self._threads.append(thread)
+        try:
+            for _ in range(min(queued - self._idle, self._max_workers - len(self._threads))):
+                thread = threading.Thread(target=self._run, name=f"instride-worker-{len(self._threads)}", daemon=True)
+                thread.start()
+                self._threads.append(thread)
+        except RuntimeError as error:
+            self._go_on_with_fewer(error)
         self._work.notify(queued)
+
+    def _go_on_with_fewer(self, error: RuntimeError) -> None:
+        """Whoever called has changed what is queued, or held, and awaits the answer to that."""
+        if not self._threads:
+            raise error
+        if not self._told_of_fewer:
+            self._told_of_fewer = True
+            text = "the system makes no thread for another handler: %d of %d go on (%s)"
+            _logger.warning(text, len(self._threads), self._max_workers, error)
 
     def _run(self) -> None:
         ended: tuple[Task[R], BaseException | None] | None = None

@@ -13,7 +13,8 @@ Laws (rule 16 of docs/rebalance.md)
 6. While its owner says that it may not (`may_start`: the member may be one no more), nothing is started, and nobody
    waits for a gap.
 7. A record is known by partition, epoch, seek number and offset. What ends under an older one, or of a lost partition,
-   is ignored.
+   is ignored. What was at work of it is told as abandoned; where the seek number has risen, so is all else that is
+   unfinished and lies below the new position, since nobody reads it again.
 8. A partition is paused when its queue takes half of the space that is left, and resumed when it takes a quarter, or is
    empty. So one that stands still leaves space for the others. One with a failed record is paused until it is settled.
 
@@ -143,7 +144,7 @@ class PartitionQueues(Generic[R]):
         self._turns: OrderedDict[tuple[str, int], PartitionQueue[R]] = OrderedDict()
         self._delayed: dict[tuple[str, int], PartitionQueue[R]] = {}
         self._failed: dict[tuple[str, int], PartitionQueue[R]] = {}
-        self._errors: deque[tuple[Task[R], BaseException]] = deque()
+        self._errors: dict[Task[R], BaseException] = {}
         # Law 8: with something queued, or failed, and not paused: to be looked at, or seen to be below its share;
         # paused; paused, and perhaps to be resumed.
         self._open: dict[tuple[str, int], PartitionQueue[R]] = {}
@@ -185,7 +186,7 @@ class PartitionQueues(Generic[R]):
                 )
 
     def _add(self, run: tuple[Any, ...], records: list[R]) -> None:
-        queue = self._queue_for(*run)
+        queue = self._queue_for(*run, position=offset_of(records[0]))
         if queue is None:
             return
         tasks = [Task(record, self._size(record), queue) for record in records]
@@ -195,12 +196,14 @@ class PartitionQueues(Generic[R]):
         self._unpause(queue)  # a paused partition returns nothing: whoever paused it has resumed it
         self._changed(queue)
 
-    def _queue_for(self, topic: str, number: int, epoch: int, seek_number: int) -> PartitionQueue[R] | None:
+    def _queue_for(
+        self, topic: str, number: int, epoch: int, seek_number: int, *, position: int
+    ) -> PartitionQueue[R] | None:
         """None for an epoch or seek number that is over."""
         partition = TopicPartition(topic, number)
         queue = self._queues.get(partition)
         if queue is None or (queue.epoch, queue.seek_number) < (epoch, seek_number):
-            self._drop(partition)
+            self._drop(partition, position=position if queue is not None and queue.epoch == epoch else -1)
             queue = self._queues[partition] = PartitionQueue(partition, epoch, seek_number)
         return queue if (queue.epoch, queue.seek_number) == (epoch, seek_number) else None
 
@@ -210,15 +213,20 @@ class PartitionQueues(Generic[R]):
         self.records += records
         self.bytes += size
 
-    def _drop(self, partition: tuple[str, int]) -> None:
-        """It is over: what ends of it is ignored."""
+    def _drop(self, partition: tuple[str, int], *, position: int = -1) -> None:
+        """It is over: what ends of it is ignored. position: where it goes on, after a seek."""
         queue = self._queues.pop(partition, None)
-        if queue is not None:
-            self.abandoned += [task.record for task in sorted(queue.started.values())]
-            self.started -= len(queue.started)
-            queue.started.clear()
-            queue.failed.clear()
-            self._empty(queue)
+        if queue is None:
+            return
+        failed = [task for task, _ in queue.failed.values()]
+        left = [task for task in (*queue.waiting, *queue.retries, *failed) if task.offset < position]
+        self.abandoned += [task.record for task in sorted([*queue.started.values(), *left])]
+        for task in failed:
+            self._errors.pop(task, None)
+        self.started -= len(queue.started)
+        queue.started.clear()
+        queue.failed.clear()
+        self._empty(queue)
 
     def _empty(self, queue: PartitionQueue[R]) -> None:
         """Drop all that is counted of it, and leave every list."""
@@ -276,7 +284,7 @@ class PartitionQueues(Generic[R]):
             queue.failed[task.offset] = task, error
             self._failed[queue.partition] = queue
             self._open[queue.partition] = queue
-            self._errors.append((task, error))
+            self._errors[task] = error
         del queue.started[task.offset]
         self.started -= 1
 
@@ -299,12 +307,11 @@ class PartitionQueues(Generic[R]):
 
     def next_error(self) -> BaseException | None:
         """The oldest error that was not given out before and whose record is failed still, with a note; else a gap."""
-        while self._errors:
-            task, error = self._errors.popleft()
-            # Settled since, and failed anew, it has another error, which is further behind.
-            if task.queue.failed.get(task.offset) == (task, error):
-                error.add_note(f"while handling {task.queue.partition} at offset {task.offset}")
-                return error
+        if self._errors:
+            task = next(iter(self._errors))
+            error = self._errors.pop(task)
+            error.add_note(f"while handling {task.queue.partition} at offset {task.offset}")
+            return error
         return next(self._new_gaps(), None)
 
     def _new_gaps(self) -> Iterator[BaseException]:
@@ -339,6 +346,7 @@ class PartitionQueues(Generic[R]):
         if queue is None or queue.released or offset_of(record) not in queue.failed:
             return None
         task, _ = queue.failed.pop(offset_of(record))
+        self._errors.pop(task, None)
         if not queue.failed:
             del self._failed[queue.partition]
         return task

@@ -21,6 +21,7 @@ from collections.abc import Callable, Collection, Generator, Iterable, Mapping, 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import takewhile
+from math import inf
 from typing import Any, Final, Protocol, TypeAlias
 from uuid import UUID
 
@@ -31,10 +32,8 @@ from instride._processing.outputs import ACKNOWLEDGED
 from instride.commits import CommitEntry, CommitOutcome, CommitResult, CommitSnapshot
 from instride.consumer_records import ConsumerRecords
 from instride.errors import (
-    ConsumerClosedError,
     DeadLettersUnwrittenError,
     DrainTimeoutError,
-    ForkedConsumerError,
     KafkaError,
     OffsetMetadataTooLargeError,
     WakeupError,
@@ -153,8 +152,8 @@ class Rounds(RebalanceListener):
     the consumer's, which counts a suspended machine too; else the same.
     has_store: whether a database says where partitions begin, and not the group.
     most_records: of a poll, which asks for less where there is less capacity (`back_pressure.py`).
-    error: what ended it (law 3), once it has ended. polled_at: when the newest poll returned. drains: to be read under
-    the guard.
+    error: what ended it (law 3), once it has ended. polled_at: when the newest poll returned; inf before the loop
+    begins, since a set-up may take its time. drains: to be read under the guard.
     """
 
     def __init__(
@@ -170,7 +169,7 @@ class Rounds(RebalanceListener):
         most_records: int = 500,
     ) -> None:
         self.error: BaseException | None = None
-        self.polled_at = clock()
+        self.polled_at = inf
         self.is_joined = False
         self.is_ended = False
         self.drains = Drains()
@@ -184,6 +183,8 @@ class Rounds(RebalanceListener):
         self._has_store = has_store
         self._most_records = most_records
         self._ask_store_at = clock()
+        # When a topic that the group or the broker refused is asked about again.
+        self._ask_topic_at: dict[str, float] = {}
         self._fresh: set[TopicPartition] = set()
         # The group has no offset of these. Where each begins is committed as soon as it is known.
         self._startless: set[TopicPartition] = set()
@@ -236,6 +237,7 @@ class Rounds(RebalanceListener):
     # -- the loop
 
     def run(self, topics: Iterable[str]) -> Verbs:
+        self.polled_at = self._clock()
         try:
             yield Verb("subscribe", (list(topics),), {"listener": self})
             while not self._is_drained():
@@ -261,6 +263,8 @@ class Rounds(RebalanceListener):
     def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
         self._fresh.difference_update(partitions)
         self._startless.difference_update(partitions)
+        for topic, _ in partitions:
+            self._ask_topic_at.pop(topic, None)
 
     def _round(self) -> Verbs:
         yield from self._poll()
@@ -295,7 +299,7 @@ class Rounds(RebalanceListener):
             yield Verb("delay_revoke", (delayed,), {"reason": self.waits_for})
             if self._pace.cancels_in_time:
                 yield from self._cancel_in_time(delayed)
-        self._give_up(given_up, "lost")
+        self._give_up(given_up, "lost, or reset")
         self._executor.wake()
 
     def _lose(self) -> Verbs:
@@ -346,7 +350,7 @@ class Rounds(RebalanceListener):
 
     def _ends_by(self, error: KafkaError) -> bool:
         """Law 3: whether the consumer cannot go on, so that the run ends by this error."""
-        if not (error.fatal or isinstance(error, ConsumerClosedError | ForkedConsumerError)):
+        if not error.fatal:
             return False
         with self._guard:
             if self._engine.failure is None:
@@ -361,15 +365,28 @@ class Rounds(RebalanceListener):
             return
         with self._guard:
             wanted = sorted({*self._fresh, *self._engine.unlocated()})
-        if not wanted:
-            return
+        if self._ask_topic_at:
+            now = self._clock()
+            wanted = [each for each in wanted if self._ask_topic_at.get(each.topic, now) <= now]
+        if wanted:
+            yield from self._locate_these(wanted)
+
+    def _locate_these(self, wanted: Sequence[TopicPartition]) -> Verbs:
+        topics = sorted({each.topic for each in wanted})
         try:
             committed = yield Verb("committed", tuple(wanted), {"timeout": _PATIENCE})
-            ids: Mapping[str, UUID | None] = yield Verb("topic_ids", tuple(sorted({each.topic for each in wanted})))
-        except KafkaError as error:  # what was woken, or cannot be told now: the next round asks again
-            if not isinstance(error, WakeupError):
-                _logger.info("committed offsets are not known yet: %s", error)
+            ids: Mapping[str, UUID | None] = yield Verb("topic_ids", tuple(topics))
+        except KafkaError as error:
+            if error.retriable or error.fatal:  # what was woken, or cannot be told now: the next round asks again
+                if not isinstance(error, WakeupError):
+                    _logger.info("committed offsets are not known yet: %s", error)
+            elif len(topics) > 1:  # one that is refused stops no other
+                yield from self._locate_each(topics, wanted)
+            else:
+                self._wait_for(topics[0], error)
             return
+        for topic in topics:
+            self._ask_topic_at.pop(topic, None)
         stored = yield from self._stored(wanted, ids)
         if stored is None:
             return
@@ -389,6 +406,20 @@ class Rounds(RebalanceListener):
                 self._startless.add(partition)
             self._fresh.discard(partition)
         self._executor.wake()
+
+    def _locate_each(self, topics: Iterable[str], wanted: Sequence[TopicPartition]) -> Verbs:
+        """What is left when the time is out, the next round asks."""
+        # For all together: polls are not to wait for each topic.
+        until = self._clock() + _PATIENCE
+        for topic in topics:
+            if self.is_stopping or self._clock() >= until:
+                return
+            yield from self._locate_these([each for each in wanted if each.topic == topic])
+
+    def _wait_for(self, topic: str, error: KafkaError) -> None:
+        if topic not in self._ask_topic_at:
+            _logger.warning("nobody tells where the partitions of %s begin, so they wait: %s", topic, error)
+        self._ask_topic_at[topic] = self._clock() + _PATIENCE
 
     def _stored(
         self, wanted: Iterable[TopicPartition], ids: Mapping[str, UUID | None]
@@ -635,10 +666,11 @@ class Rounds(RebalanceListener):
         self._fail_by_time(given_up)
         self._give_up(given_up, "the end")
         yield from self._commit_last()
+        until = self._clock() + self._pace.close_timeout
         try:
             yield Verb("close", (), {"timeout": self._pace.close_timeout})
         except WakeupError:  # one that came late; the second close ends what the first began
-            yield Verb("close", (), {"timeout": self._pace.close_timeout})
+            yield Verb("close", (), {"timeout": max(0.0, until - self._clock())})
 
     def _commit_last(self) -> Verbs:
         """Blocking: no poll follows that would bring the response."""

@@ -8,7 +8,8 @@ Laws
    others were not begun, and are put back. Then comes its successor.
 4. A process that cannot begin ends the run by its error; so does one that ends by itself before any has begun, since
    the next would, too. One that is killed before it has begun, or is a successor, is replaced, up to a limit; so is one
-   that the system could not make. Whatever else a thread of ours cannot go on by ends the run, too.
+   that the system could not make. Whatever else a thread of ours cannot go on by ends the run, too. Where the system
+   makes no more threads of ours, those that there are go on; where there is none, the run ends by that.
 5. What is over a time-out, and what is at work when this is closed, is killed with its process.
 """
 
@@ -157,20 +158,39 @@ class ProcessWorkers:
         self._patience = 0.0
         self._closed = False
         self._has_begun = False
+        self._told_of_fewer = False
 
     def wake(self) -> None:
+        refused: RuntimeError | None = None
         with self._work:
             engine = self._desk.engine
             if self._closed or not engine.has_next(self._desk.clock()):
                 return
-            for _ in range(min(engine.queued - self._idle, self._processes - len(self._keepers))):
-                number = len(self._keepers)
-                keeper = threading.Thread(
-                    target=self._keep, args=(number,), name=f"instride-keeper-{number}", daemon=True
-                )
-                self._keepers[keeper] = None
-                keeper.start()
+            try:
+                for _ in range(min(engine.queued - self._idle, self._processes - len(self._keepers))):
+                    self._add_keeper()
+            except RuntimeError as error:
+                refused = error
             self._work.notify_all()
+        if refused is not None:
+            self._go_on_with_fewer(refused)
+
+    def _add_keeper(self) -> None:
+        """Under the lock. Raises RuntimeError where the system has no thread left."""
+        number = len(self._keepers)
+        keeper = threading.Thread(target=self._keep, args=(number,), name=f"instride-keeper-{number}", daemon=True)
+        keeper.start()
+        # Once it has started: where the system has no thread left, none is listed.
+        self._keepers[keeper] = None
+
+    def _go_on_with_fewer(self, error: RuntimeError) -> None:
+        """The next wake-up tries again. Without any thread the run ends: nobody would handle a record."""
+        if not self._keepers:
+            self._desk.fail(error)
+        elif not self._told_of_fewer:
+            self._told_of_fewer = True
+            text = "the system makes no thread for another process of handlers: %d of %d go on (%s)"
+            _logger.warning(text, len(self._keepers), self._processes, error)
 
     def cancel(self, tasks: Sequence[Task]) -> None:
         """A call that runs is not interrupted; its result is ignored. The end kills it."""

@@ -94,11 +94,7 @@ class RunningProcessor:
                 "this process only imports the program's main module, which must not run the Processor then: "
                 'write if __name__ == "__main__": before that call'
             )
-        for name, why in _OURS.items():
-            if name in settings:
-                raise ConfigError(f"{name}: {why}")
-        if not settings.get("group_id"):
-            raise ConfigError('a Processor needs a group: group_id="billing"')
+        _check_settings(settings)
         self._what = what
         bound = what.bound(settings["group_id"])
         self._handler = bound.handler
@@ -149,6 +145,8 @@ class RunningProcessor:
         self._ended = threading.Event()
         self._error: BaseException | None = None
         self._on_ended: list[Callable[[], object]] = []
+        # Behind the tear-down, also of a set-up that was given up: until then the event loop is needed.
+        self._has_run: Future[None] = Future()
 
     # -- what a user calls
 
@@ -218,22 +216,20 @@ class RunningProcessor:
 
     def __enter__(self) -> Self:
         self._enter()
-        if self._what.is_async:
-            self._start_loop()
-        self._start()
+        with self._letting_go():
+            if self._what.is_async:
+                self._start_loop()
+            self._start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Stops. Raises what ended the processing, unless the context ends by an error anyway."""
-        self.stop()
-        try:
+        # Only a signal's exception is raised (Ctrl-C, say): a second wish to end, which waits for nothing.
+        with self._letting_go():
+            self.stop()
             self._wait(None)
-        # Only a signal's exception comes here (Ctrl-C, say): a second wish to end, which waits for nothing.
-        except BaseException:
-            self.cancel()
-            raise
         self._finish_with(error)
 
     def _finish_with(self, error: BaseException | None) -> None:
@@ -245,7 +241,8 @@ class RunningProcessor:
     async def __aenter__(self) -> Self:
         self._enter()
         self._loop = asyncio.get_running_loop()
-        self._start()
+        with self._letting_go():
+            self._start()
         return self
 
     async def __aexit__(
@@ -279,6 +276,22 @@ class RunningProcessor:
                 ended.set()
         return ended
 
+    @contextmanager
+    def _letting_go(self) -> Iterator[None]:
+        """By whatever this ends, nobody comes back to leave the context: then the run ends by itself."""
+        try:
+            yield
+        except BaseException:
+            try:
+                self.cancel()
+                self._give_up_set_up(None)
+            finally:
+                if self._thread.ident is None:  # it has not begun, and if it does, it sets nothing up
+                    self._release()
+                else:
+                    self._has_run.add_done_callback(lambda _: self._release())
+            raise
+
     # -- threads
 
     def _enter(self) -> None:
@@ -288,8 +301,9 @@ class RunningProcessor:
             self._is_entered = True
 
     def _start(self) -> None:
-        self._thread.start()
+        # The watch first: where the system has one thread left, and not two, no set-up has begun.
         threading.Thread(target=self._watch_set_up, name="instride-set-up", daemon=True).start()
+        self._thread.start()
 
     def _watch_set_up(self) -> None:
         """Law 4, in pulses: a stop may come by a signal's handler, which must wake nobody by a lock."""
@@ -345,6 +359,8 @@ class RunningProcessor:
 
     def _awaited(self, what: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop) -> None:
         self._setting_up = asyncio.run_coroutine_threadsafe(what, loop)
+        if self._gave_up_set_up:  # in this moment: whoever did so may have found nothing to cancel
+            self._setting_up.cancel()
         self._setting_up.result()
 
     def _plain_workers(self, lifespan: SyncLifespan) -> ThreadWorkers | ProcessWorkers:
@@ -359,21 +375,26 @@ class RunningProcessor:
     def _tear_down(self, leave: Callable[[], None]) -> None:
         """Handlers have ended, or were given up. What the tear-down raises ends the run, if nothing else has."""
         try:
-            # First the handlers end, then what the lifespan has given them is taken away.
-            self._workers.close(self._what.pace.close_timeout)
-            # A watch beside it, since what is torn down may belong to this thread (a connection of sqlite3, say).
-            watch = threading.Timer(self._tear_down_patience, self._give_up_tear_down)
-            watch.daemon = True
-            with suppress(RuntimeError):  # no thread is left: nobody watches
-                watch.start()
+            # First the handlers end, then what the lifespan has given them is taken away, whatever their end raises.
             try:
-                leave()
+                self._workers.close(self._what.pace.close_timeout)
             finally:
-                watch.cancel()
+                self._leave(leave)
         except BaseException as error:  # noqa: BLE001 - `wait` raises it
             if not self._ended.is_set():
                 _logger.error("the tear-down failed: %s: %s", type(error).__name__, error)
                 self._error = self._error or error
+
+    def _leave(self, leave: Callable[[], None]) -> None:
+        """A watch beside it, since what is torn down may belong to this thread (a connection of sqlite3, say)."""
+        watch = threading.Timer(self._tear_down_patience, self._give_up_tear_down)
+        watch.daemon = True
+        with suppress(RuntimeError):  # no thread is left: nobody watches
+            watch.start()
+        try:
+            leave()
+        finally:
+            watch.cancel()
 
     @property
     def _tear_down_patience(self) -> float:
@@ -399,7 +420,11 @@ class RunningProcessor:
         self._loop_over = self._loop.create_future()
         loop = (self._loop, self._loop_over)
         self._loop_thread = threading.Thread(target=self._run_loop, args=loop, name="instride-event-loop", daemon=True)
-        self._loop_thread.start()
+        try:
+            self._loop_thread.start()
+        except RuntimeError:  # the system has no thread left: nobody else closes it
+            self._loop.close()
+            raise
 
     def _run_loop(self, loop: asyncio.AbstractEventLoop, over: asyncio.Future[None]) -> None:
         be_punctual()
@@ -419,7 +444,8 @@ class RunningProcessor:
     def _run(self) -> None:
         leave: Callable[[], None] | None = None
         try:
-            leave = self._set_up()
+            if not self._gave_up_set_up:  # before it began
+                leave = self._set_up()
             if self._ends_set_up():
                 _drive(self._rounds.run(self._what.topics), self._call)
                 self._error = self._rounds.error
@@ -429,10 +455,13 @@ class RunningProcessor:
                 self._error = error
                 self._consumer.close(timeout=1.0)
         finally:
-            if leave is not None:
-                self._tear_down(leave)
-            if not self._gave_up_set_up:
-                self._end()
+            try:
+                if leave is not None:
+                    self._tear_down(leave)
+                if not self._gave_up_set_up:
+                    self._end()
+            finally:
+                self._has_run.set_result(None)
 
     def _end(self) -> None:
         with self._lock:
@@ -467,12 +496,19 @@ class RunningProcessor:
 
     def _finish(self) -> None:
         """After the end: nothing of ours is left."""
-        self._workers.close()
-        if self._loop_thread is not None and self._loop_over is not None:
-            self._loop_over.get_loop().call_soon_threadsafe(self._loop_over.set_result, None)
+        self._release()
+        if self._loop_thread is not None:
             self._loop_thread.join(0.0 if self._gave_up_tear_down else self._what.pace.close_timeout)
         if isinstance(self._produce, ConfluentProduce):
             self._produce.close()
+
+    def _release(self) -> None:
+        """After the end, without waiting: all of ours ends."""
+        self._workers.close()
+        if self._loop_over is not None and not (loop := self._loop_over.get_loop()).is_closed():
+            loop.call_soon_threadsafe(self._loop_over.set_result, None)
+        if isinstance(self._produce, ConfluentProduce):
+            self._produce.close(0.0)
 
     def __repr__(self) -> str:
         with self._lock:
@@ -524,6 +560,14 @@ def _in_thread(call: Callable[[], T]) -> Future[T]:
 
     threading.Thread(target=run, name="instride-store", daemon=True).start()
     return future
+
+
+def _check_settings(settings: Mapping[str, Any]) -> None:
+    for name, why in _OURS.items():
+        if name in settings:
+            raise ConfigError(f"{name}: {why}")
+    if not settings.get("group_id"):
+        raise ConfigError('a Processor needs a group: group_id="billing"')
 
 
 def _most_records(settings: Mapping[str, Any]) -> int:

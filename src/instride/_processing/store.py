@@ -10,7 +10,8 @@ Laws
 3. The database says where a partition begins, before any of its records is handled; the group's offset only where the
    database has no row. The row of a topic that was deleted and made again counts for nothing.
 4. A row never moves back by itself. If it did while the processor ran, somebody restored the database: the processor
-   stops, since records before the ones that it has are missing there; started again, it begins at the row.
+   stops, since records before the ones that it has are missing there; started again, it begins at the row. It stops
+   too if the log was cut below the row: new records there would count as written.
 5. Each thread has a connection of its own, and closes it. One that failed is rolled back, or else closed and replaced.
 6. What the laws want done is said as requests. `perform` does them here, `async_store` awaits them.
 """
@@ -187,20 +188,17 @@ class Offsets:
 
     def move(
         self, group: str, partition: TopicPartition, before: Row | None, after: Row
-    ) -> Generator[Request, Any, bool]:
-        """Law 2: whether the row was `before`. May raise what the driver raises where it was not."""
+    ) -> Generator[Request, Any, int]:
+        """Law 2: 1 if the row was `before`. May raise what the driver raises where it was not."""
         if before is None:
             statement = f"INSERT INTO {self._table} ({_COLUMNS}) VALUES (?, ?, ?, ?, ?)"  # noqa: S608
             yield Request("run", (statement, group, *partition, after.topic_id, after.next_offset))
-            return True
+            return 1
         statement = (
             f"UPDATE {self._table} SET next_offset = ?, topic_id = ? {_OF_ROW} AND next_offset = ? AND topic_id = ?"  # noqa: S608
         )
-        moved = yield Request(
-            "run",
-            (statement, after.next_offset, after.topic_id, group, *partition, before.next_offset, before.topic_id),
-        )
-        return bool(moved == 1)
+        values = after.next_offset, after.topic_id, group, *partition, before.next_offset, before.topic_id
+        return cast("int", (yield Request("run", (statement, *values))))
 
 
 class Database:
@@ -365,6 +363,7 @@ class Rows:
         known = self._known.get(lane.partition)
         if known is None or known.lane is not lane:
             row = yield from self._read(lane)
+            _refuse_cut(lane, row)
             known = self._known[lane.partition] = _Known(lane, row)
         elif not known.is_sure:
             found = yield from self._read(lane)
@@ -376,14 +375,25 @@ class Rows:
         return (yield from self._offsets.row(self._group, lane.partition))
 
     def _moves(self, known: _Known, after: Row) -> Generator[Request, Any, bool]:
+        partition = known.lane.partition
         try:
-            return (yield from self._offsets.move(self._group, known.lane.partition, known.row, after))
+            count = yield from self._offsets.move(self._group, partition, known.row, after)
         # Two owners may insert at once: the second one's driver raises, and each driver by a class of its own.
         except Exception:
             yield Request("roll_back")
             if (yield from self._read(known.lane)) == known.row:
                 raise  # it is no other owner that kept it from moving
             return False
+        if count == 1:
+            return True
+        yield Request("roll_back")
+        # As above. To repeat it would never end.
+        if (yield from self._read(known.lane)) == known.row:
+            raise StorePositionError(
+                f"{partition}: the UPDATE of its row changed {count} rows, says the rowcount of the driver's cursor, "
+                "and no other owner has changed the row. A store needs a driver that counts the rows of an UPDATE"
+            )
+        return False
 
 
 def _handle(known: _Known, what: Any) -> Generator[Request, Any, Row | None]:
@@ -408,6 +418,18 @@ def _refuse_set_back(partition: TopicPartition, found: Row | None, before: Row |
     raise StorePositionError(
         f"{partition}: its row in the database {at}, and this processor had written up to {before.next_offset}. "
         "Was the database restored? Start the processor again: it goes on from the row"
+    )
+
+
+def _refuse_cut(lane: Lane, row: Row | None) -> None:
+    """Law 4."""
+    if row is None or not row.is_of(lane.topic_id) or not -1 < lane.reset_to < row.next_offset:
+        return
+    raise StorePositionError(
+        f"{lane.partition}: its row in the database is at {row.next_offset}, and the consumer has reset the position "
+        f"to {lane.reset_to}: the log was cut. New records from the cut on would count as written. Undo what is "
+        "written of the lost ones, set next_offset of the row to the offset at which the log was cut "
+        f"({lane.reset_to} at the least), and start the processor again"
     )
 
 

@@ -196,7 +196,9 @@ class ThreadWorkers:
             if job is None:
                 self._rest(gate)
             elif isinstance(job, Task) and job.writes_dead_letter:
-                copy_context().run(write_letter, self._desk, self._produce, job)
+                # It may have been given up while it waited for a thread: whoever comes next writes it.
+                if not job.over:
+                    copy_context().run(write_letter, self._desk, self._produce, job)
             else:
                 self._ended.append((job, copy_context().run(self._error_of, job)))
 

@@ -273,7 +273,7 @@ class RecordSet:
             self._pending = walk.next()
         if self._pending is None:
             return self._end_piece(walk)
-        if self._least_room > most and not alone:
+        if (most <= 0 or self._least_room > most) and not alone:
             return None
         try:
             return (

@@ -56,6 +56,8 @@ class ConfigError(KafkaError, ValueError):
 class ConsumerClosedError(KafkaError):
     """The consumer was closed."""
 
+    fatal = True
+
 
 class IllegalStateError(KafkaError, RuntimeError):
     """The call does not fit what the consumer is doing: polling without a subscription, say."""
@@ -67,6 +69,8 @@ class ConcurrentUseError(KafkaError):
 
 class ForkedConsumerError(KafkaError):
     """The process forked after the consumer was opened; the child must build its own."""
+
+    fatal = True
 
 
 class WakeupError(KafkaError):

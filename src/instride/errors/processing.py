@@ -62,8 +62,9 @@ class RecordTooLargeError(KafkaError):
 
 
 class StorePositionError(KafkaError):
-    """A partition's row in the database of a `DatabaseStore` was set back while the processor ran.
+    """A partition's row in the database of a `DatabaseStore` was set back while the processor ran; or the log was cut
+    below it; or the database's driver does not say whether the row was moved. The message says which, and what to do.
 
-    The processor stops, whatever `on_failure` says: going on would leave out the records between. Started again, it
-    begins at the row.
+    The processor stops, whatever `on_failure` says: going on would leave out records. If the row was set back, and the
+    processor is started again, it begins at the row.
     """

@@ -52,7 +52,17 @@ class ConnectJobRunner:
         self._tell = tell
         self._cancelled: set[str] = set()
         self._interrupting: dict[str, threading.Thread] = {}
-        self.cores = 1
+        self._cores = 1
+
+    @property
+    def cores(self) -> int:
+        """How many tasks Spark runs at a time (law 4). Raises PipelineError where the session is stopped, or lost."""
+        if self._spark.is_stopped:
+            raise PipelineError(
+                "the session of Spark Connect is stopped, or its server has lost it. What is committed stays. Stop a "
+                "pipeline, and wait for its end, before its session"
+            )
+        return self._cores
 
     def prepare(self, task: RangeTask) -> None:
         """Start the workers, and see that they have what the tasks need. Raises PipelineError with what they lack."""
@@ -63,7 +73,7 @@ class ConnectJobRunner:
         problems = [row["problem"] for row in rows if row["problem"]]
         if problems:
             raise PipelineError(f"Spark's workers cannot run the pipeline's tasks:\n{problems[0]}")
-        self.cores = max(1, len(rows))
+        self._cores = max(1, len(rows))
 
     def start(self, task: RangeTask, tasks: Sequence[list[RangePart]]) -> None:
         """Submit a job; `JobEnded` comes for it in any case. tasks: what each works on."""

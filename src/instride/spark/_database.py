@@ -553,13 +553,18 @@ class _Database:
 
     def open(self) -> Any:
         connection = self._connected()
+        if _is_sqlite(connection):
+            # Python 3.12 and later: with True nothing is ever committed, with False BEGIN is refused for ever.
+            if isinstance(getattr(connection, "autocommit", None), bool):
+                connection.close()
+                raise ConfigError("connect must open SQLite without autocommit=: the sink begins its own transactions")
+            return connection
         if getattr(connection, "autocommit", False) is True:
             connection.autocommit = False
-        if not _is_sqlite(connection):
-            with closing(connection.cursor()) as cursor:
-                cursor.execute(f"SET idle_in_transaction_session_timeout = {self.timeout}")
-            # Or the next rollback would undo the SET.
-            connection.commit()
+        with closing(connection.cursor()) as cursor:
+            cursor.execute(f"SET idle_in_transaction_session_timeout = {self.timeout}")
+        # Or the next rollback would undo the SET.
+        connection.commit()
         return connection
 
     def _connected(self) -> Any:

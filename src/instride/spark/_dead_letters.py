@@ -19,7 +19,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from instride._processing.dead_letters import ConfluentProduce, DeadLetter, dead_letter, smaller
+from instride._processing.dead_letters import ConfluentProduce, DeadLetter, dead_letter, smaller, text_of
 from instride.errors import ConfigError, KafkaTimeoutError, PipelineError, RecordTooLargeError
 from instride.records import ConsumerRecord
 from instride.spark._functions import unpickled
@@ -87,12 +87,15 @@ class Sieve:
         except RecordTooLargeError as error:
             self._produced(smaller(letter, error))
         except TimeoutError as error:
+            if not acknowledged.done():
+                raise KafkaTimeoutError(
+                    f"dead letters of {self._wanted} were not acknowledged within {self._letters.timeout:g} s"
+                ) from error
             # The letter's own: it was refused with that.
-            if acknowledged.done():
+            if acknowledged.exception() is error:
                 raise
-            raise KafkaTimeoutError(
-                f"dead letters of {self._wanted} were not acknowledged within {self._letters.timeout:g} s"
-            ) from error
+            # It came just after the time was over.
+            self._await(letter, acknowledged, deadline)
 
     def close(self) -> None:
         if isinstance(self._produce, ConfluentProduce):
@@ -104,7 +107,7 @@ class Sieve:
         if self.count > letters.most:
             raise PipelineError(
                 f"more than {letters.most} records of {self._wanted} cannot be worked on (max_dead_letters): that is "
-                f"taken for an outage, not for bad records. The last one: {type(error).__name__}: {error}"
+                f"taken for an outage, not for bad records. The last one: {type(error).__name__}: {text_of(error)}"
             )
         self._produced(dead_letter(letters.topic, record, error, letters.attempts, letters.group))
 

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from instride._processing.dead_letters import text_of
 from instride.errors._quoting import counted
 from instride.spark._events import (
     JobFinished,
@@ -65,7 +66,7 @@ class PipelineQuery:
         with self._lock:
             jobs, owned = len(self._jobs), len(self._owned)
         if not self.isActive:
-            message = "Stopped" if self._error is None else f"Terminated with exception: {self._error}"
+            message = "Stopped" if self._error is None else f"Terminated with exception: {text_of(self._error)}"
         else:
             message = f"{counted(jobs, 'job')} running" if jobs else "Waiting for data to arrive"
         return {
@@ -111,6 +112,11 @@ class PipelineQuery:
             self._run(self._hear)
         except BaseException as error:  # noqa: BLE001 - law 3
             self._error = error
+        finally:
+            with self._lock:
+                # Of what the run cancelled, or left to the sink, no event may have come.
+                self._progress.extend(job.ended(name) for name, job in self._jobs.items())
+                self._jobs.clear()
 
     def _hear(self, event: PipelineEvent) -> None:
         with self._lock:

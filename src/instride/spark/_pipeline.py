@@ -13,7 +13,8 @@ import logging
 import queue
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 from instride._arguments import FOREVER
@@ -269,6 +270,9 @@ class Pipeline:
             line.hear(event)
             on_event(event)
 
+        with _closed_by_errors(runner):
+            # After `_prepared`: what came while the workers started is read, too.
+            targets = end_offsets(self._reader, self._topics) if self._available_now else None
         run = PipelineLoop(
             self._settings,
             consumer=self._consumer,
@@ -278,8 +282,7 @@ class Pipeline:
             task=task,
             topic_id=topic_ids,
             on_event=hear,
-            # After `_prepared`: what came while the workers started is read, too.
-            targets=end_offsets(self._reader, self._topics) if self._available_now else None,
+            targets=targets,
         )
         try:
             run.run(lambda: self._stopping)
@@ -298,8 +301,9 @@ class Pipeline:
     def _prepared(self) -> tuple[JobRunner | ConnectJobRunner, RangeTask]:
         if self._ready is None:
             runner = self._runner(inbox_dispatcher(self._inbox, self._consumer))
-            task = self._task(runner)
-            runner.prepare(task)
+            with _closed_by_errors(runner):
+                task = self._task(runner)
+                runner.prepare(task)
             self._ready = runner, task
         return self._ready
 
@@ -332,6 +336,16 @@ class Pipeline:
         return f"Pipeline(topics={list(self._topics)}, consumer={self._consumer!r}, sink={self._sink!r})"
 
 
+@contextmanager
+def _closed_by_errors(runner: JobRunner | ConnectJobRunner) -> Iterator[None]:
+    """Until the loop has the runner, which closes it. Spark keeps an accumulator that nobody takes back."""
+    try:
+        yield
+    except BaseException:
+        runner.close()
+        raise
+
+
 def _checked_topics(topics: Iterable[str]) -> tuple[str, ...]:
     names = (topics,) if isinstance(topics, str) else tuple(topics)
     if isinstance(topics, str) or not names or not all(isinstance(name, str) and name for name in names):
@@ -344,8 +358,9 @@ def _checked_columns(columns: Sequence[str] | None) -> tuple[str, ...] | None:
         return None
     is_list = isinstance(columns, Sequence) and not isinstance(columns, str)
     wrong = [name for name in columns if name not in _COLUMNS] if is_list else [columns]
-    if wrong or not columns:
-        raise ConfigError(f"columns must be a list of some of {', '.join(_COLUMNS)}; it has {wrong}")
+    if wrong or not columns or len(set(columns)) < len(columns):
+        told = f"; it has {wrong}" if wrong or not columns else f", each once; it is {list(columns)}"
+        raise ConfigError(f"columns must be a list of some of {', '.join(_COLUMNS)}{told}")
     return tuple(columns)
 
 

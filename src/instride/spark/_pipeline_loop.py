@@ -63,7 +63,8 @@ __all__ = ["PipelineLoop", "LoopSettings"]
 _log = logging.getLogger(__name__)
 
 _POLL_SECONDS: Final = 0.1
-# A job that is just being submitted Spark does not know yet: a cancellation may miss it.
+# A job that is just being submitted Spark does not know yet: a cancellation may miss it. At the end of a run jobs have
+# as long to end, before those that are left are cancelled again.
 _CANCEL_AGAIN_SECONDS: Final = 1.0
 _LEAVE_SECONDS: Final = 10.0
 
@@ -148,11 +149,15 @@ class PipelineLoop:
             self._stop_at = now + self._settings.stop_timeout
         if self._stop_at is None:
             return False
-        if now >= self._stop_at:
+        if now >= self._stop_at and self._running_jobs:
             _log.warning(
                 "the pipeline stops and cancels what is still under way: %s", counted(len(self._running_jobs), "range")
             )
-        return now >= self._stop_at or not self._running_jobs
+        return now >= self._stop_at or not (self._running_jobs or self._is_one_ending())
+
+    def _is_one_ending(self) -> bool:
+        """Whether a job has told of all its ranges: Spark is about to say that it has ended."""
+        return any(not job.ended and not job.unreported for job in self._jobs.values())
 
     def _have_all(self) -> bool:
         """Law 4. Where nothing was there to be read, nobody's assignment is awaited."""
@@ -259,19 +264,22 @@ class PipelineLoop:
                 message = self._inbox.get_nowait()
             except queue.Empty:
                 return
-            match message:
-                case Reported():
-                    self._reported(message)
-                case JobEnded():
-                    self._job_ended(message)
-                case Committed():
-                    self._committed(message)
-                case Failed():
-                    self._failed(message.running_job, message.problem)
-                case Started():
-                    self._started(message)
-                case _:
-                    assert_never(message)
+            self._take(message)
+
+    def _take(self, message: Message) -> None:
+        match message:
+            case Reported():
+                self._reported(message)
+            case JobEnded():
+                self._job_ended(message)
+            case Committed():
+                self._committed(message)
+            case Failed():
+                self._failed(message.running_job, message.problem)
+            case Started():
+                self._started(message)
+            case _:
+                assert_never(message)
 
     def _started(self, message: Started) -> None:
         self._starts.take(message)
@@ -487,15 +495,32 @@ class PipelineLoop:
     def _end(self) -> None:
         """Commit what is finished, cancel what is not, leave the group. Never raises but for interrupts."""
         for running_job in self._running_jobs.values():
+            if not running_job.reported:
+                self._ownership.tell(RangeDropped(job=running_job.job.name, range=running_job.range))
             running_job.cancelled = True
         self._committer.close()
         self._starts.close()
-        for job in [each for each in self._jobs.values() if not each.ended]:
-            self._quietly(lambda job=job: self._runner.cancel(job.name))  # type: ignore[misc]
+        self._cancel_all()
         self._quietly(lambda: self._consumer.commit(self._ledger.committable(), timeout=_LEAVE_SECONDS))
         self._quietly(lambda: self._consumer.close(timeout=_LEAVE_SECONDS))
         self._quietly(self._ownership.check)
+        self._hear_of_ends()
+        self._cancel_all()
         self._quietly(self._runner.close)
+
+    def _cancel_all(self) -> None:
+        for job in [each for each in self._jobs.values() if not each.ended]:
+            self._quietly(lambda job=job: self._runner.cancel(job.name))  # type: ignore[misc]
+
+    def _hear_of_ends(self) -> None:
+        """Of the jobs that were cancelled. What else is told by now is taken, too."""
+        deadline = time.monotonic() + _CANCEL_AGAIN_SECONDS
+        while not all(job.ended for job in self._jobs.values()):
+            try:
+                message = self._inbox.get(timeout=max(0.0, deadline - time.monotonic()))
+            except queue.Empty:
+                return
+            self._quietly(lambda message=message: self._take(message))  # type: ignore[misc]
 
     def _quietly(self, work: Callable[[], object]) -> None:
         try:

@@ -281,10 +281,12 @@ class Planner:
 
     def _start(self, lanes: list[_Lane], now: float, spare: int = 0) -> Task:
         task = _Running(since=now, slow=any(self._expected(lane) > _SLOW for lane in lanes), ranges=len(lanes))
-        if spare and self._is_large(lanes):
-            task.parts = min(1 + spare, min(lanes[0].waiting, self._most(lanes[0])) // _PART)
         self._running.add(task)
-        return tuple(self._begin(lane, task) for lane in lanes)
+        ranges = tuple(self._begin(lane, task) for lane in lanes)
+        if spare and len(ranges) == 1:
+            # By what was taken: what waits may go on behind a seek, where another range begins.
+            task.parts = max(1, min(1 + spare, (ranges[0].end - ranges[0].start) // _PART))
+        return ranges
 
     def _begin(self, lane: _Lane, task: _Running) -> OffsetRange:
         if lane.retry is not None:

@@ -12,7 +12,9 @@ Laws
 5. Every record of a range is of the topic whose id the driver knew, since it was fetched by that id. A broker before
    Kafka 3.1 is asked by the topic's name. An id is never used twice, so it is looked up then: before the first record
    is fetched and, since a topic may be made again between that and the fetch, after the last one. A reader or a broker
-   may know an older topic of that name for a while: as long as nothing was given out, the reader tries again.
+   may know an older topic of that name for a while: as long as nothing was given out, the reader tries again, for
+   MISSING_GRACE. Once it has given something out, another id is believed at once; that a topic is gone, after
+   MISSING_GRACE. What the consumer says of another topic, which it has read before, ends no range.
 6. Offsets that the log does not hold any more are an error that says so, unless told to pass over them. What follows
    the end of a log that became shorter is passed over only for the source. A sink of a pipeline takes a range as a
    whole: it would stand beyond the end of the log, and pass over what is written there next.
@@ -27,24 +29,28 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
+from instride._core.network.cluster import MISSING_GRACE
 from instride.config import IsolationLevel
 from instride.consumer import Consumer
 from instride.consumer_records import ConsumerRecords
 from instride.errors import (
     ConfigError,
+    KafkaError,
     KafkaTimeoutError,
     OffsetOutOfRangeError,
     OffsetsGoneError,
     TopicRecreatedError,
+    TransportError,
     UnknownTopicOrPartitionError,
     WrongTopicError,
 )
-from instride.records import TopicPartition
+from instride.records import PartitionInfo, TopicPartition
 from instride.spark._functions import pickle_function, unpickled
 from instride.spark.sink import OutputRange
 from instride.telemetry import PartitionFlows, PartitionStalled, TelemetryEvent
@@ -59,6 +65,9 @@ _log = logging.getLogger(__name__)
 _POLL_SECONDS: Final = 0.1
 _MOST_READERS: Final = 4
 _SOONEST: Final = 0.1
+_LATEST: Final = 86_400.0
+"""The bounds of `stalled_after`."""
+_LOOK_AGAIN: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +153,7 @@ class RangeReader:
         self._fetches = fetches
         self._closed = False
         self._stall: PartitionStalled | None = None
+        self._trouble: TransportError | None = None
         self._reading: object = None  # what `read` made last
         self._ahead: OutputRange | None = None
         self._by_name = False  # law 5: some topic was fetched by its name
@@ -157,7 +167,7 @@ class RangeReader:
             # The next range's fetch does not wait behind an empty one.
             fetch_max_wait=0.02,
             # Why nothing comes is known before the reader gives up, and said then.
-            stalled_after=max(_SOONEST, settings.timeout / 2),
+            stalled_after=min(_LATEST, max(_SOONEST, settings.timeout / 2)),
             telemetry=self._heard,
             **settings.consumer_settings,  # security was checked by the pipeline
         )
@@ -186,6 +196,12 @@ class RangeReader:
             if is_current and (not whole or self._ahead is None):
                 self._consumer.pause(*self._consumer.assignment())
 
+    def rest(self) -> None:
+        """Another reader reads what was to follow: of that nothing more is fetched."""
+        if self._ahead is not None:
+            self._ahead = None
+            self._consumer.pause(*self._consumer.assignment())
+
     def close(self) -> None:
         self._closed = True
         self._consumer.close(timeout=1.0)
@@ -204,7 +220,8 @@ class RangeReader:
 
     def _look_first(self, wanted: OutputRange, position: int) -> None:
         """Law 5. What was fetched before is fetched again."""
-        self._check_topic(wanted)
+        if wanted.topic_id:
+            self._look_for(wanted, again=position == wanted.start)
         self._consumer.seek(wanted.topic_partition, position)
 
     def _is_proven(self, wanted: OutputRange, position: int) -> bool:
@@ -221,13 +238,26 @@ class RangeReader:
         return False
 
     def _check_topic(self, wanted: OutputRange) -> None:
-        if not wanted.topic_id:
-            return
+        if wanted.topic_id:
+            self._look_for(wanted, again=False)
+
+    def _look_for(self, wanted: OutputRange, *, again: bool) -> None:
+        """Law 5. again: whether a broker that knows another topic of that name may be behind. Else its word counts: the
+        next broker may be behind, too. Raises UnknownTopicOrPartitionError or WrongTopicError."""
+        until = time.monotonic() + MISSING_GRACE
+        while (error := self._is_gone(wanted)) is not None:
+            if time.monotonic() >= until or (isinstance(error, WrongTopicError) and not again):
+                raise error
+            time.sleep(_LOOK_AGAIN)
+
+    def _is_gone(self, wanted: OutputRange) -> KafkaError | None:
+        """By the word of one broker."""
         found = self._consumer.partitions_for(wanted.topic, timeout=self._settings.timeout)
-        if not found:
-            raise UnknownTopicOrPartitionError(f"{wanted} cannot be read: the topic is not there any more")
-        if str(found[0].topic_id) != wanted.topic_id:
-            raise _other_topic(wanted, found[0].topic_id)
+        if all(each.partition != wanted.partition for each in found):
+            return UnknownTopicOrPartitionError(f"{wanted} cannot be read: its partition is not there any more")
+        if wanted.topic_id and str(found[0].topic_id) != wanted.topic_id:
+            return _other_topic(wanted, found[0].topic_id)
+        return None
 
     def _go_to(self, wanted: OutputRange) -> None:
         """What was fetched beyond the last range's end is used where this range begins there."""
@@ -249,15 +279,10 @@ class RangeReader:
 
     def _read(self, wanted: OutputRange, following: OutputRange | None) -> Iterator[pa.RecordBatch]:
         partition = wanted.topic_partition
-        position, last_progress, self._stall = wanted.start, time.monotonic(), None
+        position, last_progress, self._stall, self._trouble = wanted.start, time.monotonic(), None, None
         while position < wanted.end:
             try:
-                records = self._consumer.poll(timeout=_POLL_SECONDS, max_records=wanted.end - position)
-            except TopicRecreatedError as error:
-                if str(error.topic_id) != wanted.topic_id or position != wanted.start:
-                    raise _other_topic(wanted, error.topic_id) from error
-                self._consumer.seek(partition, position)
-                continue
+                records = self._poll(wanted, position)
             except OffsetOutOfRangeError as error:
                 # First: the offsets of a topic that was made again mean other records, and none may be passed over.
                 self._check_topic(wanted)
@@ -282,7 +307,24 @@ class RangeReader:
                 seconds = f"{now - last_progress:.0f} s"
                 raise KafkaTimeoutError(
                     f"reading {wanted}: nothing came after offset {position} for {seconds}{self._why()}"
-                )
+                ) from self._trouble
+
+    def _poll(self, wanted: OutputRange, position: int) -> ConsumerRecords:
+        """Without what ends no range (law 5), and what may pass within the reader's time-out."""
+        try:
+            return self._consumer.poll(timeout=_POLL_SECONDS, max_records=wanted.end - position)
+        except TopicRecreatedError as error:
+            if str(error.topic_id) != wanted.topic_id or position != wanted.start:
+                raise _other_topic(wanted, error.topic_id) from error
+            self._consumer.seek(wanted.topic_partition, position)
+        except UnknownTopicOrPartitionError:
+            self._look_for(wanted, again=position == wanted.start)
+        except TransportError as error:
+            if not error.retriable:
+                raise
+            self._trouble = error
+            _log.warning("reading %s: %s", wanted, error)
+        return ConsumerRecords()
 
     def _given(self, wanted: OutputRange, records: ConsumerRecords) -> Iterator[pa.RecordBatch]:
         for batch in records.to_arrow(_with_offset(self._settings.columns)):
@@ -360,11 +402,19 @@ def followed(ranges: Sequence[OutputRange]) -> Iterator[tuple[OutputRange, Outpu
 
 
 def end_offsets(settings: ReaderSettings, topics: Iterable[str]) -> dict[TopicPartition, int]:
-    """Where the logs end now, for this isolation level. Topics that are not there are left out. KafkaTimeoutError."""
+    """Where the logs end now, for this isolation level. Topics that are not there are left out: after MISSING_GRACE,
+    since a broker may be behind the others. Raises KafkaTimeoutError."""
     with Consumer(isolation_level=settings.isolation_level, **settings.consumer_settings) as consumer:
-        found = [each for topic in topics for each in consumer.partitions_for(topic, timeout=settings.timeout) or ()]
+        found = [each for topic in topics for each in _partitions(consumer, topic, settings.timeout)]
         partitions = [TopicPartition(each.topic, each.partition) for each in found]
         return dict(consumer.end_offsets(partitions, timeout=settings.timeout)) if partitions else {}
+
+
+def _partitions(consumer: Consumer, topic: str, timeout: float) -> Sequence[PartitionInfo]:
+    until = time.monotonic() + MISSING_GRACE
+    while not (found := consumer.partitions_for(topic, timeout=timeout)) and time.monotonic() < until:
+        time.sleep(_LOOK_AGAIN)
+    return found
 
 
 _readers: dict[tuple[ReaderSettings, Fetches], tuple[int, RangeReader]] = {}
@@ -380,6 +430,10 @@ def reader_for(settings: ReaderSettings, wanted: OutputRange | None = None) -> R
     if reader is None or pid != os.getpid():
         reader = RangeReader(*key)
     _readers[key] = (os.getpid(), reader)
+    for its_pid, each in _readers.values():
+        if each is not reader and its_pid == os.getpid():
+            with suppress(KafkaError):  # of a reader whose consumer has died: who wants that one next is told
+                each.rest()
     while len(_readers) > _MOST_READERS:
         _close(next(iter(_readers)))
     return reader

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Final
 
+from instride._processing.dead_letters import text_of
 from instride.errors import KafkaError
 from instride.errors._quoting import LONGEST_LINE, counted
 from instride.spark.sink import JobResult, OutputRange, WrittenRange
@@ -181,5 +182,5 @@ def _cut(text: str, most: int) -> str:
 
 def reason_of(error: BaseException) -> str:
     """The first lines of what Spark says, without those of Java's stack."""
-    lines = [line for line in str(error).splitlines() if line.strip() and not line.startswith("\tat ")]
+    lines = [line for line in text_of(error).splitlines() if line.strip() and not line.startswith("\tat ")]
     return _cut("\n".join(lines[:_REASON_LINES]), LONGEST_LINE) or type(error).__name__

@@ -20,8 +20,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from instride._processing.dead_letters import text_of
 from instride.consumer import Consumer, RangeConsumer
-from instride.errors import KafkaError, KafkaTimeoutError, SinkError, WakeupError
+from instride.errors import KafkaError, KafkaTimeoutError, SinkError, UnknownTopicOrPartitionError, WakeupError
 from instride.records import TopicPartition
 from instride.spark._daemon_pool import DaemonPool
 from instride.spark.sink import Sink
@@ -49,8 +50,8 @@ class TopicIds:
         self._is_closed = False
 
     def __call__(self, topic: str) -> str:
-        """The id as text; "" where the topic has none (Kafka before 2.8) or is not there. Raises KafkaTimeoutError, and
-        WakeupError once it is closed.
+        """The id as text; "" where the topic has none (Kafka before 2.8). Raises KafkaTimeoutError,
+        UnknownTopicOrPartitionError where the broker does not know the topic, and WakeupError once it is closed.
         """
         with self._lock:
             if self._consumer is None and not self._is_closed:
@@ -59,7 +60,11 @@ class TopicIds:
             if self._consumer is None or self._is_closed:
                 raise WakeupError("the run has ended")
             found = self._consumer.partitions_for(topic, timeout=_ASKING)
-        return str(found[0].topic_id) if found and found[0].topic_id is not None else ""
+        if not found:
+            # We own partitions of it: a broker that has just started may not know it yet. Without an id nothing would
+            # tell the topic from one that is made again.
+            raise UnknownTopicOrPartitionError(f"{topic}: the broker that was asked does not know it")
+        return "" if found[0].topic_id is None else str(found[0].topic_id)
 
     def close(self) -> None:
         """A call under way ends with WakeupError, as does each later one."""
@@ -143,7 +148,9 @@ class Starts:
         if message.error is not None:
             self._fail(message.error)
             return
-        self.topic_ids[start.partition.topic] = message.topic_id
+        # A broker from before 2.8, in a cluster that is being upgraded, takes no id away.
+        if message.topic_id:
+            self.topic_ids[start.partition.topic] = message.topic_id
         if message.position is None:
             self._unplaced[start.partition] = start
             self._place(start)
@@ -210,7 +217,7 @@ class Starts:
             if not self._closing.wait(_PAUSE):
                 self._submit(start, work)
         except BaseException as error:  # noqa: BLE001 - pyo3's PanicException is no Exception
-            told = SinkError(f"{start.partition}: {type(error).__name__}: {error}")
+            told = SinkError(f"{start.partition}: {type(error).__name__}: {text_of(error)}")
             told.__cause__ = error
             self._tell(Started(start=start, error=told))
 

@@ -4,8 +4,8 @@ Laws
 1. It sees what the shell of `_core.network` sees: events delivered, requests sent, responses, connections closed.
    The same code watches the simulation's processes and a `Consumer`'s thread.
 2. It changes nothing and decides nothing. It takes no clock: `now` is given.
-3. A look-up that the application's seek has overtaken is no position: the application drops it. Only the simulation,
-   which sees both sides, can tell.
+3. A look-up that the application's seek has overtaken is no position: the application drops it. Only who sees both
+   sides can tell (`is_overtaken`).
 4. Only a request that was put on a connection counts as sent. When the connection ends, its response will not come: a
    commit is then told as a response with code -1.
 """
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 
+from instride._core.application.machine import ApplicationMachine
 from instride._core.events import (
     Assigned,
     BackgroundEvent,
@@ -38,7 +39,7 @@ from instride.errors.codes import ErrorCode
 from instride.observers import Observer
 from instride.records import TopicPartition
 
-__all__ = ["Tap"]
+__all__ = ["Tap", "is_overtaken"]
 
 _NO_RESPONSE = ErrorCode.UNKNOWN_SERVER_ERROR
 _FOREVER = float("inf")
@@ -208,6 +209,12 @@ class Tap(Observer):
             self._bound = bound
             self.beats += bound is not None
             self._say("alive", bound)
+
+
+def is_overtaken(application: ApplicationMachine, position: Positioned) -> bool:
+    """Whether the application has sought since, so that it will drop this position. Any thread may ask."""
+    owned = application._state.lists.owned.get(position.partition)
+    return owned is not None and owned.epoch == position.epoch and position.seek_number < owned.seek_number
 
 
 def _pairs(partitions: Epochs) -> tuple[tuple[TopicPartition, int], ...]:

@@ -2,7 +2,7 @@
 
 Prints progress, a summary, and how often each row of the transition tables was taken. The exit status is 1 where a
 history breaks a law, with its seed and the transcript of a short history that breaks the same one; and where a run of
-many histories never takes one of the rows.
+many histories never takes one of the rows. It is 130 where Ctrl-C ended the run before its last history.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ _EVERY = 10.0
 """Seconds between lines of progress."""
 _MANY = 5000
 """From so many histories on, a row that none of them takes is a failure."""
+_INTERRUPTED = 130
+"""As a shell says it of Ctrl-C."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -119,11 +121,12 @@ class _Sum:
 
 
 def _simulate(seeds: range, jobs: int, means: frozenset[str], *, go_on: bool) -> int:
-    total = _Sum()
+    total, ended_early = _Sum(), False
     try:
         _run(seeds, jobs, means, total, go_on=go_on)
     except KeyboardInterrupt:
-        _say("interrupted")
+        ended_early = True
+        _say(f"interrupted: {len(seeds) - total.histories} of {len(seeds)} histories were not judged")
     except BrokenProcessPool:
         _say(f"a process was killed after {total.histories} histories: nothing is known of the others")
         return 1
@@ -134,7 +137,9 @@ def _simulate(seeds: range, jobs: int, means: frozenset[str], *, go_on: bool) ->
     missed = never_taken(total.rows) if total.histories >= _MANY else []
     if missed:
         _say(f"never taken in {total.histories} histories, so nothing is known of it: {'; '.join(missed)}")
-    return 1 if missed or total.wrong else 0
+    if missed or total.wrong:
+        return 1
+    return _INTERRUPTED if ended_early else 0
 
 
 def _run(seeds: range, jobs: int, means: frozenset[str], total: _Sum, *, go_on: bool) -> None:

@@ -128,9 +128,17 @@ class Script:
         """Run a call to its end; when it waits, time goes to the moment it waits for."""
         try:
             wait = next(call)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        return self.go_on(call, until=wait.until)
+
+    def go_on(self, call: Call[T], *, until: float = 0.0) -> T:
+        """The same of a call that waits already. until: what it waits for."""
+        try:
             while True:
-                self.now = max(self.now, wait.until)
-                wait = call.send(self.now)
+                self.now = max(self.now, until)
+                until = call.send(self.now).until
         except StopIteration as end:
             result: T = end.value
             return result

@@ -287,3 +287,29 @@ def test_a_loss_is_told_once_wherever_the_poll_that_takes_it_is_interrupted(kind
         assert sorted(told) == [0, 1, 2], f"line {number}: {listener.heard}"
         assert ("lost", [0]) in listener.heard
     assert number > 50
+
+
+@pytest.mark.rule("12")
+def test_after_an_unsubscribe_that_was_interrupted_another_subscription_begins() -> None:
+    leaver = Leaver(Unsubscribe)
+    since = leaver.script.machine.unsubscribed
+    leaver.go()
+    leaver.call.close()
+    leaver.script.machine.give_up(leaver.script.now, 10.0, since=since)
+    assert len(leaver.script.take_posted(Unsubscribe)) == 1
+    leaver.script.subscribe()
+    assert leaver.script.machine.subscription() == {"t"}
+
+
+@pytest.mark.rule("12")
+def test_a_listener_subscribes_to_nothing_amid_an_unsubscribe() -> None:
+    """It would be undone, and nobody would say so."""
+    listener = RecordingListener()
+    leaver = Leaver(Unsubscribe, listener=listener)
+    leaver.go()
+    listener.meanwhile = lambda: leaver.script.machine.subscribe(["u"], None)
+    leaver.settle(0, 1, 2, listener=True)
+    leaver.settle(0, 1, 2)
+    with pytest.raises(IllegalStateError, match="unsubscribe is under way"):
+        leaver.completion()
+    assert leaver.script.machine.subscription() == frozenset()

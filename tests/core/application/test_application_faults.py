@@ -235,10 +235,13 @@ def test_an_end_that_was_interrupted_is_told_once(owner: Script) -> None:
 
 
 @pytest.mark.rule("13")
-def test_an_unsubscribe_that_was_interrupted_before_it_began_leaves_all_the_same(owner: Script) -> None:
-    owner.machine.unsubscribe(owner.now, 30.0)
-    owner.machine.give_up(owner.now, 30.0)
-    owner.machine.give_up(owner.now, 30.0)
+@pytest.mark.parametrize("begins", [True, False])
+def test_an_unsubscribe_that_was_interrupted_before_it_began_leaves_all_the_same(owner: Script, begins: bool) -> None:
+    since = owner.machine.unsubscribed
+    if begins:  # else Ctrl-C came first
+        owner.machine.unsubscribe(owner.now, 30.0)
+    owner.machine.give_up(owner.now, 30.0, since=since)
+    owner.machine.give_up(owner.now, 30.0, since=since)
     assert len(owner.take_posted(Unsubscribe)) == 1
     assert owner.assignment() == set()
 

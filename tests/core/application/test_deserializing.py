@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from instride._core.application.calls import Wait
+from instride._core.application.machine import ApplicationMachine
 from instride._core.application.partition import Delivery
 from instride._core.events import (
     Commit,
@@ -22,8 +23,9 @@ from instride._core.events import (
     Positioned,
     SetPosition,
     UnreadablePartitions,
+    Wakeup,
 )
-from instride.errors import DeserializationError, LogTruncationError
+from instride.errors import DeserializationError, LogTruncationError, WakeupError
 from instride.records import ConsumerRecord
 from instride.testing._simulation.chunk import SimulatedChunk
 
@@ -500,6 +502,38 @@ def test_what_is_lost_while_it_is_read_is_not_returned_by_the_next_lease() -> No
     script.reader.meanwhile = loses
     assert script.read() == [(1, 0), (1, 1)]
     assert script.lost_partitions() == {0}
+
+
+@pytest.mark.parametrize(
+    ("verb", "left"),
+    [
+        (lambda machine: machine.pause([tp(0)]), []),
+        (lambda machine: machine.seek(tp(0), 50), []),
+        (lambda machine: machine.pause([tp(1)]), [(0, 0), (0, 1), (0, 2)]),
+    ],
+)
+def test_a_poll_obeys_what_a_telemetry_listener_pauses_or_seeks_in_it(
+    verb: Callable[[ApplicationMachine], None], left: list[tuple[int, int]]
+) -> None:
+    """The listener hears when the poll has deserialized its records, and before it returns them."""
+    script = ReadingScript()
+    script.arrives(0, 0, 3)
+    call = script.machine.poll(script.now, 0.0, immediate=False, limit=-1, read=script.reader.read)
+    assert script.start(call).in_hand
+    verb(script.machine)
+    assert shown_records(script.go_on(call)) == left
+
+
+def test_who_pauses_within_a_poll_and_wakes_it_is_not_kept_waiting() -> None:
+    """As a signal's handler does that closes the consumer: the last look of the poll takes the wakeup."""
+    script = ReadingScript()
+    script.arrives(0, 0, 3)
+    call = script.machine.poll(script.now, 60.0, immediate=False, limit=-1, read=script.reader.read)
+    assert script.start(call).in_hand
+    script.machine.pause([tp(0)])
+    script.up(Wakeup())
+    with pytest.raises(WakeupError):
+        call.send(script.now)
 
 
 @pytest.mark.rule("17")

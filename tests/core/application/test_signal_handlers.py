@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -16,19 +17,38 @@ from application_script import Script, epochs, tp
 import instride
 from instride._core.application.partition import Delivery
 from instride._core.events import (
+    Assign,
     Assigned,
+    BackgroundEvent,
+    CallCompleted,
+    Close,
     Commit,
     CommitsSettled,
     CompleteRevoke,
     Consumed,
+    DeadlineMoved,
     DropBuffered,
+    EndFound,
+    EndsFound,
+    FetchCommitted,
+    Fetched,
+    FetchMetadata,
+    FetchOffsets,
     PartitionFailed,
+    PartitionRecovered,
     Positioned,
     SetPosition,
+    Subscribe,
+    SubscriptionMatched,
+    Unsubscribe,
 )
+from instride.commits import CommitResult
+from instride.errors import IllegalStateError
+from instride.records import OffsetAndTimestamp
 from instride.telemetry import OwnershipChange
 
 Polled = list[tuple[int, int, int]]
+PATTERN = re.compile("t.*")
 OURS = str(Path(instride.__file__).parent / "_core")
 
 
@@ -370,6 +390,252 @@ def test_a_poll_goes_on_though_a_handler_assigns_others(limit: int) -> None:
         assert script.poll() == [(1, 0, 5)], where
 
 
+class Prompt(Script):
+    """Its network side responds at once."""
+
+    def _post(self, event: Any) -> None:
+        super()._post(event)
+        match event:
+            case Commit():
+                self.up(CallCompleted(call=event.call, result=CommitResult(), committed=dict.fromkeys(event.entries)))
+            case FetchOffsets():
+                self.up(CallCompleted(call=event.call, result={tp(0): OffsetAndTimestamp(offset=1, timestamp=-1)}))
+            case FetchCommitted() | FetchMetadata() | Unsubscribe() | Close():
+                self.up(CallCompleted(call=event.call, result={}))
+
+
+CALLS: dict[str, Callable[[Script], Any]] = {
+    "commit": lambda script: script.machine.commit(script.now, {tp(0): 3}, 60.0, carry_over=True),
+    "commit nothing": lambda script: script.machine.commit(script.now, {}, 60.0, carry_over=True),
+    "committed": lambda script: script.machine.committed(script.now, [tp(0)], 60.0),
+    "offsets": lambda script: script.machine.offsets_for(script.now, {tp(0): -1}, 60.0),
+    "times": lambda script: script.machine.offsets_for_times(script.now, {tp(0): 1}, 60.0),
+    "topics": lambda script: script.machine.topics(script.now, None, 60.0, internal=True),
+    "unsubscribe": lambda script: script.machine.unsubscribe(script.now, 60.0),
+    "close": lambda script: script.machine.close(script.now, 60.0, leave=None),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_response_that_a_handler_drains_ends_its_call(name: str) -> None:
+    """However soon it comes: before the call has begun to wait for it, too."""
+
+    def made() -> Script:
+        script = Prompt()
+        script.subscribe()
+        if name not in ("unsubscribe", "close"):
+            script.assigned(0)
+            script.poll()
+        return script
+
+    def call(script: Script) -> Any:
+        return script.run(CALLS[name](script))
+
+    counting = Signal(-1, lambda: None)
+    expected = counting.during(partial(call, made()))
+    assert counting.steps > 10
+    for at in range(counting.steps):
+        script = made()
+        began = script.now
+        signal = Signal(at, script.assignment)
+        assert signal.during(partial(call, script)) == expected, signal.where
+        assert script.now == began, f"it waited: {signal.where}"
+
+
+ERROR, LATER = LookupError("the first"), LookupError("the second")
+
+
+def failed(error: Exception, **how: Any) -> PartitionFailed:
+    return PartitionFailed(partition=tp(0), epoch=1, fetch_number=0, error=error, **how)
+
+
+RECOVERED = PartitionRecovered(partition=tp(0), epoch=1, fetch_number=0)
+
+
+def errors(script: Script) -> object:
+    return script.machine.failed().get(tp(0))
+
+
+@pytest.mark.rule("13")
+@pytest.mark.parametrize(
+    ("older", "newer", "seen"),
+    [
+        (RECOVERED, failed(LATER), errors),
+        (failed(ERROR), RECOVERED, errors),
+        (failed(ERROR), failed(LATER), errors),
+        (failed(ERROR, reset=3), failed(LATER), errors),
+        (failed(ERROR, void_from=8), failed(LATER), errors),
+        (
+            SubscriptionMatched(pattern=PATTERN, topics=frozenset({"a"})),
+            SubscriptionMatched(pattern=PATTERN, topics=frozenset({"b"})),
+            lambda script: script.machine.subscription(),
+        ),
+        (
+            DeadlineMoved(partitions=epochs(0), deadline=300.0),
+            DeadlineMoved(partitions=epochs(0), deadline=200.0),
+            lambda script: script.machine.revoke_deadline(script.now, tp(0)),
+        ),
+        (
+            EndsFound(ends=(EndFound(partition=tp(0), epoch=1, end=30),)),
+            EndsFound(ends=(EndFound(partition=tp(0), epoch=1, end=40),)),
+            lambda script: script.machine.lag(tp(0)),
+        ),
+        (
+            Fetched(
+                partition=tp(0),
+                epoch=1,
+                fetch_number=0,
+                start=20,
+                chunk=None,
+                next_offset=20,
+                high_watermark=100,
+            ),
+            EndsFound(ends=(EndFound(partition=tp(0), epoch=1, end=50),)),
+            lambda script: script.machine.lag(tp(0)),
+        ),
+    ],
+)
+def test_of_two_events_the_newer_stands_whichever_drain_takes_it(
+    older: BackgroundEvent, newer: BackgroundEvent, seen: Callable[[Script], object]
+) -> None:
+    def made() -> Script:
+        script = Script()
+        script.machine.subscribe(None, None, PATTERN)
+        script.assigned(0)
+        script.fetched(0, 0, 20)
+        script.poll(limit=4)
+        script.up(older)
+        return script
+
+    def handler(script: Script) -> None:
+        script.up(newer)
+        script.assignment()
+
+    plain = made()
+    plain.up(newer)
+    expected = seen(plain)
+    counting = Signal(-1, lambda: None)
+    counting.during(made().assignment)
+    for at in range(counting.steps):
+        script = made()
+        signal = Signal(at, partial(handler, script))
+        signal.during(script.assignment)
+        assert seen(script) == expected, signal.where
+
+
+@pytest.mark.rule("13")
+@pytest.mark.parametrize("error", [failed(ERROR), failed(ERROR, void_from=8)])
+def test_a_seek_stands_that_interrupts_a_failure(error: BackgroundEvent) -> None:
+    def made() -> Script:
+        script = begun()
+        script.up(error)
+        return script
+
+    counting = Signal(-1, lambda: None)
+    counting.during(made().assignment)
+    for at in range(counting.steps):
+        script = made()
+        signal = Signal(at, partial(script.machine.seek, tp(0), 400))
+        signal.during(script.assignment)
+        assert errors(script) is None, signal.where
+        *_, seek = script.take_posted(SetPosition)
+        script.fetched(0, 400, 410, fetch_number=seek.fetch_number)
+        assert [offset for _, a, b in script.poll() for offset in range(a, b)] == list(range(400, 410)), signal.where
+
+
+# --- subscribe and assign ------------------------------------------------------------------------------------
+
+
+def subscribes(script: Script) -> None:
+    script.machine.subscribe(["a"], None)
+
+
+def subscribes_by_pattern(script: Script) -> None:
+    script.machine.subscribe(None, None, PATTERN)
+
+
+def assigns(script: Script) -> None:
+    script.machine.assign([tp(0), tp(1)])
+
+
+@pytest.mark.rule("13")
+@pytest.mark.parametrize("verb", [subscribes, subscribes_by_pattern, assigns])
+def test_what_is_read_is_told_wherever_an_exception_comes(verb: Callable[[Script], None]) -> None:
+    """Else a poll waits for what nobody fetches."""
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    counting = Signal(-1, lambda: None)
+    counting.during(partial(verb, Script()))
+    for at in range(counting.steps):
+        script = Script()
+        signal = Signal(at, interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            signal.during(partial(verb, script))
+        told = [*script.take_posted(Subscribe), *script.take_posted(Assign)]
+        if told:
+            script.poll()
+        else:
+            with pytest.raises(IllegalStateError):
+                script.poll()
+
+
+@pytest.mark.rule("13")
+def test_of_two_assigns_the_last_stands_and_both_sides_know_the_same_epochs() -> None:
+    def assigns_another(script: Script) -> None:
+        script.machine.assign([tp(1), tp(2)])
+
+    def scene() -> Script:
+        script = by_hand()
+        script.posted.clear()
+        return script
+
+    counting = Signal(-1, lambda: None)
+    counting.during(partial(assigns, scene()))
+    for at in range(counting.steps):
+        script = scene()
+        signal = Signal(at, partial(assigns_another, script))
+        signal.during(partial(assigns, script))
+        one, other = script.take_posted(Assign)
+        owned = {tp: epoch for tp, (epoch, _, _) in script.machine.positions().items()}
+        assert owned == other.partitions, signal.where
+        for each in one.partitions.keys() - owned.keys():
+            assert one.partitions[each] not in owned.values(), signal.where
+
+
+@pytest.mark.rule("13")
+def test_a_subscription_stands_that_interrupts_what_another_one_matched() -> None:
+    def made() -> Script:
+        script = Script()
+        subscribes_by_pattern(script)
+        script.up(SubscriptionMatched(pattern=PATTERN, topics=frozenset({"t"})))
+        return script
+
+    counting = Signal(-1, lambda: None)
+    counting.during(made().assignment)
+    for at in range(counting.steps):
+        script = made()
+        signal = Signal(at, partial(subscribes, script))
+        signal.during(script.assignment)
+        assert script.machine.subscription() == {"a"}, signal.where
+
+
+@pytest.mark.rule("13")
+def test_of_two_subscriptions_the_last_stands() -> None:
+    def handler(script: Script) -> None:
+        script.machine.subscribe(["b"], None)
+
+    counting = Signal(-1, lambda: None)
+    counting.during(partial(subscribes, Script()))
+    for at in range(counting.steps):
+        script = Script()
+        signal = Signal(at, partial(handler, script))
+        signal.during(partial(subscribes, script))
+        *_, told = script.take_posted(Subscribe)
+        assert script.machine.subscription() == told.topics, signal.where
+
+
 def calls_many_verbs(script: Script) -> None:
     """What does not wait; a partition may be owned already, or no more."""
     with suppress(ValueError):
@@ -390,6 +656,62 @@ def everything(script: Script, polled: Polled) -> tuple[object, ...]:
     }
     counted = {p: sum(b - a for q, a, b in returned if q == p) for p in (0, 1)}
     return stretches, counted, script.assignment(), script.lost_partitions()
+
+
+@pytest.mark.parametrize(("scene", "limit"), [(left, 6), (begun, 6), (begun, -1)])
+def test_a_poll_returns_nothing_if_the_lease_ended_while_a_handler_waited(
+    scene: Callable[[], Script], limit: int
+) -> None:
+    """It waits for a commit, say. Before the poll looked first, or after it looked last, nobody can tell."""
+
+    def leased() -> Script:
+        script = scene()
+        script.lease.expires = script.now + 5.0
+        return script
+
+    def handler(script: Script) -> None:
+        script.now += 10.0
+        script.assignment()
+
+    seen = set[str]()
+    for where, script, polled in every_line(limit, handler, leased):
+        function = where.rpartition(" ")[2]
+        if function in _WHILE_IT_COLLECTS:
+            seen.add(function)
+            assert polled == [], where
+            script.lease.expires = float("inf")
+            assert script.poll(limit=limit), where
+    assert len(seen) > 1
+
+
+@pytest.mark.rule("18")
+def test_a_seek_that_interrupts_the_commit_of_a_start_raises_nothing() -> None:
+    """A poll lets go of a partition of which it has returned nothing, and so commits where it began."""
+
+    def beginning() -> Script:
+        script = Script(commit_start_offsets=True)
+        script.subscribe()
+        script.up(Assigned(generation=1, partitions={tp(0): 1}, unsubscribed=0))
+        script.up(Positioned(partition=tp(0), epoch=1, seek_number=0, offset=7, reset=True))
+        script.poll()
+        script.revocation_requested(0)
+        script.poll()
+        return script
+
+    def seeks(script: Script) -> None:
+        with suppress(ValueError):  # where it is let go of already
+            script.machine.seek(tp(0), 3)
+
+    plain = beginning()
+    plain.poll()
+    (commit,) = plain.take_posted(Commit)
+    assert commit.starts
+    for where, script, polled in every_line(6, seeks, beginning):
+        assert polled == [], where
+        assert script.take_posted(CompleteRevoke), where
+
+
+_WHILE_IT_COLLECTS = ("_is_quiet", "go_on", "_begin", "_stepping", "_take_events", "_collect", "collect")
 
 
 @pytest.mark.rule("13")

@@ -23,3 +23,15 @@ def test_a_partition_for_two_members_is_an_error_that_names_all_three() -> None:
     with pytest.raises(AssignorError, match="'range' assigns t-0 to 'a' and to 'b'"):
         checked(GivesTwice(), view, members)
     assert checked(RangeAssignor(), view, members) == {"a": (TopicPartition("t", 0),), "b": ()}
+
+
+class GivesNumbers(RangeAssignor):
+    """All partitions of a topic in one."""
+
+    def assign(self, cluster, members):  # type: ignore[no-untyped-def]
+        return {each.member_id: [("t", [0, 1])] for each in members}
+
+
+def test_what_is_no_partition_is_an_error_that_names_assignor_and_member() -> None:
+    with pytest.raises(AssignorError, match=r"'range' gives \[\('t', \[0, 1\]\)\].* to 'a': give TopicPartitions"):
+        checked(GivesNumbers(), ClusterView(partitions={"t": 2}), [member("a", "t")])

@@ -6,6 +6,7 @@ import pytest
 from network_script import NetworkScript, tp
 
 from instride._core.events import CallCompleted, Close, Commit, MissingOffsets, SetPosition
+from instride._core.network.actions import ConnectionKey, Role
 from instride._wire import api
 from instride.commits import CommitEntry, CommitResult
 from instride.errors import (
@@ -94,6 +95,41 @@ def test_one_behind_a_commit_that_may_have_been_accepted_does_not_take_it_back(
     assert isinstance(response.error, CommitRewindError)
     script.commit({0: 120})
     assert script.committed() == {0: 120}
+
+
+@pytest.mark.rule("15")
+def test_a_commit_that_never_left_this_machine_bars_no_other(script: NetworkScript) -> None:
+    """Nobody may have accepted it: to send it in place of the later one would commit what its caller gave up."""
+    script.reachable = False
+    script.machine.closed(ConnectionKey(Role.COORDINATOR, 1), TransportError("the connection broke"), script.now)
+    call = script.commit({0: 100}, timeout=2.0)
+    script.pass_time(2.5)
+    assert isinstance(error_of(script, call), KafkaTimeoutError)
+    script.reachable = True
+    call = script.commit({0: 50}, by_hand=True)
+    script.pass_time(2.0)
+    assert script.committed() == {0: 50}
+    assert error_of(script, call) is None
+
+
+@pytest.mark.rule("15")
+@pytest.mark.parametrize("lost", ["first", "then"])
+@pytest.mark.parametrize("end", [TransportError("gone"), LOADING, REBALANCE_IN_PROGRESS])
+def test_without_a_final_response_nobody_says_that_it_was_not_committed(
+    script: NetworkScript, end: Exception | int, lost: str
+) -> None:
+    script.pass_time(script.config.heartbeat_interval)
+    call = script.commit({0: 5})
+    response = end if isinstance(end, Exception) else api.OffsetCommitResponse(errors={tp(0): end})
+    ends = [(api.OffsetCommit, response), (api.Heartbeat, api.HeartbeatResponse(error=UNKNOWN_MEMBER_ID))]
+    for kind, each in ends if lost == "then" else reversed(ends):
+        script.response(kind, each)
+    error = error_of(script, call)
+    assert isinstance(error, StaleCommitError)
+    final = end == REBALANCE_IN_PROGRESS
+    what = "was not committed: it" if final else "may not have been committed: "
+    assert f"offset 5 of t-0 {what}" in str(error)
+    assert any(what in line for line in script.logs)
 
 
 @pytest.mark.rule("15")
@@ -243,6 +279,47 @@ def test_who_waits_for_several_partitions_is_told_what_the_group_has_at_the_end(
 
 
 @pytest.mark.rule("15")
+def test_after_a_rewind_without_a_response_nobody_is_told_from_memory(script: NetworkScript) -> None:
+    """The group has the rewind, or what was before it: so what is behind that is asked of the group."""
+    script.commit({0: 100})
+    script.committed()
+    script.commit({0: 50}, allow_rewind=True, by_hand=True, timeout=1.0)
+    script.pass_time(1.5)
+    script.response(api.OffsetCommit, TransportError("connection reset"))
+    script.take(CallCompleted)
+    call = script.commit({0: 60})
+    script.pass_time(5.0)
+    assert script.committed() == {0: 100}
+    assert isinstance(error_of(script, call), CommitOvertakenError)
+
+
+@pytest.mark.rule("15")
+def test_a_rewind_without_a_response_hides_nothing_that_may_be_further(script: NetworkScript) -> None:
+    script.commit({0: 100})
+    script.committed()
+    for offset, rewinds in ((120, False), (50, True)):
+        script.commit({0: offset}, allow_rewind=rewinds, by_hand=True, timeout=1.0)
+        script.pass_time(1.5)
+        script.response(api.OffsetCommit, TransportError("connection reset"))
+        script.pass_time(5.0)
+    script.commit({0: 60})
+    assert script.committed() == {0: 120}
+
+
+@pytest.mark.rule("15")
+def test_a_rewind_without_a_response_is_sent_again(script: NetworkScript) -> None:
+    script.commit({0: 100})
+    script.committed()
+    call = script.commit({0: 50}, allow_rewind=True, by_hand=True)
+    script.response(api.OffsetCommit, TransportError("connection reset"))
+    script.pass_time(5.0)
+    assert script.committed() == {0: 50}
+    assert error_of(script, call) is None
+    script.commit({0: 60})
+    assert script.committed() == {0: 60}
+
+
+@pytest.mark.rule("15")
 def test_what_a_ledger_names_behind_the_mark_is_told_and_raises_nothing(script: NetworkScript) -> None:
     script.commit({0: 100}, by_hand=True)
     script.committed()
@@ -330,6 +407,17 @@ def test_who_went_along_with_too_long_a_metadata_is_sent_by_itself(script: Netwo
         assert isinstance(found[call].error, OffsetMetadataTooLargeError)
         assert f"offset {offset} of t-0" in str(found[call].error)
     assert not sent(script)
+
+
+@pytest.mark.rule("15")
+def test_too_long_a_metadata_is_raised_before_what_else_refuses_a_commit(script: NetworkScript) -> None:
+    """Else its writer never hears of it while the other partition is refused for good, and writes no less."""
+    call = script.commit({0: 5, 1: 6})
+    errors = {key: (NOT_AUTHORIZED, METADATA_TOO_LARGE)[key[1]] for key in script.requested(api.OffsetCommit).offsets}
+    script.response(api.OffsetCommit, api.OffsetCommitResponse(errors=errors))
+    response = completions(script)[call]
+    assert isinstance(response.error, OffsetMetadataTooLargeError)
+    assert len(response.result.not_committed) == 2
 
 
 @pytest.mark.rule("15")
@@ -533,6 +621,72 @@ def test_an_offset_that_the_group_has_from_elsewhere_is_kept(resetting: NetworkS
     error = error_of(script, call)
     assert isinstance(error, CommitOvertakenError)
     assert error.committed == 70
+
+
+@pytest.mark.rule("18")
+def test_a_start_that_must_be_sent_again_is_asked_about_again(resetting: NetworkScript) -> None:
+    script = resetting
+    call = start(script, 1, 50)
+    script.committed(LOADING)
+    script.committed_offset = 70  # a transactional producer's, meanwhile
+    script.pass_time(2.0)
+    assert not sent(script)
+    error = error_of(script, call)
+    assert isinstance(error, CommitOvertakenError)
+    assert error.committed == 70
+
+
+@pytest.mark.rule("18")
+def test_a_start_that_the_group_has_though_its_response_was_lost_is_no_others(resetting: NetworkScript) -> None:
+    script = resetting
+    call = start(script, 1, 50)
+    script.committed_offset = 50
+    script.response(api.OffsetCommit, TransportError("gone"))
+    script.pass_time(2.0)
+    assert script.committed() == {0: 50}
+    assert error_of(script, call) is None
+
+
+@pytest.mark.rule("18")
+def test_a_start_of_which_the_group_cannot_tell_holds_up_no_other(resetting: NetworkScript) -> None:
+    script = resetting
+    script.committed_offset = None
+    entries = {tp(p): CommitEntry(offset=50, epoch=script.epoch(p), seek_number=0) for p in (0, 1)}
+    script.do(Commit(call=1, deadline=script.now + 60, entries=entries, starts=True))
+    unstable = api.CommittedOffset(error=ErrorCode.UNSTABLE_OFFSET_COMMIT)
+    offsets: dict[api.Partition, api.CommittedOffset] = {tp(0): api.CommittedOffset(offset=-1), tp(1): unstable}
+    script.response(api.OffsetFetch, api.OffsetFetchResponse(offsets=offsets))
+    script.pass_time(2.0)
+    assert script.committed() == {0: 50}
+
+
+@pytest.mark.rule("18")
+def test_a_start_that_cannot_be_sent_at_once_is_asked_about_again(resetting: NetworkScript) -> None:
+    script = resetting
+    script.commit({1: 1})
+    call = start(script, 1, 50)
+    script.response(api.OffsetCommit, TransportError("gone"))
+    script.committed_offset = 70
+    script.pass_time(2.0)
+    assert script.committed() == {1: 1}
+    assert not sent(script)
+    assert isinstance(error_of(script, call), CommitOvertakenError)
+
+
+@pytest.mark.rule("18")
+def test_a_member_that_leaves_joins_once_more_for_its_start(resetting: NetworkScript) -> None:
+    script = resetting
+    call = start(script, 1, 50)
+    script.do(Close(call=9, deadline=script.now + 30))
+    script.committed(REBALANCE_IN_PROGRESS)
+    script.committed_offset = None
+    script.join(2)
+    assert "OffsetFetch" not in script.waits(), "asked when it can be sent: meanwhile another may commit"
+    script.sync(0, 1)
+    script.pass_time(2.0)
+    fetched(script)
+    assert script.committed() == {0: 50}
+    assert error_of(script, call) is None
 
 
 def fetched(script: NetworkScript, *, error: int = 0, of_partition: int = 0) -> None:

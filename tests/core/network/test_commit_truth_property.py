@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from network_script import NetworkScript, tp
 
 from instride._core.events import CallCompleted, Commit
+from instride._core.network.actions import ConnectionKey, Role
 from instride._wire import api
 from instride.commits import CommitEntry
 from instride.errors import (
@@ -20,6 +21,7 @@ from instride.errors import (
     CommitOvertakenError,
     CommitRewindError,
     KafkaError,
+    KafkaTimeoutError,
     StaleCommitError,
     TransportError,
 )
@@ -46,8 +48,12 @@ class World:
     # The newest call of each partition that allowed a rewind, and that the broker has accepted.
     rewound: dict[int, int] = field(default_factory=dict)
     completed: set[int] = field(default_factory=set)
+    # Calls that ended before there was a connection.
+    unsent: set[int] = field(default_factory=set)
 
-    def commit(self, offsets: dict[int, int], metadata: str, *, by_hand: bool, allow_rewind: bool) -> None:
+    def commit(
+        self, offsets: dict[int, int], metadata: str, *, by_hand: bool, allow_rewind: bool, timeout: float = 500.0
+    ) -> None:
         self.calls += 1
         entries = {
             tp(each): CommitEntry(
@@ -57,13 +63,27 @@ class World:
         }
         self.commits[self.calls] = event = Commit(
             call=self.calls,
-            deadline=self.script.now + 500.0,
+            deadline=self.script.now + timeout,
             entries=entries,
             by_hand=by_hand,
             allow_rewind=allow_rewind,
         )
         self.script.do(event)
         self.judge()
+
+    def commit_in_an_outage(self, offsets: dict[int, int]) -> None:
+        """No connection to the coordinator until the call has ended. Other calls would take its offset with them."""
+        if self.completed != self.commits.keys():
+            return
+        self.script.reachable = False
+        broken = TransportError("gone")
+        self.script.machine.closed(ConnectionKey(Role.COORDINATOR, 1), broken, self.script.now)
+        self.commit(offsets, "", by_hand=False, allow_rewind=False, timeout=0.3)
+        self.unsent.add(self.calls)
+        self.script.pass_time(0.4)
+        self.script.reachable = True
+        self.judge()
+        assert self.unsent <= self.completed
 
     def respond(self, code: int) -> None:
         """Of a request with two partitions the second is always accepted."""
@@ -101,7 +121,7 @@ class World:
             if tp(partition) in each.entries
             and (each.entries[tp(partition)].offset, each.entries[tp(partition)].metadata) == (offset, metadata)
         }
-        assert named, "nobody requested this"
+        assert named.keys() - self.unsent, "nobody requested this, or nobody does any more"
         assert max(named) >= self.rewound.get(partition, 0), "a rewind was accepted since"
         if all(each.allow_rewind for each in named.values()):
             self.rewound[partition] = min(named)
@@ -128,6 +148,8 @@ class World:
             assert error.offset == own.offset
             assert error.committed == has[-1][0], "the group has something else"
             self._judge_order(event, partition, error)
+        elif isinstance(error, KafkaTimeoutError):
+            assert event.call in self.unsent
         elif isinstance(error, StaleCommitError):
             assert own.seek_number < self.seeks[partition]
         else:
@@ -169,6 +191,7 @@ steps = st.lists(
         st.tuples(st.just("commit"), some_offsets, st.sampled_from(["", "", "mm"]), st.booleans(), st.integers(0, 4)),
         st.tuples(st.just("respond"), st.sampled_from([0, 0, 0, GONE, ACCEPTED_AND_GONE, *REFUSED, *LATER])),
         st.tuples(st.just("seek"), st.sampled_from(PARTITIONS)),
+        st.tuples(st.just("outage"), some_offsets),
     ),
     max_size=25,
 )
@@ -209,6 +232,8 @@ def test_each_response_is_true_of_the_broker(plan: list[Any]) -> None:
                 world.respond(code)
             case "seek", partition:
                 world.seeks[partition] += 1
+            case "outage", offsets:
+                world.commit_in_an_outage(offsets)
     for _ in range(60):
         world.respond(0)
     assert world.completed == world.commits.keys()

@@ -7,9 +7,17 @@ from uuid import UUID
 import pytest
 from network_script import NetworkScript, tp
 
-from instride._core.events import CallCompleted, Lost, PartitionsAssigned, RevocationRequested, Revoked, Subscribe
+from instride._core.events import (
+    Assign,
+    CallCompleted,
+    Lost,
+    PartitionsAssigned,
+    RevocationRequested,
+    Revoked,
+    Subscribe,
+)
 from instride._wire import api
-from instride.errors import UnknownTopicOrPartitionError
+from instride.errors import TransportError, UnknownTopicOrPartitionError
 
 UNKNOWN_TOPIC = 3
 UNKNOWN_MEMBER_ID = 25
@@ -122,6 +130,18 @@ def test_a_commit_of_a_topic_that_is_gone_names_the_id_that_it_had(known_by_id: 
     known_by_id.committed(UNKNOWN_TOPIC_ID)
     known_by_id.pass_time(30.0)
     assert "OffsetCommit" not in known_by_id.waits()
+
+
+def test_a_commit_that_another_assign_left_behind_names_the_id_that_its_topic_had() -> None:
+    script = NetworkScript(topics={"t": 1, "u": 1})
+    script.topic_ids = {"t": OLD}
+    script.do(Assign(partitions={tp(0): 1}))
+    script.commit({0: 5}, epoch=1)
+    script.do(Assign(partitions={tp(0, "u"): 2}))
+    script.topic_ids = {"t": NEW}
+    script.response(api.OffsetCommit, TransportError("gone"))
+    script.fresh_metadata()
+    assert script.requested(api.OffsetCommit).topic_ids == {"t": OLD}
 
 
 def test_a_commit_of_an_id_that_is_gone_ends(known_by_id: NetworkScript) -> None:

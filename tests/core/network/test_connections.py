@@ -137,6 +137,22 @@ def test_a_request_that_waits_for_a_reconnect_ends_at_its_own_deadline(box: Outb
     assert box.transmitted() == ["c"]
 
 
+@pytest.mark.parametrize("brokers", [{}, {1: ("moved", 1)}], ids=["gone", "moved"])
+def test_nothing_waits_to_be_dialled_where_no_broker_is_any_more(
+    box: Outbox, brokers: dict[int, tuple[str, int]]
+) -> None:
+    box.send("a")
+    box.connections.closed(KEY, TransportError("refused"), 0.0)
+    box.send("b", timeout=60.0)
+    box.connections.keep({1: WHERE}, 0.5)
+    assert [name for name, _ in box.ended] == ["a"], "it may come back"
+    box.connections.keep(brokers, 0.5)
+    name, error = box.ended[-1]
+    assert (name, type(error)) == ("b", TransportError)
+    box.connections.expire(5.0)
+    assert box.opens() == 1
+
+
 @pytest.mark.requirement("threading/13")
 @pytest.mark.requirement("surface/back-off")
 def test_after_failures_the_back_off_grows_to_its_bound_and_a_success_ends_it(box: Outbox) -> None:

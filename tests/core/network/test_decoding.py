@@ -13,6 +13,7 @@ from instride._core.events import (
     Close,
     Consumed,
     DropBuffered,
+    EndsFound,
     Fetched,
     PartitionFailed,
     Pause,
@@ -116,6 +117,17 @@ def test_a_response_of_what_was_requested_is_usual_and_a_longer_one_is_not(buffe
     larger_batch = MIB  # brokers allow it by default, and it comes whole
     assert batches.usual >= segment_bytes(request.max_bytes + larger_batch)
     assert batches.usual < buffer // 4 + 2 * larger_batch
+
+
+@pytest.mark.requirement("surface/lag")
+@pytest.mark.parametrize("length", [1 * KIB, 90 * KIB], ids=["at once", "in a later turn"])
+def test_an_end_that_went_back_is_told_whenever_its_records_are_decoded(length: int) -> None:
+    script = member(0)
+    for end, batches in ((50, None), (3, Batches(0, [KIB] * 3, length=length))):
+        stated = api.FetchedPartition(next_offset=0, high_watermark=end, undecoded=batches)
+        script.response(api.Fetch, api.FetchResponse(partitions={tp(0): stated}))
+    assert fetched(script) == [(0, 1), (0, 2), (0, 3)]
+    assert [each.end for event in script.take(EndsFound) for each in event.ends] == [50, 3]
 
 
 @pytest.mark.requirement("surface/byte-bounds")

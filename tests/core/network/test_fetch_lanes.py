@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from network_script import NetworkScript, tp
 
-from instride._core.events import LATEST, Consumed, Fetched, SetPosition
+from instride._core.events import LATEST, Consumed, EndsFound, Fetched, SetPosition
 from instride._core.network.actions import Role
 from instride._core.network.ranges import RangeChunk
 from instride._wire import api
@@ -89,6 +89,31 @@ def test_what_is_requested_is_not_requested_twice() -> None:
     response(script, Role.TAIL, p0=(5, 1000))
     script.pass_time(0.2)
     assert fetches(script) == {Role.DATA: [0]}
+
+
+def test_an_end_that_a_throttling_broker_does_not_state_does_not_make_us_spin() -> None:
+    """A fetch that asks for it is not to be held back, and no end is guessed: the broker has not looked."""
+    script = NetworkScript()
+    script.member_of(1, 0, 1)
+    response(script, Role.TAIL)
+    script.do(SetPosition(partition=tp(0), epoch=script.epoch(0), seek_number=1, fetch_number=1, offset=5))
+    requested, until = 0, script.now + 2.0
+    while script.now < until:
+        for each in [each for each in script.waiting if each.key.role is Role.DATA]:
+            assert wait_of(script, Role.DATA) == 0.0
+            requested += 1
+            script.waiting.remove(each)
+            throttled = api.FetchResponse(session_id=7, throttle_time=0.001)
+            script.machine.response_received(each.request_id, throttled, script.now)
+        script.pass_time(0.001)
+    assert 8 < requested <= 24
+    assert [each.end for event in script.take(EndsFound) for each in event.ends] == [0, 0], "before the seek"
+    script.pass_time(1.0)
+    (waiting,) = [each for each in script.waiting if each.key.role is Role.DATA]
+    stated = api.FetchResponse(session_id=7, partitions={tp(0): api.FetchedPartition(next_offset=5, high_watermark=9)})
+    script.machine.response_received(waiting.request_id, stated, script.now)
+    script.settle()
+    assert [each.end for event in script.take(EndsFound) for each in event.ends] == [9]
 
 
 @pytest.mark.parametrize("told", ["left out by the session", "without an end"])

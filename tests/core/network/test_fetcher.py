@@ -133,6 +133,24 @@ def test_an_end_that_moved_back_is_told_besides_the_records(script: NetworkScrip
     assert ends(script) == [{0: 20}]
 
 
+@pytest.mark.requirement("surface/lag")
+@pytest.mark.parametrize("code", [*STALE_METADATA, 1, 2, 7, 29, 75, -1, 12345])
+def test_no_end_is_guessed_where_the_response_refuses_the_partition(script: NetworkScript, code: int) -> None:
+    """A program that reads until its lag is 0 would stop with everything unread."""
+    response(script, p0=api.FetchedPartition(error=code))
+    assert ends(script) == [{1: 0}]
+
+
+@pytest.mark.requirement("surface/lag")
+@pytest.mark.requirement("surface/throttling")
+def test_no_end_is_guessed_where_a_broker_throttles_and_states_nothing(script: NetworkScript) -> None:
+    script.response(api.Fetch, api.FetchResponse(throttle_time=1.0))
+    assert ends(script) == []
+    script.pass_time(1.1)
+    response(script, p0=at_end(9))
+    assert ends(script) == [{0: 9, 1: 0}], "it looked: a session leaves out what has no news"
+
+
 def test_an_end_that_is_a_guess_is_told_where_none_is_known(script: NetworkScript) -> None:
     """A session leaves out what has no news (law 11), as of a partition that was revoked and came back."""
     response(script)

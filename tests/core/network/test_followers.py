@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 import pytest
 from network_script import NetworkScript, tp
@@ -173,6 +174,20 @@ def test_a_follower_that_fails_is_left(script: Racks, code: int) -> None:
     script.pass_time(1.0)
     assert script.asked_node() == 1
     assert script.take(PartitionFailed) == []
+
+
+def test_an_epoch_that_a_follower_does_not_know_is_not_doubted_for_that(script: Racks) -> None:
+    """It may only be late. Three times the leader itself says so before another epoch is believed."""
+    script.topic_ids = {"t": UUID(int=1)}
+    script.fresh_metadata()
+    script.fetch(to=1, preferred_read_replica=2)
+    script.leader_epochs = {0: 2}  # of a broker that lags
+    for node in (2, 1, 1):
+        script.fetch(to=node, error=ErrorCode.UNKNOWN_LEADER_EPOCH)
+        script.pass_time(2.0)
+    script.fresh_metadata()
+    script.fetch(to=1)
+    assert [part.leader_epoch for part in script.requested(api.Fetch).partitions] == [3]
 
 
 def test_a_follower_whose_connection_breaks_is_left(script: Racks) -> None:

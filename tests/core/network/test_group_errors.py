@@ -23,6 +23,7 @@ from instride._core.events import (
     Noticed,
     PartitionsAssigned,
     Polled,
+    RevocationRequested,
     Subscribe,
     Unsubscribe,
 )
@@ -516,6 +517,23 @@ def grow(script: NetworkScript, partitions: int) -> None:
     """The topic gets more partitions, and the metadata of it comes."""
     script.topics["t"] = partitions
     script.fresh_metadata()
+
+
+def test_metadata_that_come_again_and_again_hold_up_no_join_that_waits_for_a_revoke() -> None:
+    """One of the partitions has no leader: that is asked about over and over."""
+    script = NetworkScript(assignors=["range"])
+    script.subscribe()
+    leads(script, protocol="range")
+    script.sync(0, 1, 2, 3)
+    script.do(PartitionsAssigned(generation=1))
+    script.leaders = {3: -1}
+    grow(script, 6)
+    assert script.take(RevocationRequested)
+    before = script.metadata_responses
+    script.pass_time(20.0)
+    assert script.metadata_responses > before + 5
+    script.complete(0, 1, 2, 3)
+    assert "JoinGroup" in script.waits(), "at this moment"
 
 
 def wants(*topics: str) -> bytes:

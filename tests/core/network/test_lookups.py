@@ -107,6 +107,16 @@ def test_a_final_error_has_its_response_at_once(script: NetworkScript) -> None:
     assert isinstance(the_response(script).error, TopicAuthorizationFailedError)
 
 
+def test_a_final_error_ends_it_whatever_else_the_coordinator_refuses(script: NetworkScript) -> None:
+    ask_committed(script, 0, 1)
+    offsets: dict[tuple[str, int], api.CommittedOffset] = {
+        tp(0): api.CommittedOffset(error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        tp(1): api.CommittedOffset(error=ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+    }
+    script.response(api.OffsetFetch, api.OffsetFetchResponse(offsets=offsets))
+    assert isinstance(the_response(script).error, TopicAuthorizationFailedError)
+
+
 # --- offsets by time ----------------------------------------------------------------------------------------
 
 
@@ -292,6 +302,20 @@ def test_a_broker_that_breaks_off_is_asked_again(script: NetworkScript) -> None:
     script.response(api.Metadata, TransportError("gone"))
     script.hold_metadata = False
     script.pass_time(3.0)
+    assert set(the_response(script).result) == {"t"}
+
+
+def test_a_broker_that_asks_for_another_bootstrap_has_the_cluster_discovered_anew(script: NetworkScript) -> None:
+    script.nodes = (1, 2)
+    script.pass_time(0.5)
+    script.hold_metadata = True
+    ask_topics(script, "t", timeout=30.0)
+    script.attempts.clear()
+    script.response(api.Metadata, api.MetadataResponse(error=ErrorCode.REBOOTSTRAP_REQUIRED))
+    assert script.take(CallCompleted) == []
+    script.hold_metadata = False
+    script.pass_time(3.0)
+    assert script.attempts[0] == ("test", 9092), "and no other broker that was known"
     assert set(the_response(script).result) == {"t"}
 
 

@@ -17,7 +17,14 @@ from instride._core.events import (
 )
 from instride._core.network.actions import CloseConnection, Role
 from instride._wire import api
-from instride.errors import ErrorCode, GroupAuthorizationFailedError, KafkaError, KafkaTimeoutError, TransportError
+from instride.errors import (
+    ConsumerClosedError,
+    ErrorCode,
+    GroupAuthorizationFailedError,
+    KafkaError,
+    KafkaTimeoutError,
+    TransportError,
+)
 
 
 @pytest.fixture
@@ -83,6 +90,18 @@ def test_a_coordinator_that_does_not_respond_costs_the_timeout_only(script: Netw
     (error,) = completions(script)
     assert isinstance(error, KafkaError)
     assert script.stopped
+
+
+@pytest.mark.rule("12")
+@pytest.mark.rule("15")
+def test_a_close_says_of_a_commit_in_flight_that_the_consumer_was_closed(script: NetworkScript) -> None:
+    """It is on its way, and the broker may well accept it."""
+    script.member_of(1, 0)
+    call = script.commit({0: 5})
+    close(script, timeout=0.0)
+    (told,) = [each for each in script.take(CallCompleted) if each.call == call]
+    assert isinstance(told.committed[tp(0)], ConsumerClosedError)
+    assert not any("committed:" in line for line in script.logs)
 
 
 @pytest.mark.requirement("surface/close-bounded")

@@ -310,6 +310,7 @@ EMPTY: dict[str, Lie] = {
     "an end that rises": lambda script, request: nothing(script, request, end=len(script.of(api.Fetch))),
     "an end that comes and goes": lambda script, request: nothing(script, request, end=len(script.of(api.Fetch)) % 2),
     "no end": lambda script, request: nothing(script, request, end=-1),
+    "a moment's throttling": lambda _script, _request: api.FetchResponse(session_id=7, throttle_time=0.001),
     "an error of one": one_refused,
     "records now and then": now_and_then_records,
 }

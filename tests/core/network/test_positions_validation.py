@@ -314,6 +314,45 @@ def test_an_epoch_that_its_leader_does_not_know_was_damaged_on_the_way() -> None
     assert script.take(PartitionFailed) == []
 
 
+@pytest.mark.requirement("surface/validation")
+def test_after_such_an_epoch_the_next_leader_is_asked_for_its_log() -> None:
+    """All real epochs seemed to be older ones, and a log that was cut was read on."""
+    script = Validating()
+    script.new_leader(1 << 20)
+    script.ended(10)
+    script.leader_epochs[0] = 3
+    for _ in range(20):
+        if {part.leader_epoch for _, part in script.fetch_parts() if part.partition == 0} == {3}:
+            break
+        unknown = api.FetchedPartition(error=ErrorCode.UNKNOWN_LEADER_EPOCH)
+        quiet = api.FetchedPartition(next_offset=0, high_watermark=0)
+        script.response(api.Fetch, api.FetchResponse(partitions={tp(0): unknown, tp(1): quiet}))
+        script.pass_time(2.0)
+    script.leader_epochs[0] = 4
+    script.fresh_metadata()
+    request = script.requested(api.OffsetForLeaderEpoch)
+    assert (request.epochs, request.leader_epochs) == ({tp(0): 3}, {tp(0): 4})
+    script.ended(5, 2)
+    assert [event.void_from for event in script.take(PartitionFailed)] == [5]
+
+
+@pytest.mark.parametrize("serves", [True, False])
+def test_an_epoch_is_doubted_only_where_its_leader_did_not_serve_in_between(serves: bool) -> None:
+    """A leader that is late for a moment, three times in a year."""
+    script = NetworkScript()
+    script.topic_ids, script.leader_epochs = {"t": OLD}, {0: 5}
+    script.member_of(1, 0)
+    script.leader_epochs = {0: 4}  # of a broker that lags
+    unknown, well = api.FetchedPartition(error=ErrorCode.UNKNOWN_LEADER_EPOCH), api.FetchedPartition(next_offset=0)
+    for _ in range(3):
+        for each in (well, unknown) if serves else (unknown,):
+            script.response(api.Fetch, api.FetchResponse(partitions={tp(0): each}))
+        script.pass_time(2.0)
+    script.fresh_metadata()
+    script.response(api.Fetch, api.FetchResponse(partitions={tp(0): well}))
+    assert [part.leader_epoch for part in script.requested(api.Fetch).partitions] == [5 if serves else 4]
+
+
 def test_a_validation_that_names_such_an_epoch_is_made_with_the_right_one() -> None:
     script = Validating()
     script.new_leader(1 << 20)

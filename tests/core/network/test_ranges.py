@@ -46,11 +46,21 @@ class Ranging(NetworkScript):
         self.response(api.ListOffsets, api.ListOffsetsResponse(offsets=listed))
 
     def ranges(self) -> list[tuple[int, int, int]]:
-        found = []
+        """A poll takes all that is there."""
+        found, consumed = [], {}
         for event in self.take(Fetched):
             assert event.chunk is not None
             found.append((event.partition.partition, event.chunk.first_offset, event.next_offset))
+            consumed[event.partition] = (event.epoch, event.fetch_number, len(event.chunk), 0)
+        if consumed:
+            self.do(Consumed(partitions=consumed))
         return found
+
+    def asks_for(self) -> set[int]:
+        """Of which partitions the ends are requested now."""
+        requests = [each.request for each in self.waiting if isinstance(each.request, api.ListOffsets)]
+        assert all(set(request.timestamps.values()) == {LATEST} for request in requests)
+        return {partition for request in requests for _, partition in request.timestamps}
 
 
 def idle(many: int) -> Ranging:
@@ -121,6 +131,7 @@ def test_ranges_follow_each_other_without_a_gap_and_nothing_is_fetched(script: R
 def test_an_end_where_a_partition_begins_is_told_once(script: Ranging) -> None:
     """It gives no range, and without it no lag would be known."""
     script.ends(p0=10, p1=0)
+    assert script.ranges() == [(0, 0, 10)]
     (event,) = script.take(EndsFound)
     assert event.ends == (EndFound(tp(1), script.epoch(1), 0),), "of the other its range tells"
     script.pass_time(1.0)
@@ -128,8 +139,43 @@ def test_an_end_where_a_partition_begins_is_told_once(script: Ranging) -> None:
     assert script.take(EndsFound) == []
 
 
+@pytest.mark.requirement("surface/byte-bounds")
+def test_one_range_of_a_partition_waits_for_its_poll_however_much_the_log_grows(script: Ranging) -> None:
+    """While nobody polls, one more came each interval: all of them were kept."""
+    script.ends(p0=10, p1=0)
+    for _ in range(3):
+        script.pass_time(1.0)
+        assert script.asks_for() == {1}
+        script.ends(p1=0)
+    script.do(Consumed(partitions={tp(0): (script.epoch(0), 0, 4, 0)}))
+    script.pass_time(1.0)
+    assert script.asks_for() == {1}, "a part of it is left"
+
+
+def hears_at_once(script: Ranging) -> bool:
+    return script.machine.waits_for_capacity
+
+
+def test_a_partition_whose_range_was_taken_is_asked_about_at_once_if_that_is_due(script: Ranging) -> None:
+    assert not hears_at_once(script)
+    script.ends(p0=10, p1=10)
+    script.pass_time(5.0)
+    assert script.asks_for() == set()
+    assert hears_at_once(script), "so what a poll takes wakes the network thread"
+    assert script.ranges() == [(0, 0, 10), (1, 0, 10)]
+    assert script.asks_for() == {0, 1}
+    assert not hears_at_once(script)
+    script.ends(p0=15, p1=10)
+    assert script.ranges() == [(0, 10, 15)]
+    script.pass_time(0.9)
+    assert script.asks_for() == set(), "not before the interval is over"
+    script.pass_time(0.1)
+    assert script.asks_for() == {0, 1}
+
+
 def test_the_ends_are_requested_each_interval(script: Ranging) -> None:
     script.ends(p0=1, p1=1)
+    script.ranges()
     script.pass_time(0.9)
     assert "ListOffsets" not in script.waits()
     script.pass_time(0.1)
@@ -175,6 +221,28 @@ def test_an_error_of_one_partition_stops_no_other(script: Ranging) -> None:
     assert script.ranges() == [(0, 0, 2)]
 
 
+@pytest.mark.parametrize("code", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.TOPIC_AUTHORIZATION_FAILED])
+def test_a_partition_that_is_refused_for_long_is_asked_about_ever_more_seldom(code: int) -> None:
+    script = Ranging(range_poll_interval=0.1)
+    script.member_of(1, 0)
+    refused, before = 0, script.metadata_responses
+    for _ in range(200):
+        if script.asks_for():
+            refused += 1
+            script.ends(error=code, p0=-1)
+        script.pass_time(0.05)
+    assert refused <= 16, "in ten seconds"
+    assert script.metadata_responses - before <= 16
+    for _ in range(100):
+        if script.asks_for():
+            break
+        script.pass_time(0.05)
+    script.ends(p0=3)
+    assert script.ranges() == [(0, 0, 3)]
+    script.pass_time(0.1)
+    assert script.asks_for() == {0}, "it is well again"
+
+
 def test_a_broker_that_does_not_respond_is_asked_again(script: Ranging) -> None:
     script.response(api.ListOffsets, TransportError("gone"))
     script.pass_time(2.0)
@@ -195,9 +263,10 @@ def test_a_partition_without_a_leader_is_looked_for_again() -> None:
 
 def test_an_end_that_is_behind_gives_no_range(script: Ranging) -> None:
     script.ends(p0=10, p1=0)
+    assert script.ranges() == [(0, 0, 10)]
     script.pass_time(1.0)
     script.ends(p0=8, p1=0)
-    assert script.ranges() == [(0, 0, 10)]
+    assert script.ranges() == []
 
 
 def test_a_chunk_splits_into_ranges_that_meet() -> None:
@@ -220,6 +289,7 @@ def test_a_chunk_is_one_range_however_it_is_gone_over() -> None:
 def test_a_log_that_ends_before_the_position_twice_is_out_of_range(script: Ranging) -> None:
     """As a fetch would find it: the topic may have been made anew, or the log cut."""
     script.ends(p0=10, p1=0)
+    script.ranges()
     script.pass_time(1.0)
     before = script.metadata_responses
     script.ends(p0=4, p1=0)
@@ -235,11 +305,40 @@ def test_a_log_that_ends_before_the_position_twice_is_out_of_range(script: Rangi
 
 def test_a_log_that_ends_before_the_position_once_is_asked_again(script: Ranging) -> None:
     script.ends(p0=10, p1=0)
+    found = script.ranges()
     for end in (4, 10, 4, 12):
         script.pass_time(1.0)
         script.ends(p0=end, p1=0)
+        found += script.ranges()
     assert script.take(PartitionFailed) == []
-    assert script.ranges() == [(0, 0, 10), (0, 10, 12)]
+    assert found == [(0, 0, 10), (0, 10, 12)]
+
+
+def test_a_position_behind_the_last_stable_offset_is_looked_up_once() -> None:
+    """A transaction is open, and another consumer of the group has committed past it."""
+    script = Ranging(range_poll_interval=1.0, isolation_level="read_committed")
+    script.committed_offset = 10
+    script.member_of(1, 0)
+    script.ends(p0=5)
+    script.pass_time(1.0)
+    script.ends(p0=5)
+    script.log_reaches(0, 12)
+    for stable in (5, 5, 6, 7):
+        script.pass_time(1.0)
+        assert script.asks_for() == {0}
+        script.ends(p0=stable)
+    script.fresh_metadata()
+    script.ends(p0=7)
+    assert len([line for line in script.logs if "out of range" in line]) == 1, "metadata that say nothing new"
+    script.leader_epochs = {0: 1}
+    script.fresh_metadata()
+    script.pass_time(1.0)
+    script.ends(p0=7)
+    script.log_reaches(0, 12)
+    script.pass_time(1.0)
+    script.ends(p0=13)
+    assert script.ranges() == [(0, 10, 13)]
+    assert script.take(PartitionFailed) == []
 
 
 def test_a_topic_that_was_made_anew_is_told_though_its_log_is_longer(script: Ranging) -> None:

@@ -33,7 +33,7 @@ class Fetching(NetworkScript):
         self.member_of(1, 0, 1)
 
     def reply(self, *, session_id: int = 7, error: int = 0, throttle_time: float = 0.0, **records: int) -> None:
-        """p0=3: three records of partition 0."""
+        """p0=3: three records of partition 0. To the oldest fetch."""
         request = next(each.request for each in self.waiting if isinstance(each.request, api.Fetch))
         known = {each.partition: each for each in (*request.known.values(), *request.partitions)}
         found: dict[api.Partition, api.FetchedPartition] = {
@@ -208,6 +208,32 @@ def test_a_throttle_time_is_believed_for_request_timeout_at_most() -> None:
     assert "Fetch" not in script.waits()
     script.pass_time(0.2)
     assert "Fetch" in script.waits()
+
+
+@pytest.mark.requirement("surface/throttling")
+def test_the_other_lanes_response_does_not_shorten_a_throttle_time() -> None:
+    script = Fetching()
+    behind = replace(script.chunk(0, 0, 1), high_watermark=100)
+    script.response(api.Fetch, api.FetchResponse(session_id=7, partitions={tp(0): behind}))
+    assert script.waits().count("Fetch") == 2, "one partition lags, the other is read to its end"
+    script.reply(throttle_time=3.0)
+    script.reply(throttle_time=0.5)
+    script.pass_time(2.9)
+    assert "Fetch" not in script.waits()
+    script.pass_time(0.2)
+    assert "Fetch" in script.waits()
+
+
+@pytest.mark.requirement("surface/throttling")
+@pytest.mark.parametrize("code", [ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.UNKNOWN_SERVER_ERROR])
+def test_a_throttle_time_beside_an_error_is_obeyed(code: int) -> None:
+    script = Fetching()
+    script.reply(p0=3, p1=0)
+    script.reply(throttle_time=3.0, error=code)
+    script.pass_time(2.9)
+    assert "Fetch" not in script.waits()
+    script.pass_time(0.2)
+    assert script.request().session_epoch == 0
 
 
 @pytest.mark.requirement("surface/throttling")

@@ -290,6 +290,26 @@ def test_an_eager_member_that_came_back_does_not(script: NetworkScript) -> None:
     assert "JoinGroup" not in script.waits()
 
 
+@pytest.mark.parametrize("known", ["at once", "later"])
+def test_an_eager_member_that_came_back_with_one_more_topic_joins_once_more(known: str) -> None:
+    """The broker gives it what its predecessor had, and starts no rebalance (KAFKA-12759)."""
+    script = NetworkScript(group_instance_id="one", assignors=["range"], topics={"t": 4, "u": 2})
+    if known == "later":
+        del script.topics["u"]
+    script.subscribe("t", "u")
+    script.rebalance(7, 0, 1)
+    if known == "later":
+        assert "JoinGroup" not in script.waits()
+        script.topics["u"] = 2
+        script.fresh_metadata()
+    script.complete(0, 1)
+    assert script.requested(api.JoinGroup).member_id == "me"
+    script.rebalance(8, 0, 1)
+    script.do(PartitionsAssigned(generation=8))
+    script.fresh_metadata()
+    assert "JoinGroup" not in script.waits(), "once: now the group knows what it subscribes to"
+
+
 def test_a_leader_that_came_back_makes_no_assignment(script: NetworkScript) -> None:
     """KIP-814: the broker says so, and the group goes on with the one there is."""
     script = NetworkScript(group_instance_id="one", assignors=["range"], metadata_max_age=5.0)

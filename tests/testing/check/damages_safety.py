@@ -181,6 +181,17 @@ def _read_in_spite_of_an_error(history: History) -> Iterator[History]:
             yield with_events(history, at, event._replace(detail=(event.detail[0], None, 14)), instead=True)
 
 
+@damage("S9", "S3")
+def _read_on_elsewhere_unasked(history: History) -> Iterator[History]:
+    """Once a poll has returned something of where an assignment began, or of where its last seek led."""
+    seen = set()
+    for at, event, each in returns(history):
+        partition, epoch, seek_number, _, last, _ = each
+        if (event.who, partition, epoch, seek_number) in seen:
+            yield with_events(history, at, at_time_of(event, "positioned", partition, epoch, last + 5))
+        seen.add((event.who, partition, epoch, seek_number))
+
+
 @damage("S10")
 def _returned_by_one_that_does_not_know(history: History) -> Iterator[History]:
     for at, event, _ in returns(history):

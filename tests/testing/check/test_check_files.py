@@ -47,6 +47,16 @@ def test_files_of_one_history_are_merged_by_time(tmp_path: Path) -> None:
     assert main([str(a), str(rest)]) == 0
 
 
+def test_a_file_that_is_named_twice_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`folder.glob("*.jsonl")` names the file of the last recorder, too, where it is there from an earlier run."""
+    events = tell(*READS, *commits("A", 5))
+    path = saved(tmp_path / "a.jsonl", events)
+    (tmp_path / "link.jsonl").symlink_to(path)
+    monkeypatch.chdir(tmp_path)
+    files = [path, path, Path("a.jsonl"), tmp_path / "link.jsonl"]
+    assert len(list(read_histories(files))) == len(events)
+
+
 LONG = '{"t":0.5,"who":"broker","what":"hole","partition":["t",0],"first":3,"last":9}'
 POLL = '{"t":0.5,"who":"A","what":"poll","records":[[["t",0],1,0,3,4,5]],"to_be_revoked":[],"lost":[]}'
 GOOD = encode(Event(0.5, "A", "done", (P, 3, 1)))

@@ -20,6 +20,15 @@ ASKED: list[Say] = [("A", "requested", ((P, 1),)), ("A", "poll", (), (P,), ())]
 HANDED_OVER: list[Say] = [*READS, *commits("A", 5), *ASKED, *B_BEGINS]
 SIGNAL: Say = ("A", "signal", ((P, 1, 0),))
 SOUGHT_IN_A_POLL: list[Say] = [*READS, SIGNAL, ("A", "seek", P), ("A", "positioned", P, 1, 2)]
+JUMPS: list[Say] = [
+    *[*READS, ("A", "seek", P), ("A", "positioned", P, 1, 2), ("A", "poll", ((P, 1, 1, 2, 4, 5),), (), ())],
+    *[("A", "positioned", P, 1, 8), ("A", "poll", ((P, 1, 1, 8, 9, 5),), (), ()), done("A", 2, 9), *commits("A", 10)],
+    END,
+]
+"""After a seek, and records of where it led, A goes on elsewhere unasked."""
+RETAINED: list[Say] = [(BROKER, "hole", P, 0, 6), (BROKER, "log starts", P, 7), ("A", "out of range", P)]
+RESET: list[Say] = [*READS, *commits("A", 5), *RETAINED, ("A", "positioned", P, 1, 7), poll("A", 7, 7)]
+REWINDS: list[Say] = [*READS, *commits("A", 5), ("A", "allows rewind", ((P, 2),)), *commits("A", 2, number=2)]
 A_THOUSAND: list[Say] = [*OWNS, ("A", "assigned", 1, tuple((TopicPartition("many", n), 7) for n in range(1000)))]
 
 
@@ -177,6 +186,8 @@ BROKEN: list[Broken] = [
         [*READS, *commits("A", 5), ("A", "commit failed", "KafkaTimeoutError"), *commits("A", 4, number=2)],
         {"kind": "faults"},
     ),
+    ("S5", "commits rise", [*REWINDS[:-3], *commits("A", 3, number=2)], {}),
+    ("S5", "commits rise", [*REWINDS, *commits("A", 5, number=3), *commits("A", 2, number=4)], {}),
     ("S5", "commits carry the leader epoch", [*READS, *commits("A", 5, leader_epoch=-1)], {}),
     (
         "S6",
@@ -221,6 +232,9 @@ BROKEN: list[Broken] = [
     ),
     ("S8", "lost once", [*READS, ("A", "poll", (), (), (P,))], {}),
     ("S9", "no reset after an error", [*OWNS[:-2], ("A", "looked up", P, None, 14), ("A", "positioned", P, 1, 0)], {}),
+    ("S9", "no reset after an error", [*JUMPS], {}),
+    ("S9", "no reset after an error", [*RESET, ("A", "positioned", P, 1, 9)], {}),
+    ("S9", "no reset after an error", [*READS, ("A", "positioned", P, 1, 7)], {}),
     ("S10", "fences itself", [*READS, ("A", "alive", 1.0), 1.5, poll("A", 5, 9)], {}),
     ("S10", "commits as a member only", [*READS, ("A", "alive", 1.0), 1.5, *commits("A", 5)], {}),
     ("S11", "one owner", [*READS, *commits("A", 5), ("B", "assigned", 2, ((P, 7),))], {}),
@@ -553,6 +567,21 @@ KEPT: dict[str, tuple[list[Say | float], dict[str, Any]]] = {
         ],
         {},
     ),
+    "the lease ends while a signal's handler runs in a poll that has records in hand": (
+        [
+            *READS,
+            ("A", "alive", 1.0),
+            SIGNAL,
+            1.5,
+            poll("A", 5, 9),
+            ("A", "signal over"),
+            ("A", "alive", 9.0),
+            done("A", 5, 9),
+            *commits("A", 10),
+            END,
+        ],
+        {},
+    ),
     "a signal's handler pauses while a poll has records in hand": (
         [
             *READS,
@@ -706,6 +735,21 @@ KEPT: dict[str, tuple[list[Say | float], dict[str, Any]]] = {
             END,
         ],
         {"reset": "latest", "kind": "faults"},
+    ),
+    "a commit that goes back since its user allows that, and what follows comes again": (
+        [
+            *[*REWINDS, *TO_B, ("B", "looked up", P, 2, 0), ("B", "positioned", P, 7, 2), poll("B", 2, 9, epoch=7)],
+            *[done("B", 2, 9, epoch=7), *commits("B", 10, number=3), END],
+        ],
+        {},
+    ),
+    "a commit that goes back in a later assignment, since its user allows that": (
+        [
+            *[*READS, *commits("A", 5), ("A", "revoked", ((P, 1),)), ("A", "assigned", 2, ((P, 2),))],
+            *[("A", "looked up", P, 5, 0), ("A", "positioned", P, 2, 5), ("A", "allows rewind", ((P, 2),))],
+            *commits("A", 2, number=2),
+        ],
+        {},
     ),
     "numbers of the user's own, without a leader epoch": (
         [*READS, ("A", "own offsets", ((P, 5),)), *commits("A", 5, leader_epoch=-1), OVER],

@@ -41,11 +41,17 @@ from instride._core.events import (
 )
 from instride.records import TopicPartition
 
-__all__ = ["apply_early", "drain"]
+__all__ = ["apply_early", "drain", "take"]
 
 
 def drain(state: ApplicationState) -> None:
-    """Empty the queue (law 1 of `inbox`).
+    """Empty the queue (law 1 of `inbox`), for any call but a poll: a poll that is under way looks again (its law 6)."""
+    state.looked = False
+    take(state)
+
+
+def take(state: ApplicationState) -> None:
+    """Empty the queue.
 
     An event leaves the queue when it was applied: what interrupts that leaves it there, to be applied again. A handler
     of a signal may call the consumer meanwhile, and so drain the event itself.
@@ -63,13 +69,21 @@ def drain(state: ApplicationState) -> None:
 
 
 def _unchanged(state: ApplicationState, event: BackgroundEvent | Data) -> list[Write]:
-    """Whether what comes of it continues a buffer is looked at here, before that is written."""
-    owned = state.lists.owned.get(event.partition) if isinstance(event, Fetched) else None
-    return [] if owned is None else [owned.unchanged()]
+    """Whether what comes of it is of the present buffer, or subscription, is looked at here, before that is written."""
+    match event:
+        case Fetched() | PartitionFailed() | PartitionRecovered():
+            owned = state.lists.owned.get(event.partition)
+            return [] if owned is None else [owned.unchanged()]
+        case SubscriptionMatched():
+            return [state.lists.polls.unchanged()]
+        case _:
+            return []
 
 
 def _apply(state: ApplicationState, event: BackgroundEvent) -> list[Write]:
-    """What is to be written when it leaves the queue; the rest is done here, and may be done again."""
+    """What is to be written when it leaves the queue; the rest is done here, and may be done again, also after newer
+    events of the queue.
+    """
     inbox = state.inbox
     match event:
         case PositionsFound() | EndsFound():
@@ -79,12 +93,12 @@ def _apply(state: ApplicationState, event: BackgroundEvent) -> list[Write]:
         case Lost() | RevocationRequested() | Reassigned() | Assigned() | CommitsSettled() | Revoked():
             return _waiting(state, event)
         case DeadlineMoved():
-            _deadline_moved(state, event)
+            return _deadline_moved(state, event)
         case ErrorRaised():
             return [(inbox.errors.append, event.error)]
         case SubscriptionMatched():
             if event.pattern == state.pattern:  # else of a subscription that is over
-                state.topics = event.topics
+                return [(setattr, state, "topics", event.topics)]
         case Wakeup():
             return [(setattr, inbox, "woken", True)]
         case Noticed() | FetchesBegan():
@@ -146,17 +160,16 @@ def _data(state: ApplicationState, event: Data) -> list[Write]:
         case Fetched():
             return _fetched(state, owned, event)
         case EndFound():
-            owned.high_watermark = event.end
+            return [(setattr, owned, "high_watermark", event.end)]
         case Positioned():
             state.mark_moved(owned)
             owned.positioned(
                 event.seek_number, event.offset, event.leader_epoch, reset=event.reset, missing=event.missing
             )
         case PartitionFailed():
-            state.lists.failing.mark(owned)
-            owned.failed(event)
+            return [state.lists.failing.marking(owned), *owned.failed(event)]
         case PartitionRecovered():
-            owned.recovered(event)
+            return owned.recovered(event)
         case DropBuffered():
             return [(state.inbox.to_drop.append, event)]
         case _:
@@ -166,17 +179,17 @@ def _data(state: ApplicationState, event: Data) -> list[Write]:
 
 def _fetched(state: ApplicationState, owned: OwnedPartition, event: Fetched) -> list[Write]:
     # A smaller one may be a guess (the fetcher's law 11). If the log was cut, `EndFound` says so.
-    owned.high_watermark = max(owned.high_watermark, event.high_watermark)
+    end: Write = (setattr, owned, "high_watermark", max(owned.high_watermark, event.high_watermark))
     # Fetched before a seek, or before the revocation was requested.
     if not owned.awaits(event.fetch_number):
-        return _dropping(state, event)
+        return [end, *_dropping(state, event)]
     # It does not continue what is buffered: taken, it would skip records. They are fetched from there again.
     if event.start != owned.fetch_end():
-        return [*_dropping(state, event), *fetch_again(state, owned)]
+        return [end, *_dropping(state, event), *fetch_again(state, owned)]
     arriving = owned.arriving(event.chunk, event.next_offset, event.leader_epoch)
     marks = (state.lists.filled.marking(owned), *state.marking_moved(owned))
     # A poll that this interrupts may be about to drop what is buffered: it counts that anew.
-    return [*marks, owned.fetched_of(event.topic_id), state.lists.polls.changing(), arriving]
+    return [end, *marks, owned.fetched_of(event.topic_id), state.lists.polls.changing(), arriving]
 
 
 def _dropping(state: ApplicationState, event: Fetched) -> list[Write]:
@@ -206,8 +219,5 @@ def _settle(state: ApplicationState, event: CallCompleted) -> None:
         hook(event)
 
 
-def _deadline_moved(state: ApplicationState, event: DeadlineMoved) -> None:
-    for partition, epoch in event.partitions.items():
-        owned = state.lists.owned.get(partition)
-        if owned is not None and owned.epoch == epoch:
-            owned.deadline = event.deadline
+def _deadline_moved(state: ApplicationState, event: DeadlineMoved) -> list[Write]:
+    return [(setattr, owned, "deadline", event.deadline) for owned in state.lists.matching(event.partitions)]

@@ -7,6 +7,8 @@ Laws
 3. A listener's error is raised at the end, when everything was done.
 4. Whatever interrupts it, the network side is told to leave, and does so within the timeout. Only what comes before the
    first step of a close finds a consumer that goes on.
+5. Until an unsubscribe has told that, `subscribe` and `assign` are refused: it would undo them. What they begin after
+   that, while the response is awaited, stands.
 
 Which offsets are committed: `committing`, `commit_before_release`. That commits in flight are awaited before the member
 leaves the group: `_core/network/closing.py`. Who does not leave, a static member: `_core/network/group.py`, law 3 of
@@ -39,7 +41,7 @@ def unsubscribe(state: ApplicationState, now: float, timeout: float) -> Call[boo
     finally:
         call = leave_group(state, deadline)
     yield from _await_quietly(state, call, now, deadline)
-    state.write(_forgetting(state))  # what came up meanwhile
+    state.write_computed(partial(_forgetting_the_rest, state))
     if errors:
         raise errors[0]
     return completed
@@ -66,7 +68,8 @@ def leave_group(state: ApplicationState, deadline: float) -> int:
     call = state.next_call()
     state.awaited.add(call)
     told = Unsubscribe(call=call, deadline=deadline)
-    state.write([(state.send, told), (setattr, state, "unsubscribed", call), *_forgetting(state)])
+    over = [(setattr, state, "unsubscribed", call), (setattr, state, "unsubscribing", False)]
+    state.write([(state.send, told), *over, *_forgetting(state)])
     return call
 
 
@@ -75,6 +78,7 @@ def stop(state: ApplicationState, deadline: float, *, leave: bool | None) -> int
     if state.closing is not None:
         return state.closing
     call = state.next_call()
+    state.awaited.add(call)  # as `await_completion` does
     told = Close(call=call, deadline=deadline, leave=leave)
     state.write([(state.send, told), (setattr, state, "closing", call), *_forgetting(state)])
     return call
@@ -162,6 +166,11 @@ def _settle_the_rest(state: ApplicationState) -> None:
     while state.on_completion:
         call, hook = state.on_completion.popitem()
         hook(CallCompleted(call=call, error=ConsumerClosedError("the consumer was closed before this was done")))
+
+
+def _forgetting_the_rest(state: ApplicationState) -> list[Write]:
+    """What came up meanwhile (law 5)."""
+    return [] if state.subscribed or state.assigned_by_hand else _forgetting(state)
 
 
 def _forgetting(state: ApplicationState) -> list[Write]:

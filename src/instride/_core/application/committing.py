@@ -60,22 +60,26 @@ def commit(
 ) -> Call[CommitResult]:
     """A blocking commit. Raises what the broker or the group responded."""
     deadline = now + timeout
-    call = start_commit(state, offsets, deadline, carry_over=carry_over, allow_rewind=allow_rewind)
-    completion = yield from await_completion(state, call, now, deadline, "commit")
+
+    def start(call: int) -> None:
+        start_commit(state, call, offsets, deadline, carry_over=carry_over, allow_rewind=allow_rewind)
+
+    completion = yield from await_completion(state, start, now, deadline, "commit")
     result: CommitResult = completion.result
     return result
 
 
 def start_commit(
     state: ApplicationState,
+    call: int,
     offsets: Offsets | None,
     deadline: float,
     *,
     carry_over: bool = True,
     allow_rewind: bool = False,
     on_call: Callable[[int], None] | None = None,
-) -> int:
-    """Hand a commit over; the number of its response is returned, and told to `on_call` before anything is sent.
+) -> None:
+    """Hand a commit over. call: the number of its response, which `on_call` is told before anything is sent.
 
     An empty commit is complete at once, and `on_call` is not called.
     """
@@ -89,10 +93,9 @@ def start_commit(
     snapshot = offsets if isinstance(offsets, CommitSnapshot) else None
     dropped: dict[TopicPartition, KafkaError] = {}
     entries = _current(state, snapshot, dropped) if snapshot is not None else _by_hand(state, offsets, dropped)
-    call = state.next_call()
     if not entries and not dropped:
         state.queue.append(CallCompleted(call=call, result=CommitResult()))  # nothing to send: it is complete
-        return call
+        return
     _hear(state, call, entries, snapshot)
     if on_call is not None:
         on_call(call)
@@ -108,13 +111,19 @@ def start_commit(
             dropped=dropped,
         )
     )
-    return call
 
 
-def await_completion(state: ApplicationState, call: int, now: float, deadline: float, what: str) -> Call[CallCompleted]:
-    """Wait for the response of a call. Raises its error, `KafkaTimeoutError`, or `WakeupError`."""
-    state.awaited.add(call)
+def await_completion(
+    state: ApplicationState, start: Callable[[int], None], now: float, deadline: float, what: str
+) -> Call[CallCompleted]:
+    """Start a call and wait for its response. Raises its error, `KafkaTimeoutError`, `WakeupError`, and what `start`
+    does, which is told the number of the response.
+    """
+    call = state.next_call()
     try:
+        # Before it is started: a handler of a signal may drain the response at once.
+        state.awaited.add(call)
+        start(call)
         while True:
             drain(state)
             completion = state.completions.pop(call, None)
@@ -131,6 +140,7 @@ def await_completion(state: ApplicationState, call: int, now: float, deadline: f
             now = state.ownership_view.now = yield Wait(until=deadline + CALLER_WAITS)
     finally:
         state.awaited.discard(call)  # a later response is kept by nobody
+        state.completions.pop(call, None)  # of what was interrupted
 
 
 def auto_commit_is_due(state: ApplicationState, now: float) -> bool:
@@ -142,7 +152,7 @@ def auto_commit_due(state: ApplicationState, now: float) -> None:
     if auto_commit_is_due(state, now):
         # From now, not from when it was due: after a long pause one commit is enough.
         state.next_auto_commit = now + state.config.auto_commit_interval
-        auto_commit(state, now, [tp for tp, owned in state.lists.owned.items() if _takes_commits(state, owned)])
+        auto_commit(state, now, [tp for tp, owned in list(state.lists.owned.items()) if _takes_commits(state, owned)])
 
 
 def next_auto_commit(state: ApplicationState) -> float:
@@ -156,7 +166,8 @@ def next_auto_commit(state: ApplicationState) -> float:
 def auto_commit(state: ApplicationState, now: float, partitions: Iterable[TopicPartition]) -> None:
     if not state.config.enable_auto_commit:
         return
-    entries = _at_positions(state.lists.owned[tp] for tp in partitions)
+    # But for what a handler of a signal, by assign, has just let go of.
+    entries = _at_positions(owned for tp in partitions if (owned := state.lists.owned.get(tp)) is not None)
     # What was handed over counts, accepted or not: else a waiting poll would wake for what is in flight already.
     state.auto_committed.update(entries)
     _commit_unasked(state, now, entries)
@@ -172,9 +183,10 @@ def commit_before_release(state: ApplicationState, now: float, partitions: Itera
         return
     starts, missing = {}, {}
     for tp in wanted:
-        owned = state.lists.owned[tp]
-        if owned.began is not None:
-            offset, leader_epoch, lacked = owned.began
+        owned = state.lists.owned.get(tp)
+        # Read once: a handler of a signal may seek meanwhile.
+        if owned is not None and (began := owned.began) is not None:
+            offset, leader_epoch, lacked = began
             starts[tp] = CommitEntry(
                 offset=offset, epoch=owned.epoch, seek_number=owned.seek_number, leader_epoch=leader_epoch
             )
@@ -239,10 +251,11 @@ def _by_hand(
 ) -> dict[TopicPartition, CommitEntry]:
     """Law 2. None means the position of each owned partition, where it is known, as in Java."""
     if offsets is None:
-        return _at_positions(each for each in state.lists.owned.values() if _takes_commits(state, each))
+        return _at_positions(each for each in list(state.lists.owned.values()) if _takes_commits(state, each))
     entries = {TopicPartition(*tp): _entry(state, TopicPartition(*tp), value) for tp, value in offsets.items()}
     for tp, entry in list(entries.items()):
-        if not _takes_commits(state, state.lists.owned[tp]):
+        owned = state.lists.owned.get(tp)
+        if owned is not None and not _takes_commits(state, owned):
             dropped[tp] = _completing(tp, entry)
             del entries[tp]
     return entries

@@ -29,9 +29,12 @@ def committed(
     wanted = tuple(dict.fromkeys(TopicPartition(*tp) for tp in partitions))
     if not wanted:
         return {}
-    call, deadline = state.next_call(), now + timeout
-    state.post(FetchCommitted(call=call, deadline=deadline, partitions=wanted))
-    completion = yield from await_completion(state, call, now, deadline, "committed")
+    deadline = now + timeout
+
+    def start(call: int) -> None:
+        state.post(FetchCommitted(call=call, deadline=deadline, partitions=wanted))
+
+    completion = yield from await_completion(state, start, now, deadline, "committed")
     found: Mapping[TopicPartition, OffsetAndMetadata | None] = completion.result
     return found
 
@@ -61,9 +64,12 @@ def _find(
     wanted = {TopicPartition(*tp): timestamp for tp, timestamp in timestamps.items()}
     if not wanted:
         return {}
-    call, deadline = state.next_call(), now + timeout
-    state.post(FetchOffsets(call=call, deadline=deadline, timestamps=wanted))
-    completion = yield from await_completion(state, call, now, deadline, "the offsets' look-up")
+    deadline = now + timeout
+
+    def start(call: int) -> None:
+        state.post(FetchOffsets(call=call, deadline=deadline, timestamps=wanted))
+
+    completion = yield from await_completion(state, start, now, deadline, "the offsets' look-up")
     found: Mapping[TopicPartition, OffsetAndTimestamp] = completion.result
     return found
 
@@ -74,8 +80,11 @@ def topics(
     """names: None for all that we may describe. What does not exist is left out."""
     if names is not None and not all(isinstance(name, str) and name for name in names):
         raise ValueError("a topic's name is a text that is not empty")
-    call, deadline = state.next_call(), now + timeout
-    state.post(FetchMetadata(call=call, deadline=deadline, topics=names, internal=internal))
-    completion = yield from await_completion(state, call, now, deadline, "the topics' look-up")
+    deadline = now + timeout
+
+    def start(call: int) -> None:
+        state.post(FetchMetadata(call=call, deadline=deadline, topics=names, internal=internal))
+
+    completion = yield from await_completion(state, start, now, deadline, "the topics' look-up")
     found: Mapping[str, tuple[PartitionInfo, ...]] = completion.result
     return found

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import count
 from uuid import UUID
 
 from instride._core.application import closing, committing, lookup_calls, seeking, subscribing
 from instride._core.application.background_events import drain
-from instride._core.application.calls import Call, Wait, last
+from instride._core.application.calls import Call, Wait, Write, last
 from instride._core.application.deserializing import Read
 from instride._core.application.ownership_view import Reason
 from instride._core.application.partition import Delivery, OwnedPartition, PollResult
@@ -91,28 +92,31 @@ class ApplicationMachine:
 
     def assign(self, partitions: Iterable[TopicPartition], *, now: float | None = None) -> None:
         """Read exactly these, without a membership. Those that were assigned before keep their position."""
-        state = self._state
         self._at(now)
+        wanted = dict.fromkeys(TopicPartition(*tp) for tp in partitions)
+        # Where a handler of a signal assigns as well, this comes after it.
+        self._state.write_computed(partial(self._assigning, wanted))
+
+    def _assigning(self, wanted: Collection[TopicPartition]) -> list[Write]:
+        state = self._state
+        state.refuse_while_unsubscribing()
         if state.subscribed:
             raise IllegalStateError("this consumer has a subscription; unsubscribe before assign")
-        wanted = dict.fromkeys(TopicPartition(*tp) for tp in partitions)
-        owned = state.lists.owned
+        owned = dict(state.lists.owned)
         gone = [tp for tp in owned if tp not in wanted]
-        committing.commit_before_release(
-            state, state.ownership_view.now, gone
-        )  # no revoke and no later poll will (as in Java)
+        # No revoke and no later poll will (as in Java).
+        committing.commit_before_release(state, state.ownership_view.now, gone)
         kept = {tp: each.epoch for tp, each in owned.items() if tp in wanted}
         new = [tp for tp in wanted if tp not in kept]
         # Not strict, since `count` has no end.
         epochs = dict(zip(new, count(state.lists.newest_epoch + 1), strict=False))
-        state.write(
-            [
-                *state.lists.leaving_by_hand(gone),
-                *state.lists.assigned(epochs),
-                (setattr, state, "assigned_by_hand", True),
-                (state.send, Assign(partitions={**kept, **epochs})),
-            ]
-        )
+        return [
+            *state.lists.leaving_by_hand(gone),
+            *state.lists.assigned(epochs),
+            (setattr, state, "assigned_by_hand", True),
+            state.lists.polls.changing(),
+            (state.send, Assign(partitions={**kept, **epochs})),
+        ]
 
     def enforce_rebalance(self, reason: str) -> None:
         if not self._state.subscribed:
@@ -132,12 +136,12 @@ class ApplicationMachine:
     def assignment(self) -> frozenset[TopicPartition]:
         drain(self._state)
         released = self._state.inbox.released()
-        return frozenset(tp for tp, owned in self._state.lists.owned.items() if (tp, owned.epoch) not in released)
+        return frozenset(tp for tp, owned in list(self._state.lists.owned.items()) if (tp, owned.epoch) not in released)
 
     def positions(self) -> dict[TopicPartition, tuple[int, int, int | None]]:
         """Of each partition: assignment epoch, seek number, and its position, or None where it is not known."""
         drain(self._state)
-        owned = self._state.lists.owned.items()
+        owned = list(self._state.lists.owned.items())
         return {tp: (each.epoch, each.seek_number, each.position) for tp, each in owned}
 
     # -- polling and the lists of KIP-983
@@ -337,7 +341,9 @@ class ApplicationMachine:
     ) -> int:
         """Hand a commit over. on_call: hears the number of its response before anything is sent."""
         deadline = now + self._config.default_api_timeout
-        return committing.start_commit(self._state, offsets, deadline, allow_rewind=allow_rewind, on_call=on_call)
+        call = self._state.next_call()
+        committing.start_commit(self._state, call, offsets, deadline, allow_rewind=allow_rewind, on_call=on_call)
+        return call
 
     def committed(
         self, now: float, partitions: Iterable[TopicPartition], timeout: float
@@ -374,16 +380,27 @@ class ApplicationMachine:
     def unsubscribe(self, now: float, timeout: float) -> Call[bool]:
         """True: every revoke was completed within the timeout."""
         self._at(now)
+        self._state.unsubscribing = True
+        return self._unsubscribe(now, timeout)
+
+    def _unsubscribe(self, now: float, timeout: float) -> Call[bool]:
         try:
             return (yield from closing.unsubscribe(self._state, now, timeout))
         finally:
             self._poller.forget()
 
-    def give_up(self, now: float, timeout: float) -> None:
-        """Ends an unsubscribe that was interrupted: the group is left, the network side sees to it. May come twice."""
-        state = self._state
-        if state.subscribed or state.assigned_by_hand:
-            closing.leave_group(state, now + timeout)
+    @property
+    def unsubscribed(self) -> int:
+        """The number of the newest unsubscribe that the network side was told of."""
+        return self._state.unsubscribed
+
+    def give_up(self, now: float, timeout: float, *, since: int) -> None:
+        """Ends an unsubscribe that was interrupted: the group is left, the network side sees to it. May come twice.
+
+        since: `unsubscribed` before it began. What was subscribed after the network side was told stands.
+        """
+        if self._state.unsubscribed == since:
+            closing.leave_group(self._state, now + timeout)
         self._poller.forget()
 
     def end(self, now: float, timeout: float, *, leave: bool | None) -> None:

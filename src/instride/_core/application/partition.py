@@ -351,20 +351,17 @@ class OwnedPartition:
         """By which all was fetched since the last seek; None where some was fetched by the topic's name, or nothing."""
         return self._fetched_of[0] if self._fetched_of else None
 
-    def failed(self, event: PartitionFailed) -> None:
-        unchanged = self.unchanged()
-        if event.fetch_number == self.fetch_number:
-            told = {"error": event.error, "reset": event.reset, "reset_epoch": event.leader_epoch, "raised": False}
-            with suppress(ValueError):  # law 6
-                at_once([unchanged, *((setattr, self, *each) for each in told.items())])
-            if event.void_from is not None:
-                self._cut(event.void_from)
+    def failed(self, event: PartitionFailed) -> list[Write]:
+        if event.fetch_number != self.fetch_number:
+            return []
+        told = {"error": event.error, "reset": event.reset, "reset_epoch": event.leader_epoch, "raised": False}
+        writes: list[Write] = [(setattr, self, *each) for each in told.items()]
+        return writes if event.void_from is None else [*writes, *self._cutting(event.void_from)]
 
-    def _cut(self, offset: int) -> None:
+    def _cutting(self, offset: int) -> list[Write]:
         """The log ends here now: what was fetched from behind it is not returned."""
-        self._settled()
-        version, kept = self._version[0], list[_Arrival]()
-        before: _Place | _Arrival = self._place
+        before: _Place | _Arrival = self._settled()
+        kept = list[_Arrival]()
         for chunk, next_offset, epoch, _, _ in self._buffer:
             reaches_over = chunk is not None and chunk.first_offset < offset < next_offset
             part, end = (_before(chunk, offset), offset) if chunk and reaches_over else (chunk, next_offset)
@@ -376,16 +373,17 @@ class OwnedPartition:
             rest = taken[1].rest
             left = None if rest.first_offset >= offset else _before(rest, offset)
             taken = taken[0], taken[1]._replace(rest=left)
-        cut = [(self._buffer.__setitem__, slice(None), kept), (setattr, self, "_taken", taken)]
-        with suppress(ValueError):  # law 6: a seek has dropped it
-            at_once([*self._changing(version), *cut])
+        return [
+            (self._buffer.__setitem__, slice(None), kept),
+            (setattr, self, "_taken", taken),
+            (self._version.__setitem__, 0, object()),
+        ]
 
     # -- what failed
 
-    def recovered(self, event: PartitionRecovered) -> None:
+    def recovered(self, event: PartitionRecovered) -> list[Write]:
         """What failed has succeeded: an error that was not raised yet is dropped."""
-        if event.fetch_number == self.fetch_number:
-            self.error = None
+        return [(setattr, self, "error", None)] if event.fetch_number == self.fetch_number else []
 
     @property
     def lag(self) -> int | None:

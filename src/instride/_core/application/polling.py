@@ -11,7 +11,8 @@ Laws
 5. Completions are taken before changes. In immediate mode a requested revoke is completed before any later change.
 6. Without a lease nothing is returned. It is read *before* what has come is taken: who read it afterwards could find
    the lease of a new membership, and return what the old one lost in between. For the same reason a poll looks again
-   at the lease, the clock and the queue when its listener has run, which may take long.
+   at the lease, the clock and the queue when its listener has run, which may take long, or a handler of a signal that
+   has drained the queue. A handler that runs when the poll has looked for the last time is the one exception.
 7. Where records are deserialized, that is the last step. What failed (that, or a partition on the network side) is
    raised once for each time that it fails, in a poll that has nothing to return or at the start of the next.
 8. A poll that waits long tells the network side now and then that the application is alive, and commits each
@@ -33,7 +34,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import assert_never
 
-from instride._core.application.background_events import apply_early, drain
+from instride._core.application.background_events import apply_early, take
 from instride._core.application.calls import Call, Wait, Write, at_once
 from instride._core.application.committing import (
     auto_commit_due,
@@ -105,7 +106,14 @@ class Poller:
         holds = self._look(now)
         self._tell_polled(now)
         if holds and read is None and self._is_quiet(now) and self._go_on(result, limit):
-            return result
+            may_return = True
+            if not state.looked:
+                now = yield Wait(until=now, in_hand=True)
+                holds, may_return = self._look_again(result, now)
+            if may_return:
+                self._tell_part(result.deliveries)
+                return result
+            result = self._open()  # what was taken goes on where it was (law 2)
         self._raise_due()
         heard = yield from self._begin(now)
         alive = now + state.config.max_poll_interval / 3
@@ -113,10 +121,10 @@ class Poller:
             heard |= yield from self._take_events(now, immediate=immediate)
             if holds and not heard and not self._awaited:
                 self._collect(result, limit, read, now)
-                if read is not None and result.deliveries:
+                if result.deliveries and not (read is None and state.looked):
                     now = yield Wait(until=now, in_hand=True)
-                    holds = self._look(now)
-                    if not (holds and self._may_return(result)):
+                    holds, may_return = self._look_again(result, now)
+                    if not may_return:
                         result = self._open()  # what was taken goes on where it was (law 2)
                         continue
                 if result.deliveries:
@@ -136,12 +144,17 @@ class Poller:
             if now >= next_auto_commit(state):
                 auto_commit_due(state, now)
 
-    def _may_return(self, result: PollResult) -> bool:
-        """Whether nothing of it was lost, or let go of by a listener of telemetry, since it was taken."""
-        if self._state.inbox.losses:
-            return False
-        owned = ((self._state.lists.owned.get(each.partition), each.epoch) for each in result.deliveries)
-        return all(each is not None and each.epoch == epoch for each, epoch in owned)
+    def _look_again(self, result: PollResult, now: float) -> tuple[bool, bool]:
+        """Whether the lease holds, and whether the poll may return what it has: nothing of it was lost since, and no
+        listener of telemetry or handler of a signal has let go of, sought or paused a partition of it. If it may not,
+        what this look has taken is raised: nothing else may come that wakes the poll."""
+        holds = self._look(now)
+        found = ((each, self._state.lists.owned.get(each.partition)) for each in result.deliveries)
+        is_whole = all(owned is not None and not owned.paused and _is_of(each, owned) for each, owned in found)
+        may_return = holds and not self._state.inbox.losses and is_whole
+        if not may_return:
+            self._raise_told()
+        return holds, may_return
 
     def _is_quiet(self, now: float) -> bool:
         """Law 11."""
@@ -160,7 +173,6 @@ class Poller:
         if deliveries:
             assert result.aside is not None, "it is under way"
             result.aside.deliveries = deliveries
-            self._tell_part(deliveries)
         return bool(deliveries)
 
     def _tell_polled(self, now: float) -> None:
@@ -168,8 +180,9 @@ class Poller:
         since = now - self._polled_at
         # A twentieth, since where the interval is short 0.05 s may be much of it.
         if not 0 <= since < _POLLED_APART or since >= self._state.config.max_poll_interval / 20:
-            self._polled_at = now
+            # First: where it fails, the next poll says it again.
             self._state.post(Polled(at=now))
+            self._polled_at = now
 
     def _open(self) -> PollResult:
         """Law 2: what the last poll reported is over, if it was completed; else this one continues it."""
@@ -196,21 +209,25 @@ class Poller:
         """At the lease, then at the queue (law 6): the losses of all memberships before it are in that. Whether the
         lease holds."""
         state = self._state
+        state.looked = True  # first: of a handler of a signal that comes from here on, this poll is to know
         if state.lease.number != state.standing.number:
             state.standing = Standing(state.lease, state.lease.number)
         holds = state.lease.holds(now)
         state.ownership_view.now = now
-        drain(state)
+        take(state)
         return holds
 
     def _raise_due(self) -> None:
+        self._raise_told()
+        self._raise_failure()
+
+    def _raise_told(self) -> None:
         inbox = self._state.inbox
         if inbox.woken:
             inbox.woken = False
             raise WakeupError("wakeup() was called")
         if inbox.errors:
             raise inbox.errors.popleft()
-        self._raise_failure()
 
     def _raise_failure(self) -> None:
         for owned in self._state.lists.failing.those():
@@ -458,6 +475,10 @@ class Poller:
             (setattr, self, "_untold", {}),
             (setattr, self, "_untold_bytes", 0),
         ]
+
+
+def _is_of(delivery: Delivery, owned: OwnedPartition) -> bool:
+    return (delivery.epoch, delivery.seek_number) == (owned.epoch, owned.seek_number)
 
 
 def _metering(owned: Iterable[OwnedPartition]) -> list[Write]:

@@ -216,7 +216,7 @@ class RevokeLists:
         """Rule 3. The partitions for which this is news; their buffers are dropped."""
         news = set()
         writes: list[Write] = []
-        for owned in self._matching(partitions):
+        for owned in self.matching(partitions):
             # It may have moved before this was taken.
             writes.append((setattr, owned, "deadline", min(owned.deadline, deadline)))
             if owned.state is Ownership.OWNED:
@@ -231,7 +231,7 @@ class RevokeLists:
         """Rule 8. Those that are owned again, to be fetched on from their position."""
         back = []
         writes: list[Write] = []
-        for owned in self._matching(partitions):
+        for owned in self.matching(partitions):
             after = next_ownership(self.protocol, owned.state, OwnershipInput.REASSIGNED)
             if owned.state in _PENDING and after is Ownership.OWNED:
                 writes += [(setattr, owned, "deadline", float("inf")), *owned.restarting()]
@@ -265,13 +265,13 @@ class RevokeLists:
         return self._leaving(partitions, OwnershipInput.COMPLETED)
 
     def _leaving(self, partitions: Epochs, how: OwnershipInput) -> tuple[frozenset[TopicPartition], list[Write]]:
-        gone = self._matching(partitions)
+        gone = self.matching(partitions)
         writes = [write for owned in gone for write in self._move(owned, how)]
         return frozenset(owned.partition for owned in gone), [*writes, *self._removing(gone)]
 
     def leaving_by_hand(self, partitions: Iterable[TopicPartition]) -> list[Write]:
         """Another assign() does not name these."""
-        gone = [self.owned[tp] for tp in sorted(partitions)]
+        gone = self._those(partitions)
         return [*self.ownership_view.dropping(gone, lost=False), *self._removing(gone)]
 
     def _removing(self, gone: Sequence[OwnedPartition]) -> list[Write]:
@@ -284,13 +284,17 @@ class RevokeLists:
 
     def clearing(self, *, lost: bool) -> list[Write]:
         """Nothing is owned any more. lost: what still was is given up without a hand-over."""
-        owned = [self.owned[tp] for tp in sorted(self.owned)]
+        owned = self._those(self.owned)
         moves = self.ownership_view.dropping(owned, lost=lost)
         writes: list[Write] = [*moves, (self.owned.clear,), (setattr, self, "_lost", set())]
         unmarking = [write for marks in self._marks for write in marks.clearing()]
         return [*writes, *unmarking, (self._revocation_requested.clear,)]
 
-    def _matching(self, partitions: Epochs) -> list[OwnedPartition]:
+    def _those(self, partitions: Iterable[TopicPartition]) -> list[OwnedPartition]:
+        """But for what a handler of a signal, by assign, has just let go of."""
+        return [each for tp in sorted(partitions) if (each := self.owned.get(tp)) is not None]
+
+    def matching(self, partitions: Epochs) -> list[OwnedPartition]:
         """Owned partitions of exactly these epochs; one of another epoch is stale."""
         found = []
         for tp, epoch in partitions.items():

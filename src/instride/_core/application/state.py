@@ -19,6 +19,7 @@ from instride._core.ownership import RebalanceProtocol
 from instride._core.session_lease import Lease, Standing
 from instride.commits import CommitEntry
 from instride.config import ConsumerConfig
+from instride.errors import IllegalStateError
 from instride.listeners import AsyncRebalanceListener
 from instride.records import OffsetAndMetadata, TopicPartition
 
@@ -38,6 +39,7 @@ class ApplicationState:
     wake: called after it, so that what was sent is taken soon.
     on_commit: hears of every offset that was committed, when the response is taken; may not raise.
     standing: of the poll that is under way, or of the last one.
+    looked: whether no other call has drained the queue since the last poll looked at the lease.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class ApplicationState:
         self._wake = wake
         self.lease = lease
         self.standing = Standing(lease, lease.number)
+        self.looked = False
         self.ownership_view = OwnershipView()
         self.lists = RevokeLists(protocol, self.ownership_view, is_uncommitted=self.is_uncommitted)
         self.inbox = Inbox()
@@ -75,8 +78,10 @@ class ApplicationState:
         # Of the newest assignment that a poll has taken.
         self.generation = -1
         self.member_id = ""
-        # The call of the newest unsubscribe that the network side was told of: what was assigned before it is over.
+        # The call of the newest unsubscribe that the network side was told of: what was assigned before it is over. And
+        # whether one has begun of which it was not told yet.
         self.unsubscribed = 0
+        self.unsubscribing = False
         # The number of the response to a close, once the network side is told.
         self.closing: int | None = None
         self.completions: dict[int, CallCompleted] = {}
@@ -135,6 +140,13 @@ class ApplicationState:
     def _written(self) -> None:
         self.ownership_view.catch_up()
         self._wake()
+
+    def refuse_while_unsubscribing(self) -> None:
+        if self.unsubscribing:
+            raise IllegalStateError(
+                "an unsubscribe is under way; subscribe or assign when it has returned. Another one ends one that was "
+                "interrupted"
+            )
 
     def change_settings(self, config: ConsumerConfig) -> None:
         if config.fetch_fairness != self.config.fetch_fairness:

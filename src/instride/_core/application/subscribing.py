@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import partial
 
+from instride._core.application.calls import Write
 from instride._core.application.state import ApplicationState
 from instride._core.events import Subscribe
 from instride._texts import not_sendable
@@ -25,21 +27,37 @@ def subscribe(
     pattern: str | re.Pattern[str] | None,
     listener: AsyncRebalanceListener | None,
 ) -> None:
-    """Raises TypeError, ValueError, ConfigError without a group_id, IllegalStateError after assign."""
+    """Raises TypeError, ValueError, ConfigError without a group_id, IllegalStateError after assign and amid an
+    unsubscribe.
+    """
     if (topics is None) == (pattern is None):
         raise TypeError('subscribe takes either topics, such as ["flights"], or pattern="flights-.*"')
     names = frozenset() if topics is None else _checked_names(topics)
     compiled = None if pattern is None else _compiled(pattern)
     if state.config.group_id is None:
         raise ConfigError("subscribe needs a group_id; without a group use assign")
+    # Where a handler of a signal subscribes as well, this comes after it.
+    state.write_computed(partial(_subscribing, state, names, compiled, listener))
+
+
+def _subscribing(
+    state: ApplicationState,
+    names: frozenset[str],
+    pattern: re.Pattern[str] | None,
+    listener: AsyncRebalanceListener | None,
+) -> list[Write]:
+    state.refuse_while_unsubscribing()
     if state.assigned_by_hand:
         raise IllegalStateError("this consumer has partitions by assign; unsubscribe before subscribe")
     # Of the same pattern the topics that it matched are known already.
-    if compiled is None or compiled != state.pattern:
-        state.topics = names
-    state.pattern = compiled
-    state.listener = listener
-    state.post(Subscribe(topics=names, pattern=compiled, listener=listener is not None))
+    known = pattern is not None and pattern == state.pattern
+    return [
+        *([] if known else [(setattr, state, "topics", names)]),
+        (setattr, state, "pattern", pattern),
+        (setattr, state, "listener", listener),
+        state.lists.polls.changing(),
+        (state.send, Subscribe(topics=names, pattern=pattern, listener=listener is not None)),
+    ]
 
 
 def _checked_names(topics: Iterable[str]) -> frozenset[str]:

@@ -200,7 +200,9 @@ def _listed(assignor: str, member: object, partitions: object, known: Container[
     if not isinstance(member, str) or member not in known:
         raise AssignorError(f"assignor {assignor!r} assigns to {_shown(member)}, which is no member id of this group")
     try:
-        return tuple(TopicPartition(*each) for each in partitions)  # type: ignore[attr-defined]
+        made = tuple(TopicPartition(*each) for each in partitions)  # type: ignore[attr-defined]
+        hash(made)  # what has no hash is no topic and no number
+        return made
     except (TypeError, ValueError) as error:
         raise no_partitions(assignor, member, partitions, error) from error
 

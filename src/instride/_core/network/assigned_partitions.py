@@ -528,14 +528,15 @@ class AssignedPartitions(dict[TopicPartition, AssignedPartition]):
         self._memory = self._flowing_memory = self._flowing_records = 0
         self._standing_still: _Group = {}
         self._of_topic: dict[str, int] = {}
-        self._topics: frozenset[str] = frozenset()
+        # None: some topic has come or gone since it was asked for.
+        self._topics: frozenset[str] | None = None
 
     def add(self, assigned: AssignedPartition) -> None:
         self[assigned.partition] = assigned
         self.changed[assigned] = self.unchecked[assigned] = None
         topic = assigned.partition.topic
         if topic not in self._of_topic:
-            self._topics |= {topic}
+            self._topics = None
         self._of_topic[topic] = self._of_topic.get(topic, 0) + 1
 
     def remove(self, partition: TopicPartition) -> AssignedPartition:
@@ -545,7 +546,7 @@ class AssignedPartitions(dict[TopicPartition, AssignedPartition]):
         self._of_topic[topic] -= 1
         if not self._of_topic[topic]:
             del self._of_topic[topic]
-            self._topics -= {topic}
+            self._topics = None
         return assigned
 
     def clear(self) -> None:
@@ -556,6 +557,8 @@ class AssignedPartitions(dict[TopicPartition, AssignedPartition]):
 
     @property
     def topics(self) -> frozenset[str]:
+        if self._topics is None:
+            self._topics = frozenset(self._of_topic)
         return self._topics
 
     def in_phase(self, phase: Phase) -> list[AssignedPartition]:

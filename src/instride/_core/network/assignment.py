@@ -22,6 +22,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from functools import partial
+from uuid import UUID
 
 from instride._core.events import (
     Assigned,
@@ -36,6 +37,7 @@ from instride._core.events import (
 from instride._core.network.assigned_partitions import AssignedPartition, AssignedPartitions
 from instride._core.network.context import Context
 from instride._core.ownership import Ownership, OwnershipInput, RebalanceProtocol, next_ownership
+from instride._wire.api import NO_TOPIC_ID
 from instride.records import TopicPartition
 
 __all__ = ["MemberAssignment"]
@@ -84,8 +86,8 @@ class MemberAssignment:
         self._next_deadline = float("inf")
         # When `poll` has something to do next, if nothing is told. While a revoke is under way each turn polls.
         self.poll_at = float("-inf")
-        # Law 7: the epochs of partitions that were let go with commits outstanding.
-        self._parting: dict[TopicPartition, int] = {}
+        # Law 7: the epochs, and the topics' ids, of partitions that were let go with commits outstanding.
+        self._parting: dict[TopicPartition, tuple[int, UUID]] = {}
         self.partitions = AssignedPartitions()
         self.target: frozenset[TopicPartition] = frozenset()
         self.listener = False
@@ -113,8 +115,15 @@ class MemberAssignment:
         """Whether what speaks of this epoch and seek may be committed."""
         assigned = self.get(partition, epoch)
         if assigned is None:
-            return self._parting.get(partition) == epoch
+            return partition in self._parting and self._parting[partition][0] == epoch
         return seek_number > assigned.stale_seek_number
+
+    def topic_id(self, partition: TopicPartition, epoch: int) -> UUID:
+        """That of the topic which the offsets of this epoch are of, as far as it is known."""
+        assigned = self.get(partition, epoch)
+        if assigned is not None:
+            return assigned.topic_id
+        return self._parting.get(partition, (epoch, NO_TOPIC_ID))[1]
 
     def completes(self, partition: TopicPartition) -> bool:
         assigned = self.partitions.get(partition)
@@ -168,7 +177,7 @@ class MemberAssignment:
             parted = self.partitions.remove(tp)
             self._is_no_longer_ours(tp)
             if self._commit_outstanding(tp):
-                self._parting[tp] = parted.epoch
+                self._parting[tp] = parted.epoch, parted.topic_id
             else:
                 self._ended(tp, parted.epoch)
         for tp, epoch in partitions.items():
@@ -185,7 +194,7 @@ class MemberAssignment:
         self.group_told()
         for assigned in self.partitions.values():
             self._end(assigned.partition, assigned.epoch)
-        for tp, epoch in self._parting.items():
+        for tp, (epoch, _) in self._parting.items():
             self._ended(tp, epoch)
         self.partitions.clear()
         self._draining.clear()
@@ -216,7 +225,7 @@ class MemberAssignment:
                 del self._draining[tp]
                 self._context.touch()
         for tp in [tp for tp in self._parting if not self._commit_outstanding(tp)]:
-            self._ended(tp, self._parting.pop(tp))
+            self._ended(tp, self._parting.pop(tp)[0])
         # A partition that completes waits for its commits and its listener, so each turn looks at it. One that is
         # delayed waits for its deadline alone.
         if self.partitions.take_pending_changed() or self._any_completes or now >= self._next_deadline:

@@ -142,10 +142,11 @@ class Closing:
             self._context.log(logging.WARNING, f"{what}, but not everything was done before: {error}")
         if isinstance(event, Close):
             self._coordinator.move(CoordinatorInput.CLOSED)
-            self._context.connections.close_all(now)
             closed = ConsumerClosedError("the consumer was closed before this was done")
+            # Before the connections: their end says of a commit in flight only that nobody knows what became of it.
             self._commits.close(closed)
             self._lookups.close(closed)
+            self._context.connections.close_all(now)
         self._context.deliver(CallCompleted(call=event.call, error=error))
         if isinstance(event, Close):
             self._context.out.append(Stop())

@@ -10,11 +10,11 @@ Laws of the metadata (`Cluster`)
    may not be read; and again while that lasts. A topic that only another member reads, or one call names, raises
    nothing here.
 4. What a broker says of a leader that is older than what is known already is not believed (KIP-320), as long as it
-   speaks of the same topic. But where the leader itself says three times that it does not know an epoch, that one may
-   have been damaged on the way: then the next epoch that a broker sends is believed. So it is, after 5 s, where the
-   leader that is known is no broker: no leader is there to refuse the epoch. And so it is where the known leader has
-   said for metadata_max_age that it does not lead, and no metadata said meanwhile that it does: a consumer that starts
-   now would believe the same, and the replicas fence a leader that is behind.
+   speaks of the same topic. But where the leader itself says three times that it does not know an epoch, and does not
+   serve in between, that one may have been damaged on the way: then the next epoch that a broker sends is believed. So
+   it is, after 5 s, where the leader that is known is no broker: no leader is there to refuse the epoch. And so it is
+   where the known leader has said for metadata_max_age that it does not lead, and no metadata said meanwhile that it
+   does: a consumer that starts now would believe the same, and the replicas fence a leader that is behind.
 5. Until a first broker was reached, the user hears of the failure of the whole bootstrap list after 2 s, and again
    while it lasts; that no broker has responded for 2 s is logged in any case.
 6. A topic that was deleted and made again has another id (`topic_id`). What becomes of its positions, `positions` says.
@@ -61,6 +61,7 @@ from instride.errors.codes import ErrorCode
 from instride.records import TopicPartition
 
 __all__ = [
+    "ASKS_FOR_BOOTSTRAP",
     "Cluster",
     "KNOWS_NO_BROKER",
     "LeaderRequests",
@@ -73,6 +74,7 @@ __all__ = [
 MISSING_GRACE: Final = 5.0
 """Seconds for which a broker may say that a topic does not exist before it is believed: it may have just started."""
 KNOWS_NO_BROKER: Final = "it knows no broker yet: it may have just started"
+ASKS_FOR_BOOTSTRAP: Final = "a broker asks for the cluster to be discovered anew"
 _TOLD_AFTER: Final = 2.0
 # Law 8, in seconds.
 _FIRST_SELDOM: Final = 2.0
@@ -107,7 +109,7 @@ class Cluster:
         # Topics that a broker refuses or does not know: since when, and its error code.
         self._missing: dict[str, tuple[float, int]] = {}
         self._lacking: dict[TopicPartition, float] = {}
-        # How often its leader did not know the epoch.
+        # How often its leader did not know the epoch since it served last.
         self._doubts: dict[TopicPartition, int] = {}
         # Since when an older leader is told, while the one that is known is no broker.
         self._older_told: dict[TopicPartition, float] = {}
@@ -303,6 +305,11 @@ class Cluster:
         self.topics[topic.name] = replace(topic, partitions=tuple(parts))
         self.refresh()
 
+    def served(self, partition: TopicPartition) -> None:
+        """A request that named the leader's epoch had a good response."""
+        if self._doubts:
+            self._doubts.pop(partition, None)
+
     def lacks(self, partition: TopicPartition) -> bool:
         """Whether its topic is known, and has no such partition."""
         return self.partition_count(partition.topic) is not None and not self._has(partition)
@@ -355,7 +362,7 @@ class Cluster:
         self.poll_at = float("-inf")
         self._context.touch()
         if isinstance(result, api.MetadataResponse) and result.error == ErrorCode.REBOOTSTRAP_REQUIRED:
-            self._start_anew(key, now)
+            self.start_anew(key, now)
             return
         if not isinstance(result, api.MetadataResponse):
             self._failed(key, address, result if isinstance(result, Exception) else TypeError(type(result)), now)
@@ -461,9 +468,9 @@ class Cluster:
         self._failures.clear()
         self._context.standing.passed("cluster")
 
-    def _start_anew(self, key: ConnectionKey, now: float) -> None:
+    def start_anew(self, key: ConnectionKey, now: float) -> None:
         """KIP-1102: what is known of the brokers is no good any more; the bootstrap servers are asked again."""
-        self._context.log(logging.INFO, "a broker asks for the cluster to be discovered anew")
+        self._context.log(logging.INFO, ASKS_FOR_BOOTSTRAP)
         self.brokers = {}
         self._leaders = {}
         self.version += bool(self.version)  # what goes by the brokers that were known is looked at anew
@@ -674,12 +681,21 @@ class LeaderRequests:
         for node_id, of_leader in led.items():
             if node_id in self._in_flight:
                 continue
-            ready_at = max(self._backoff_of(node_id).ready_at, self._not_before.get(node_id, 0.0))
+            ready_at = self._ready_at(node_id)
             if now >= ready_at:
                 ask(node_id, [partitions[partition] for partition in of_leader], now)
             else:
                 wake = min(wake, ready_at)
         return wake
+
+    def ready_at(self, partition: TopicPartition) -> float:
+        """When its leader may be asked; infinite while a request is under way there. 0 where it has no leader: that is
+        looked for."""
+        leader = self._cluster.leader(partition)
+        if leader is None:
+            return 0.0
+        node_id = leader[0].node_id
+        return float("inf") if node_id in self._in_flight else self._ready_at(node_id)
 
     def leader_epochs(self, partitions: Iterable[AssignedPartition]) -> dict[api.Partition, int]:
         """A broker that leads no more, or not yet, says so instead of a response from another log (KIP-320)."""
@@ -706,6 +722,10 @@ class LeaderRequests:
         self._backoff_of(node_id).failed(now)
         self._cluster.suspect(node_id)
         self._cluster.refresh()
+
+    def _ready_at(self, node_id: int) -> float:
+        known = self._backoff.get(node_id)
+        return max(0.0 if known is None else known.ready_at, self._not_before.get(node_id, 0.0))
 
     def _backoff_of(self, node_id: int) -> Backoff:
         return self._backoff.setdefault(node_id, self._context.backoff())

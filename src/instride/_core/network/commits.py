@@ -4,9 +4,9 @@ Laws of sending (`Commits`)
 1. One OffsetCommit is in flight for the group; what the application commits meanwhile goes with the next (aggregated).
 2. The newest offset of a partition wins; who waits for an older one hears the newer one's result. Within an epoch and
    seek number what the broker accepted is never taken back, unless a commit says that it may (rule 15): an offset that
-   is behind it is refused. What the broker refused is no bar. What it may have accepted, since its response is
-   missing or was no final one, is sent once more in place of a later commit that is behind it. An older epoch never
-   replaces a newer one.
+   is behind it is refused. What the broker refused is no bar. What it may have accepted, since it was transmitted and
+   its response is missing or was no final one, is sent once more in place of a later commit that is behind it. An older
+   epoch never replaces a newer one.
 3. A rebalance is no reason to refuse: while the broker accepts the present generation the commit is sent; from the Join
    response to the Sync response it is kept back, and sent with the new generation.
 4. REBALANCE_IN_PROGRESS and, during a rebalance, ILLEGAL_GENERATION mean "not yet". In a stable group
@@ -21,9 +21,10 @@ Laws of sending (`Commits`)
 8. The work of a turn follows the partitions that wait, not the calls: of each partition one entry waits (rule 20).
    What is remembered of a partition goes with its assignment, once no call is open that was handed over before.
 9. A start offset is sent only where no other commit of its epoch was accepted or waits, and the group has no
-   offset from elsewhere (a transactional producer's, say): the coordinator is asked first. It bars none (rule 18).
-   If a reset led to the start, what was committed before it counts for nothing, where the log did not have that: from
-   there the next owner would be reset as well, and to a later end.
+   offset from elsewhere (a transactional producer's, say): the coordinator is asked first, and again where the start
+   cannot be sent then, or must be sent again. It bars none (rule 18). If a reset led to the start, what was committed
+   before it counts for nothing, where the log did not have that: from there the next owner would be reset as well, and
+   to a later end.
 10. A commit for which no call waits any more is not sent, but for one of a partition that completes its
     revoke: that is tried again until the deadline of the revoke, since the next owner would repeat what was finished.
 11. A request is of limited length, and the rest goes with the next: a coordinator writes a request as one batch of its
@@ -36,6 +37,8 @@ W2. A result is true of the group: a partition is committed only where the broke
     of another assignment or seek is stale. A call for several partitions ends with what the group has at the end.
 W3. A call raises what its user must see: a refusal, the time-out, and a commit of which nothing is committed since it
     is stale. What a ledger, auto-commit or the positions name may be stale or overtaken in part: the result says so.
+    Of several refusals it raises too long a metadata first: only the caller can mend that, and no later commit may say
+    so while another partition of it is refused for good.
 W4. Nothing here walks over all waiters but their end: an outage gathers tens of thousands of them (rule 20).
 """
 
@@ -45,7 +48,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import partial, reduce
 from heapq import heapify, heappop, heappush
 from itertools import chain
 from uuid import UUID
@@ -64,6 +67,7 @@ from instride.errors import (
     CommitRewindError,
     KafkaError,
     KafkaTimeoutError,
+    OffsetMetadataTooLargeError,
     RebalanceInProgressError,
     StaleCommitError,
     error_for_code,
@@ -210,9 +214,13 @@ def _completed(waiter: Waiter) -> CallCompleted:
 
 def _raised(event: Commit, result: CommitResult) -> KafkaError | None:
     """W3."""
-    for tp, error in result.not_committed.items():
-        if tp not in event.dropped and not _is_only_told(error, event):
-            return error
+    refusals = [
+        error
+        for tp, error in result.not_committed.items()
+        if tp not in event.dropped and not _is_only_told(error, event)
+    ]
+    if refusals:
+        return next((each for each in refusals if isinstance(each, OffsetMetadataTooLargeError)), refusals[0])
     overtaken = [error for error in result.not_committed.values() if isinstance(error, CommitOvertakenError)]
     nothing = result.not_committed and not result.committed and not overtaken
     return next(iter(result.not_committed.values())) if nothing else None
@@ -233,9 +241,12 @@ _HAS_MEMBERS = (
 )
 
 
-def abandoned(tp: TopicPartition, commit: CommitEntry, why: str) -> StaleCommitError:
-    """It is lost, revoked, or was sought elsewhere since."""
-    return StaleCommitError(f"offset {commit.offset} of {tp} was not committed: {why}")
+def abandoned(tp: TopicPartition, commit: CommitEntry, why: str, *, unanswered: bool = False) -> StaleCommitError:
+    """It is lost, revoked, or was sought elsewhere since. unanswered: the broker may have accepted it all the same."""
+    what = "was not committed:"
+    if unanswered:  # or one that it went with was
+        what = "may not have been committed: a commit of the partition had no final response, and"
+    return StaleCommitError(f"offset {commit.offset} of {tp} {what} {why}")
 
 
 def final_error(tp: TopicPartition, commit: CommitEntry, code: int, *, member: bool = True) -> KafkaError:
@@ -278,6 +289,7 @@ class _Entry:
     rewind: it may lie behind what the group has. start: nobody's work, but where the partition began (law 9).
     free: of a start: the coordinator has said that the group has no offset of the partition, or one of `missing`: after
     a reset, what the log did not have.
+    unanswered: it was transmitted before, and the response was missing or no final one.
     """
 
     commit: CommitEntry
@@ -286,23 +298,30 @@ class _Entry:
     waiters: dict[int, Waiter]
     free: bool = False
     missing: MissingOffsets | None = None
+    unanswered: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
 class _InFlightCommit:
-    """member: the membership's number. A static member may join anew under the same generation (KIP-814)."""
+    """member: the membership's number. A static member may join anew under the same generation (KIP-814).
+    transmitted: it was put on its connection: from then on the broker may have it.
+    """
 
     entries: dict[TopicPartition, _Entry]
     member: int
     generation: int
     syncs: int
+    transmitted: bool = False
+
+    def note_transmitted(self) -> None:
+        self.transmitted = True
 
 
 class Commits:
     """Not thread-safe: the network machine owns it.
 
     holds: whether what speaks of this partition, epoch and seek number may be committed.
-    topic_id: that of the topic which a partition's offsets are of; NO_TOPIC_ID where none is known.
+    topic_id: that of the topic which a partition's offsets are of in an epoch; NO_TOPIC_ID where none is known.
     completes: whether the revoke of this partition is completing.
     group_refused: hears of an error code by which the group's coordinator refused a commit, and when; returns the code
     that it takes it for.
@@ -316,7 +335,7 @@ class Commits:
         *,
         membership: Membership,
         holds: Callable[[TopicPartition, int, int], bool],
-        topic_id: Callable[[TopicPartition], UUID],
+        topic_id: Callable[[TopicPartition, int], UUID],
         completes: Callable[[TopicPartition], bool],
         group_refused: Callable[[int, float], int],
     ) -> None:
@@ -364,7 +383,7 @@ class Commits:
 
     def deferred(self) -> bool:
         """Whether a commit waits for the next sync."""
-        return bool(self._queued) and self._waits_for_sync()
+        return bool(self._queued or self._starts) and self._waits_for_sync()
 
     def _waits_for_sync(self) -> bool:
         """Without a membership (by assign, say, after a subscription that ended) there is no sync to wait for."""
@@ -429,7 +448,7 @@ class Commits:
     def poll(self, now: float) -> float:
         self._forget_what_ended()
         self._refuse_the_impatient()
-        wake = min(self._ask_about_starts(now), self._send_queued(now))
+        wake = min(self._send_queued(now), self._ask_about_starts(now))
         self._expire(now)  # a call without any time is a call all the same
         return min(wake, self._waiters.next_deadline())
 
@@ -488,11 +507,12 @@ class Commits:
             request,
             lambda result, then: self._on_response(sent, result, then),
             now,
+            on_sent=sent.note_transmitted,
         )
 
-    def _topic_ids(self, partitions: Iterable[TopicPartition]) -> dict[str, UUID]:
+    def _topic_ids(self, entries: Mapping[TopicPartition, _Entry]) -> dict[str, UUID]:
         """Law 7. By name, a topic that is made again while a commit is on its way would take offsets of the old one."""
-        found = {tp.topic: self._topic_id(tp) for tp in partitions}
+        found = {tp.topic: self._topic_id(tp, entry.commit.epoch) for tp, entry in entries.items()}
         return {topic: each for topic, each in found.items() if each != api.NO_TOPIC_ID}
 
     def _take_what_fits(self) -> dict[TopicPartition, _Entry]:
@@ -518,19 +538,21 @@ class Commits:
 
     def _queue_starts(self) -> None:
         """Law 9, while nothing is under way."""
+        soon = self._coordinator.known and not self._waits_for_sync()
         for tp in [tp for tp in self._starts if tp not in self._queued]:
             entry, accepted = self._starts.pop(tp), self._accepted.get(tp)
             if accepted is not None and accepted.epoch == entry.commit.epoch and not _was_reset(accepted, entry):
                 self._settle_accepted(tp, entry, accepted)
-            elif entry.free:
+            elif entry.free and soon:
                 self._queued[tp] = entry
             else:
+                entry.free = False
                 self._starts[tp] = entry
 
     def _ask_about_starts(self, now: float) -> float:
         """Law 9. Returns when to try again, where only time has to pass."""
         starts = {tp: entry for tp, entry in self._starts.items() if not entry.free}
-        if not starts or self._lookup_in_flight:
+        if not starts or self._lookup_in_flight or self._waits_for_sync():
             return float("inf")
         if not self._coordinator.need():
             self._settle_refused()
@@ -568,7 +590,7 @@ class Commits:
         if error is not None:
             del self._starts[tp]
             self._settle(tp, entry, error)
-        elif found.offset < 0 or _is_missing(found.offset, entry):
+        elif found.offset < 0 or _is_missing(found.offset, entry) or _is_its_own(found.offset, entry):
             entry.free = True
         else:
             del self._starts[tp]
@@ -640,7 +662,8 @@ class Commits:
             for unsent in sent.entries.items():
                 self._requeue(*unsent)
             return
-        self._note_what_is_doubtful(sent, dict.fromkeys(sent.entries), frozenset())
+        if sent.transmitted:
+            self._note_what_is_doubtful(sent, dict.fromkeys(sent.entries), frozenset())
         if isinstance(error, KafkaError) and error.retriable:
             self._backoff.failed(now)
             self._coordinator.lost(error)
@@ -655,9 +678,15 @@ class Commits:
     ) -> None:
         """Law 2. codes: None where there was no response. not_yet: those of law 4."""
         for tp, entry in sent.entries.items():
-            code, before = codes[tp], self._doubtful.get(tp)
+            code, before, accepted = codes[tp], self._doubtful.get(tp), self._accepted.get(tp)
             if code is None or code in _RETRY:
-                if not entry.start and (before is None or _older(before, entry.commit)):
+                entry.unanswered = True
+                # The group has either of the two: what is behind the further one is no longer known to be behind.
+                if entry.rewind and accepted is not None and _older(entry.commit, accepted):
+                    further = self._accepted.pop(tp)
+                    if before is None or _older(before, further):
+                        self._doubtful[tp] = further
+                elif not entry.start and (before is None or _older(before, entry.commit)):
                     self._doubtful[tp] = entry.commit
             # This commit is as far as the doubtful one, and its response is final. Whatever became of the doubtful one,
             # the group has what this one says.
@@ -744,8 +773,10 @@ class Commits:
         if not self._holds(tp, entry.commit.epoch, entry.commit.seek_number):
             self._abandon(tp, entry, _NOT_OWNED)
             return
-        queued = self._queued.get(tp)
-        self._queued[tp] = entry if queued is None else _merged(entry, queued)
+        entry.free = False  # law 9: another's offset may have come meanwhile
+        table = self._starts if entry.start else self._queued
+        newer = table.get(tp)
+        table[tp] = entry if newer is None else _merged(entry, newer)
 
     # -- who waits
 
@@ -758,9 +789,10 @@ class Commits:
             self._waiters.settle(waiter, tp, told(tp, waiter, accepted))
 
     def _abandon(self, tp: TopicPartition, entry: _Entry, why: str) -> None:
-        self._context.log(logging.WARNING, str(abandoned(tp, entry.commit, why)))
+        error_of = partial(abandoned, tp, why=why, unanswered=entry.unanswered)
+        self._context.log(logging.WARNING, str(error_of(entry.commit)))
         for waiter in entry.waiters.values():
-            self._waiters.settle(waiter, tp, abandoned(tp, waiter.event.entries[tp], why))
+            self._waiters.settle(waiter, tp, error_of(waiter.event.entries[tp]))
 
     def _expire(self, now: float) -> None:
         for waiter in self._waiters.due(now):
@@ -822,6 +854,11 @@ def _is_missing(offset: int, start: _Entry) -> bool:
     return start.missing is not None and start.missing.include(offset)
 
 
+def _is_its_own(offset: int, start: _Entry) -> bool:
+    """Its response was missing: the group has it, as far as anybody can tell."""
+    return start.unanswered and offset == start.commit.offset
+
+
 def _replaces(entry: _Entry, before: CommitEntry) -> bool:
     return entry.rewind or not _older(entry.commit, before)
 
@@ -836,7 +873,14 @@ def _merged(older: _Entry, newer: _Entry) -> _Entry:
         more, fewer = fewer, more
     more.update(fewer)
     rewind = first.rewind or (same and older.rewind)
-    return _Entry(commit=first.commit, rewind=rewind, start=first.start, waiters=more, missing=first.missing)
+    return _Entry(
+        commit=first.commit,
+        rewind=rewind,
+        start=first.start,
+        waiters=more,
+        missing=first.missing,
+        unanswered=older.unanswered or newer.unanswered,
+    )
 
 
 def _other_metadata(tp: TopicPartition, refused: _Entry) -> _Entry | None:

@@ -296,13 +296,15 @@ class Connections:
         self._fail_all(link, error, now)
 
     def keep(self, brokers: Mapping[int, Address], now: float) -> None:
-        """Close connections to brokers that have left the metadata, or have another address there.
+        """Close connections to brokers that have left the metadata, or have another address there. What waits for such
+        a connection ends: else that address would be dialled once more, at the end of the back-off.
 
         Those to the coordinator are its own affair: it may be met again before the metadata knows it.
         """
         for key, link in list(self._links.items()):
             moved = brokers.get(key.node_id) != link.address
-            if moved and key.role in (Role.DATA, Role.TAIL) and link.state is not _State.CLOSED:
+            in_use = link.state is not _State.CLOSED or bool(link.waiting)
+            if moved and in_use and key.role in (Role.DATA, Role.TAIL):
                 self.close(key, TransportError(f"{_name(link)} is not the address of a broker any more"), now)
             if key.role is not Role.BOOTSTRAP and key.node_id not in brokers and link.idle(now):
                 del self._links[key]

@@ -128,10 +128,12 @@ class Coordinator:
         """On the coordinator connection: heartbeats, committed offsets, leaving."""
         self._send(Role.COORDINATOR, request, on_done, now, timeout)
 
-    def send_if(self, wanted: Wanted, request: api.Request, on_done: OnDone, now: float) -> None:
-        """On the same connection, once it is open, if that is then still wanted: commits."""
+    def send_if(
+        self, wanted: Wanted, request: api.Request, on_done: OnDone, now: float, *, on_sent: Callable[[], None]
+    ) -> None:
+        """On the same connection, once it is open, if that is then still wanted: commits. on_sent: called then."""
         key = ConnectionKey(Role.COORDINATOR, self.node_id)
-        self._context.connections.send(key, self._address, request, on_done, now, wanted=wanted)
+        self._context.connections.send(key, self._address, request, on_done, now, wanted=wanted, on_sent=on_sent)
 
     def send_join(
         self,

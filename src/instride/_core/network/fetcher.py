@@ -19,7 +19,8 @@ Laws of the fetcher
 7. Where the leader names a replica in our rack (KIP-392), that one is fetched from, for metadata_max_age, unless it
    fails, does not have the offset, or the leader changes: then the leader decides again.
 8. A broker that throttles is not sent a fetch before its time (KIP-219), but for request_timeout at most: it may lie,
-   or the time may have been damaged on the way.
+   or the time may have been damaged on the way. The longest of what its responses say counts, of both lanes and with an
+   error too.
 9. What came is decoded when there is capacity for it (C3), of each partition in turn, and so much in one turn of the
    machine that heartbeats are never late. While one batch passes alone that is larger than the capacity, nothing else
    that came is kept: it is fetched again. What is little is decoded as it comes. Else the fetches that follow leave
@@ -28,13 +29,16 @@ Laws of the fetcher
     damaged on the way, and the broker would never send the others.
 11. Where a response states no end of the log, since a session leaves out what has no news, its end is taken to be where
     the next fetch begins: else that would be sent at once, again and again, since an unknown end does not wait (law 6).
+    Not where the broker throttles and states nothing of any partition: it has not looked.
 12. A broker that responds before half of the time for which it may hold a fetch back, and sends no records, has a
     reason: an error of one partition, another replica, a session that it has forgotten. After `_EARLY` such responses
     of a lane running its next fetch waits, each time twice as long, up to the time for which the last one let the
-    broker wait, or a second: a broker that never holds a fetch back then gets as few fetches as one that does.
+    broker wait, or a second: a broker that never holds a fetch back then gets as few fetches as one that does. So
+    does one that throttles each time and states nothing (law 11).
 
 13. The application hears where a log ends with the records that came, or else alone: once for each change, and of all
-    partitions of a response in one event. A guess (law 11) is told only where no end was. (rule 20)
+    partitions of a response in one event. A guess (law 11) is told only where no end was, and not of a partition for
+    which the response states an error: a broker states its end once the error has passed. (rule 20)
 
 Laws of fetching ahead: the next fetch of a partition leaves before what came of it is decoded (`Undecoded`)
 A1. What came of a partition waits in a queue, each part with the offset it begins at and the one after its last whole
@@ -193,19 +197,17 @@ class Capacity:
 
 def capacity(config: ConsumerConfig, owned: AssignedPartitions) -> Capacity:
     """Of each of these."""
-    limit, sharers = config.poll_records, owned.sharers
-    bounded = limit >= 0
-    capacity = requested_bytes(config, owned)
-    part, counted = max(1, capacity // sharers), bounded and config.prefetch != "bytes"
+    sharers, limit = owned.sharers, -1 if config.prefetch == "bytes" else config.poll_records
+    counted, part = limit >= 0, max(1, requested_bytes(config, owned) // sharers)
     response = response_bytes(config)
     most = min(config.max_partition_fetch_bytes, part)
     ahead = min(part, 2 * response) - min(most, response)
     return Capacity(
         nbytes=part,
         most_bytes=most,
-        records=max(1, limit // sharers) if bounded and config.prefetch == "partition" else -1,
+        records=max(1, limit // sharers) if counted and config.prefetch == "partition" else -1,
         undecoded=-1 if counted else ahead,
-        none=bounded and config.prefetch == "total" and owned.flowing_records >= limit,
+        none=counted and config.prefetch == "total" and owned.flowing_records >= limit,
     )
 
 
@@ -977,7 +979,9 @@ class Fetcher:
         lane.in_flight, lane.reserved = None, 0
         self._context.touch()
         if isinstance(result, api.FetchResponse):
-            lane.came(empty=not _has_records(requested, result), sent_at=sent[0], wait=sent[1], now=now)
+            self._obey(lane.key[0], result.throttle_time, now)
+            wait = self._context.config.fetch_max_wait if _states_nothing(result) else sent[1]
+            lane.came(empty=not _has_records(requested, result), sent_at=sent[0], wait=wait, now=now)
         self._take_response(lane, fences, requested, result, now)
         lane.usual = 0
         for partition in lane.left:
@@ -985,6 +989,12 @@ class Fetcher:
         lane.left.clear()
         self._owned().changed.update(lane.again)
         lane.again.clear()
+
+    def _obey(self, node_id: int, throttle_time: float, now: float) -> None:
+        """Law 8. The broker has responded already, and expects the client to wait."""
+        if throttle_time > 0:
+            until = now + min(throttle_time, self._context.config.request_timeout)
+            self._throttled[node_id] = max(until, self._throttled.get(node_id, 0.0))
 
     def _take_response(
         self, lane: _Lane, fences: Fences, requested: FetchSessionState, result: api.Response | Exception, now: float
@@ -1015,9 +1025,6 @@ class Fetcher:
                 lane.session.put_last((head.topic, head.partition))
         self._node_backoff[node_id].succeeded()
         self._unreadable.discard(lane.key)
-        # KIP-219: the broker has responded already, and expects the client to wait. Bounded, as it may lie.
-        if result.throttle_time > 0:
-            self._throttled[node_id] = now + min(result.throttle_time, self._context.config.request_timeout)
         proven = _part(fences, lane.unproven)
         note_fetch(self._owned(), proven, "")
         for partition in proven:
@@ -1025,9 +1032,9 @@ class Fetcher:
         came = sum(each.undecoded.length for each in result.partitions.values() if each.undecoded is not None)
         lane.came_whole(came, len(fences))
         self._take_partitions(node_id, fences, requested, result, now)
-        self._end_unknown_ends(lane, fences)
-        if self._ends:
-            self._tell_ends()
+        if not _states_nothing(result):
+            self._end_unknown_ends(lane, fences, result)
+        self._tell_ends()
 
     def _take_partitions(
         self, node_id: int, fences: Fences, requested: FetchSessionState, result: api.FetchResponse, now: float
@@ -1066,16 +1073,19 @@ class Fetcher:
             each.records.detach(usual=usual, stays=True)
         self._arrived.clear()
 
-    def _end_unknown_ends(self, lane: _Lane, fences: Fences) -> None:
-        """Law 11."""
+    def _end_unknown_ends(self, lane: _Lane, fences: Fences, result: api.FetchResponse) -> None:
+        """Laws 11 and 13."""
         for assigned in unchanged(self._owned(), _part(fences, lane.unsure)):
             if assigned.known_end < 0:
                 assigned.known_end = assigned.fetch_offset
-                if assigned.told_end < 0:
+                stated = result.partitions.get(assigned.partition)
+                if assigned.told_end < 0 and (stated is None or not stated.error):
                     self._ends[assigned] = None
 
     def _tell_ends(self) -> None:
         """Law 13. Of what waits to be decoded its records tell."""
+        if not self._ends:
+            return
         ends, self._ends = self._ends, {}
         untold = (each for each in ends if 0 <= each.known_end != each.told_end and not each.undecoded)
         told = tuple([each.end_found(each.known_end) for each in untold])
@@ -1127,12 +1137,16 @@ class Fetcher:
             return
         if fetched.error:
             assigned.fetch_error = name_of_code(fetched.error)
+            leader = self._cluster.leader(assigned.partition)
+            if leader is not None and leader[0].node_id == node_id:  # a follower may only be late
+                self._cluster.refused(assigned.partition, fetched.error)
             if self._was_follower(node_id, assigned) and fetched.error == ErrorCode.OFFSET_OUT_OF_RANGE:
                 assigned.hold_back(now)  # or a leader that names it again each time would make us spin
                 return  # law 7: the leader knows better
             self._partition_failed(assigned, fetched.error, now)
             return
         assigned.backoff.succeeded()
+        self._cluster.served(assigned.partition)
         if fetched.corrupt is None and fetched.undecoded is None:
             self._positions.recovered(assigned)
         if fetched.preferred_read_replica >= 0:
@@ -1188,6 +1202,8 @@ class Fetcher:
         elif leader_epoch >= 0:
             assigned.leader_epoch = leader_epoch
         assigned.end_told(assigned.known_end)
+        if 0 <= assigned.known_end < assigned.told_end:  # it went back: of what comes with records the greater counts
+            self._ends[assigned] = None
         self._context.deliver(
             Fetched(
                 partition=assigned.partition,
@@ -1217,6 +1233,7 @@ class Fetcher:
                     each.records.detach(usual=_segment_bytes(self._context.config))
         turn_over = bool(waiting) and self._decode_some(waiting, now)
         self._detach()
+        self._tell_ends()
         if not turn_over:
             return float("inf")
         self._decode_from = self._context.turn + 1
@@ -1308,13 +1325,11 @@ class Fetcher:
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
             self._positions.called_out_of_range(assigned)
         elif code in _STALE_METADATA:
-            self._cluster.refused(assigned.partition, code)
             self._cluster.refresh()
             assigned.hold_back(now)
         elif code == ErrorCode.CORRUPT_MESSAGE:
             self._corrupt(assigned, error, now)
         elif code in _RETRY:
-            self._cluster.refused(assigned.partition, code)
             assigned.hold_back(now)
         elif code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
             why = f"not authorised to read topic {assigned.partition.topic!r}: it needs Read"
@@ -1326,6 +1341,11 @@ class Fetcher:
 def _is_news(assigned: AssignedPartition, fetched: api.FetchedPartition) -> bool:
     """A5: whether anything but "no news" came."""
     return bool(fetched.error or fetched.corrupt is not None or fetched.next_offset > assigned.fetch_offset)
+
+
+def _states_nothing(result: api.FetchResponse) -> bool:
+    """Whether the broker throttles instead of looking (laws 11 and 12)."""
+    return result.throttle_time > 0 and not result.partitions
 
 
 def _offsets(requested: FetchSessionState) -> Mapping[api.Partition, api.FetchPartition]:

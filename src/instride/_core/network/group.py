@@ -634,8 +634,9 @@ class Joining:
        before its Sync is refused is no success, but one more rebalance for the whole group.
     5. A static member that joins without its member id may get its predecessor's partitions without a rebalance. What
        the group requested of the predecessor, and the predecessor did not release, has no owner then. So the member
-       joins once more, with metadata that has changed, and the leader deals that out. (Eager members release
-       everything before a join.)
+       joins once more, with metadata that has changed, and the leader deals that out. Eager members release everything
+       before a join. But the group may not know that the successor subscribes to more topics (KAFKA-12759): an eager
+       one joins once more where it has no partition of one of its topics.
     6. An assignor may be the user's own: what it raises, whenever it is called, ends the membership and is told. Its
        `assign` may take long. So it runs on another thread (`PerformAssignment`) while heartbeats go on; how long it
        takes is told after 10 s, and again. If the membership ends meanwhile, its outcome concerns nobody. Two threads
@@ -1047,15 +1048,26 @@ class Joining:
         return next((each for each in self._assignors if each.name == self._protocol), None)
 
     def _metadata_changed(self, now: float) -> None:
-        """A leader is responsible for the group's partitions: when their number changes, it joins again."""
+        member = self._membership
         if self._leader_assignment is not None:
             self._tell_who_gets_nothing(self._leader_assignment)
-        if self._leader_assignment is not None and self._membership.stable and self._leader_assignment.outdated():
+        # A join that is wanted already goes by the newest metadata; another request would only hold it back.
+        why = self._what_the_metadata_ask_for() if member.stable and not member.wants_join else ""
+        if why:
             self.request_join(now)
-            self._membership.rejoin("the partitions of the group's topics changed")
-        elif self._left_out and self._membership.stable and not self._cluster.lacks(self._left_out[0]):
-            self.request_join(now)
-            self._membership.rejoin("partitions that were assigned, and were not known, are there now")
+            member.rejoin(why)
+
+    def _what_the_metadata_ask_for(self) -> str:
+        """A leader is responsible for the group's partitions: when their number changes, it joins again."""
+        if self._leader_assignment is not None and self._leader_assignment.outdated():
+            return "the partitions of the group's topics changed"
+        if self._left_out and not self._cluster.lacks(self._left_out[0]):
+            return "partitions that were assigned, and were not known, are there now"
+        # Law 5. From the next join on it is no successor any more.
+        lacking = self._membership.topics - self._assignment.partitions.topics if self._succeeds_itself else ()
+        if any(self._cluster.believed_count(topic) for topic in lacking):
+            return "a static member came back, and has no partition of a topic that it subscribes to"
+        return ""
 
     def _tell_who_gets_nothing(self, leading: LeaderAssignment) -> None:
         """Law 9. Of a topic of its own the user hears as an error (`Cluster`, law 3)."""

@@ -14,13 +14,21 @@ Laws
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import assert_never
 
 from instride._core.events import CallCompleted, FetchCommitted, FetchMetadata, FetchOffsets
 from instride._core.network.actions import ConnectionKey
-from instride._core.network.cluster import KNOWS_NO_BROKER, Cluster, by_leader, list_offsets, send_to_leader
+from instride._core.network.cluster import (
+    ASKS_FOR_BOOTSTRAP,
+    KNOWS_NO_BROKER,
+    Cluster,
+    by_leader,
+    list_offsets,
+    send_to_leader,
+)
 from instride._core.network.connections import Backoff
 from instride._core.network.context import Context
 from instride._core.network.coordinator import Coordinator
@@ -142,8 +150,9 @@ class Lookups:
             self._coordinator.lost(error_for_code(min(codes & COORDINATOR_MOVED)))
         if ErrorCode.UNKNOWN_TOPIC_ID in codes:
             self._cluster.doubt({topic for topic, _ in result.offsets})
-        why = f"committed offsets of group {self._context.config.group_id!r}: {name_of_code(min(codes))}"
-        self._failed(lookup, error_for_code(min(codes), why), now)
+        what = f"committed offsets of group {self._context.config.group_id!r}"
+        errors = [error_for_code(code, f"{what}: {name_of_code(code)}") for code in sorted(codes)]
+        self._failed(lookup, _foremost(errors), now)
 
     # -- offsets by time
 
@@ -181,8 +190,7 @@ class Lookups:
             errors = [_error_of(tp, each.error) for tp, each in result.offsets.items() if each.error]
         if errors:
             self._cluster.refresh()
-            # One that no retry mends ends the call, whatever else there is.
-            self._failed(lookup, next((each for each in errors if not _is_passing(each)), errors[-1]), now)
+            self._failed(lookup, _foremost(errors), now)
         if isinstance(lookup.event, FetchOffsets) and len(lookup.found) == len(lookup.event.timestamps):
             self._end(lookup, result=dict(lookup.found))
 
@@ -217,6 +225,10 @@ class Lookups:
         if not isinstance(result, api.MetadataResponse):
             self._cluster.no_response(key)
             self._failed(lookup, result, now)
+            return
+        if result.error == ErrorCode.REBOOTSTRAP_REQUIRED:
+            self._cluster.start_anew(key, now)
+            self._failed(lookup, TransportError(ASKS_FOR_BOOTSTRAP), now)
             return
         if not result.brokers:
             self._cluster.no_response(key)
@@ -262,6 +274,11 @@ class Lookups:
 
 def _is_passing(error: object) -> bool:
     return isinstance(error, KafkaError) and error.retriable
+
+
+def _foremost(errors: Sequence[object]) -> object:
+    """One that no retry mends ends the call, whatever else there is."""
+    return next((each for each in errors if not _is_passing(each)), errors[-1])
 
 
 def _error_of(partition: api.Partition, code: int) -> KafkaError:

@@ -300,9 +300,8 @@ class NetworkMachine:
     def _holds(self, partition: TopicPartition, epoch: int, seek_number: int) -> bool:
         return self._assignment.holds(partition, epoch, seek_number)
 
-    def _topic_id(self, partition: TopicPartition) -> UUID:
-        assigned = self._assignment.partitions.get(partition)
-        known = api.NO_TOPIC_ID if assigned is None else assigned.topic_id
+    def _topic_id(self, partition: TopicPartition, epoch: int) -> UUID:
+        known = self._assignment.topic_id(partition, epoch)
         return known if known != api.NO_TOPIC_ID else self._cluster.topic_id(partition.topic)
 
     def _completes(self, partition: TopicPartition) -> bool:

@@ -405,9 +405,13 @@ class Positions:
         if assigned.phase is not Phase.FETCHING:
             return
         leader = self._cluster.leader(assigned.partition)
-        # An older leader epoch is that of metadata that lag behind what was validated already: not a reason to do it
-        # again.
-        if leader is None or leader[1] <= assigned.validated:
+        if leader is None:
+            return
+        # An older leader epoch is no reason to validate again. But the cluster believes it, so the one under which that
+        # was done may have been damaged on the way: all later ones would seem to be older.
+        if leader[1] <= assigned.validated:
+            if leader[1] >= 0 and topic_id != api.NO_TOPIC_ID:  # without an id, metadata that lag are believed, too
+                assigned.valid_under(leader[1])
             return
         if assigned.replica is not None or assigned.undecoded:
             # The new leader names a replica anew (KIP-392), and its log may differ from what is undecoded.

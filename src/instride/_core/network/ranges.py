@@ -5,9 +5,13 @@ Laws
    isolation_level "read_committed", at the last stable offset).
 2. What comes back under an older epoch or fetch number, or of a topic that was made anew since, is dropped.
 3. A turn looks at what has changed. It looks at all partitions only when the next request is due, after one that failed
-   or named a partition that has, when one more may be listed, and when the metadata have changed.
+   or named a partition that has, when the leader of one more may be asked, and when the metadata have changed.
 4. A log that ends before the position: at once refresh the metadata, since the topic may be another one; if the next
-   response says the same, it is as if a fetch had been out of range.
+   response says the same, it is as if a fetch had been out of range. The last stable offset may lie before the position
+   of a reader of committed records, for as long as a transaction is open: once the log was found to have the position,
+   that is no news until the partition has another leader or leader epoch, as a log that is cut has.
+5. One range of a partition is asked for at a time. Until a poll has taken all of it, its end is not asked for. So it is
+   heard of at once what a poll takes.
 """
 
 from __future__ import annotations
@@ -93,9 +97,6 @@ class RangeChunk:
 class LogEnds:
     """Follows the ends of the logs. Not thread-safe: the network machine owns it."""
 
-    waits_for_capacity = False
-    """What was consumed may be heard of in the next turn: it makes no room for anything."""
-
     def __init__(
         self,
         context: Context,
@@ -109,10 +110,17 @@ class LogEnds:
         self._assigned = assigned
         self._requests = LeaderRequests(context, cluster)
         # Those that may be asked about, but for their back-off; whether to look at them now, or when (law 3).
-        self._fetchable: dict[AssignedPartition, None] = {}
+        self._askable: dict[AssignedPartition, None] = {}
         self._look = False
         self._look_at = float("inf")
         self._metadata_version = 0
+        # Law 4: at which offset its range was looked up, and under which leader.
+        self._looked_up: dict[AssignedPartition, tuple[int, tuple[api.Broker, int] | None]] = {}
+
+    @property
+    def waits_for_capacity(self) -> bool:
+        """Law 5: whether a range may wait for its poll, or a partition is paused."""
+        return len(self._askable) < len(self._assigned())
 
     def end(self, now: float) -> None:
         """The consumer closes. Brokers remember nothing of these requests."""
@@ -129,13 +137,17 @@ class LogEnds:
     def _follow(self) -> None:
         table = self._assigned()
         for assigned in table.changed_for_fetches():
-            fetchable = assigned.fetchable and table.get(assigned.partition) is assigned
-            self._look |= fetchable and assigned not in self._fetchable
-            keep(self._fetchable, assigned, wanted=fetchable)
+            is_ours = table.get(assigned.partition) is assigned
+            if not is_ours:
+                self._looked_up.pop(assigned, None)
+            askable = is_ours and assigned.fetchable and not assigned.records
+            if askable and assigned not in self._askable:
+                self._look_at = min(self._look_at, self._requests.ready_at(assigned.partition))
+            keep(self._askable, assigned, wanted=askable)
 
     def _look_at_all(self, now: float) -> float:
         wake, ready = float("inf"), []
-        for assigned in self._fetchable:
+        for assigned in self._askable:
             if assigned.backoff.ready(now):
                 ready.append(assigned)
             else:
@@ -171,12 +183,15 @@ class LogEnds:
             assigned.fetch_error = name_of_code(listed.error) if listed.error else ""
             self._look = self._look or listed.offset < assigned.offset
             if listed.error:
+                assigned.hold_back(now)
                 self._cluster.refused(assigned.partition, listed.error)
                 self._cluster.refresh()
             elif 0 <= listed.offset < assigned.offset:
                 self._beyond_the_end(assigned, now)
             else:
                 assigned.corrupt_at = -1
+                assigned.backoff.succeeded()
+                self._cluster.served(assigned.partition)
                 self._positions.recovered(assigned)
                 if listed.offset > assigned.offset:
                     self._deliver(assigned, listed)
@@ -187,7 +202,11 @@ class LogEnds:
         """Law 4."""
         # The metadata are newer than the first such response: if the topic had been made anew, the fence would differ.
         if assigned.corrupt_at == assigned.offset:
-            self._positions.called_out_of_range(assigned)
+            stable = self._context.config.isolation_level == "read_committed"
+            looked_up = assigned.offset, self._cluster.leader(assigned.partition)
+            if not stable or self._looked_up.get(assigned) != looked_up:
+                self._looked_up[assigned] = looked_up
+                self._positions.called_out_of_range(assigned)
             return
         assigned.corrupt_at = assigned.offset
         assigned.hold_back(now)
@@ -202,7 +221,6 @@ class LogEnds:
             leader_epoch=listed.leader_epoch,
         )
         assigned.offset, assigned.leader_epoch = chunk.next_offset, listed.leader_epoch
-        assigned.backoff.succeeded()
         assigned.reached(chunk.next_offset)
         assigned.records += len(chunk)
         assigned.end_told(listed.offset)

@@ -48,14 +48,19 @@ class Cluster:
             raise not_there(missing)
         return found
 
-    def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    def earliest(
+        self, partitions: Iterable[TopicPartition], *, timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """timeout: seconds, else default_api_timeout."""
         chosen = list(partitions)
-        return self._opened().beginning_offsets(chosen) if chosen else {}
+        return self._opened().beginning_offsets(chosen, timeout=timeout) if chosen else {}
 
-    def latest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    def latest(
+        self, partitions: Iterable[TopicPartition], *, timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
         """Ends; with kafka.isolation.level=read_committed the last stable offsets."""
         chosen = list(partitions)
-        return self._opened().end_offsets(chosen) if chosen else {}
+        return self._opened().end_offsets(chosen, timeout=timeout) if chosen else {}
 
     def resolve(self, bound: Bound, partitions: Iterable[TopicPartition], *, name: str) -> dict[TopicPartition, int]:
         """The offset of each partition. name: the option, for errors. Raises ConfigError."""

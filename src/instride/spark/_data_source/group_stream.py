@@ -328,7 +328,7 @@ class GroupStreamReader(StreamReader):
         """Law 3."""
         plan, ours = BatchPlan.from_json(data), self._mark
         theirs = plan.mark
-        if theirs is None and plan.spans:
+        if theirs is None and plan.begun:
             raise ConfigError("the checkpoint is of a query without consumerGroup: give this query a new checkpoint")
         if theirs is not None and theirs.group != ours.group:
             raise ConfigError(

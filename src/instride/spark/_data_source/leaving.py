@@ -67,6 +67,10 @@ def _place(token: str) -> Path:
     return _folder() / f"{token}.sock"
 
 
+_PASSES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ECONNABORTED)
+"""Why no caller could be taken for the moment: no file descriptor was left, say."""
+
+
 class Door:
     """The source's side. leave: asks the member to leave. What it returns ends when the member is gone, and says
     whether it left as in law 2."""
@@ -93,8 +97,11 @@ class Door:
         while True:
             try:
                 caller, _ = self._socket.accept()
-            except OSError:
-                return
+            except OSError as error:
+                if error.errno not in _PASSES:
+                    return  # it is closed
+                time.sleep(_TURN)
+                continue
             threading.Thread(target=self._serve, args=(caller,), name="instride-leaving", daemon=True).start()
 
     def _serve(self, caller: socket.socket) -> None:

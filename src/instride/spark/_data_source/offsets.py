@@ -107,12 +107,19 @@ class BatchPlan:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> BatchPlan:
         """Raises ConfigError for an offset that another source, or a newer version of this one, has written."""
-        newest = _GROUP_VERSION if "group" in data else _VERSION
-        if data.get("version") not in (_VERSION, newest) or not isinstance(data.get("topics"), dict):
-            raise ConfigError(
-                f"the checkpoint's offset is not one of instride's version {newest}: {_shortened(data)}. "
-                "Use a checkpoint of this source, or a newer instride"
-            )
+        newest = _GROUP_VERSION if isinstance(data, dict) and "group" in data else _VERSION
+        try:
+            if data["version"] in (_VERSION, newest):
+                return cls._read(data)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            pass  # as below
+        raise ConfigError(
+            f"the checkpoint's offset is not one of instride's version {newest}: {_shortened(data)}. "
+            "Use a checkpoint of this source, or a newer instride"
+        )
+
+    @classmethod
+    def _read(cls, data: Mapping[str, Any]) -> BatchPlan:
         spans, topic_ids = {}, {}
         for topic, parts in data["topics"].items():
             topic_ids[topic] = str(parts["id"])
@@ -123,5 +130,5 @@ class BatchPlan:
         return cls(spans, topic_ids, mark or None, empty=bool(data.get("begun")))
 
 
-def _shortened(data: Mapping[str, Any]) -> str:
-    return re.sub(r"\s+", " ", repr(dict(data)))[:100]
+def _shortened(data: object) -> str:
+    return re.sub(r"\s+", " ", repr(data))[:100]

@@ -24,6 +24,8 @@ __all__ = ["EARLIEST", "LATEST", "Bound", "Options", "Topics", "parse_options"]
 
 EARLIEST: Final = -2
 LATEST: Final = -1
+_MOST: Final = 2**63 - 1
+"""As Java's longs."""
 COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 
 _TAKEN: Final = {
@@ -61,6 +63,7 @@ _TAKEN: Final = {
     )
 }
 _ENDING: Final = ("endingoffsets", "endingoffsetsbytimestamp", "endingtimestamp")
+_STREAMING: Final = ("commitoffsetstogroup", "statelessquery")
 _NOT_IN_GROUPS: Final = {
     "assign": "the group assigns the partitions; subscribe to the topics",
     "commitOffsetsToGroup": "the offsets are committed to consumerGroup",
@@ -171,6 +174,10 @@ def _check_names(names: set[str], mode: Mode) -> None:
             raise ConfigError(f"the source has no option {name!r}; docs/spark-source.md lists its options")
         if mode == "stream" and name in _ENDING:
             raise ConfigError(f"{_TAKEN[name]} is not for streaming: a streaming query has no end")
+        if mode == "stream" and name == "pushfilters":
+            raise ConfigError("pushFilters is not for streaming: Spark pushes no filter into a streaming query")
+        if mode == "batch" and name in _STREAMING:
+            raise ConfigError(f"{_TAKEN[name]} is for streaming: a batch query has no checkpoint")
 
 
 def _consumer(kafka: Mapping[str, str]) -> tuple[tuple[str, Any], ...]:
@@ -332,9 +339,8 @@ def _count(plain: Mapping[str, str], name: str, *, least: int = 1) -> int | None
     value = plain.get(name.lower())
     if value is None:
         return None
-    # 19 digits, as Java's longs have at most.
-    if not re.fullmatch(r"\s*\d{1,19}\s*", value) or int(value) < least:
-        raise ConfigError(f"{name} must be a whole number of at least {least}; it is {value!r}")
+    if not re.fullmatch(r"\s*\d{1,19}\s*", value) or not least <= int(value) <= _MOST:
+        raise ConfigError(f"{name} must be a whole number from {least} to {_MOST}; it is {value!r}")
     return int(value)
 
 

@@ -34,6 +34,13 @@ _MILLISECONDS: Final[dict[str, str]] = {
     "reconnect.backoff.max.ms": "reconnect_backoff_max",
     "metadata.max.age.ms": "metadata_max_age",
 }
+_SHORTEST_WAIT: Final = 0.001
+_FIRST_WAITS: Final = {
+    "retry_backoff": ("retry_backoff_max", 0.1, 1.0),
+    "reconnect_backoff": ("reconnect_backoff_max", 0.05, 1.0),
+}
+"""Of each the longest, and the defaults of both."""
+_WAITS: Final = (*_FIRST_WAITS, *(longest for longest, _, _ in _FIRST_WAITS.values()))
 _OF_MEMBERS: Final[dict[str, str]] = {
     "max.poll.interval.ms": "max_poll_interval",
     "session.timeout.ms": "session_timeout",
@@ -101,7 +108,22 @@ def consumer_settings(kafka: Mapping[str, str]) -> dict[str, Any]:
             )
         settings.update(found)
     settings.update(_stores(kafka))
-    return settings
+    if settings.get("security_protocol", "").startswith("SASL_"):
+        settings.setdefault("sasl_mechanism", "GSSAPI")
+    return settings | _waits(settings)
+
+
+def _waits(settings: Mapping[str, Any]) -> dict[str, float]:
+    """As Java takes them: 0, and a first wait above the longest, which then is the wait. Where of reconnecting only the
+    first is given, it is the longest, too."""
+    found = {name: settings[name] or _SHORTEST_WAIT for name in _WAITS if name in settings}
+    first, longest = "reconnect_backoff", "reconnect_backoff_max"
+    if first in found and longest not in found:
+        found[longest] = found[first]
+    for first, (longest, usual, most) in _FIRST_WAITS.items():
+        if first in found or longest in found:
+            found[first] = min(found.get(first, usual), found.get(longest, most))
+    return found
 
 
 def member_settings(kafka: Mapping[str, str]) -> dict[str, Any]:

@@ -20,15 +20,17 @@ Laws
 7. A broker may be behind the others. So where a partition of the last batch, or of the target, is not there as it was,
    `latestOffset` looks again for MISSING_GRACE before it believes that. It does so once for each change: a query that
    finds nothing else to read keeps its last batch, and so the change.
+8. A topic may be deleted after that look. Then no leader says where its logs end. So the brokers are asked for the ends
+   for MISSING_GRACE at first, then twice as long, and so on. Between that the topics are looked at again.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -41,7 +43,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from instride._core.network.cluster import MISSING_GRACE
-from instride.errors import ConfigError, KafkaError
+from instride.errors import ConfigError, KafkaError, KafkaTimeoutError
 from instride.records import TopicPartition
 from instride.spark._data_source.admission import Pace, Scale, admitted
 from instride.spark._data_source.cluster import Cluster, absent, not_there
@@ -56,12 +58,16 @@ if TYPE_CHECKING:
 
 __all__ = ["StreamReader"]
 
+T = TypeVar("T")
+
 _log = logging.getLogger(__name__)
 
 _TELL_AGAIN: Final = 30.0
 """Seconds in which a group that could not be told of the offsets is left alone (law 4)."""
 _IDLE_SECONDS: Final = 0.02
 """Spark asks every 10 ms whether there is something new; each time brokers would be asked."""
+_API_SECONDS: Final = 60.0
+"""`default_api_timeout`, where it is not given."""
 _LOOK_AGAIN: Final = 0.1
 """Seconds between two looks for a partition that is missing, or of another topic (law 7)."""
 
@@ -98,13 +104,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """What is there now is the target. `latestOffset`, which hears of the last batch, knows whether that suffices:
         a topic that is gone since is data loss, and one that never was there an error (with failOnDataLoss)."""
-        self._target = self._cluster.latest(self._cluster.partitions(self._options.topics))
+        self._target = self._patiently(
+            lambda seconds: self._cluster.latest(self._cluster.partitions(self._options.topics), timeout=seconds)
+        )
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Raises OffsetsGoneError for data loss, ConfigError, and errors of the brokers."""
         last = _plain(start)
         self._confirm(last)
-        plan = self._everything(last)
+        plan = self._patiently(lambda seconds: self._everything(last, seconds))
         self._newest = plan
         self._weigh(plan.spans, limit)
         taken = self._admitted(plan, limit)
@@ -133,16 +141,29 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # -- parts of latestOffset
 
-    def _everything(self, last: BatchPlan) -> BatchPlan:
+    def _patiently(self, look: Callable[[float], T]) -> T:
+        """Law 8. look: for so many seconds at most."""
+        until = time.monotonic() + dict(self._options.consumer).get("default_api_timeout", _API_SECONDS)
+        seconds = MISSING_GRACE
+        while True:
+            left = until - time.monotonic()
+            try:
+                return look(min(seconds, left))
+            except KafkaTimeoutError:
+                if time.monotonic() >= until:
+                    raise
+                seconds *= 2
+
+    def _everything(self, last: BatchPlan, seconds: float) -> BatchPlan:
         """What there is to read now, or up to the target of "available now"."""
         found = self._found(last)
         if last.begun:
             self._look_for_absent({*found, *last.ends})
             positions = goes_on(last, found, self._loss)
-            positions |= self._new_ones(last, found, positions)
+            positions |= self._new_ones(last, found, positions, seconds)
         else:
             positions = self._cluster.resolve(self._options.starting, found, name="startingOffsets")
-        ends = self._ends(positions, found, first=not last.begun)
+        ends = self._ends(positions, found, seconds, first=not last.begun)
         return next_plan(positions, ends, {partition.topic: found[partition] for partition in positions}, self._loss)
 
     def _found(self, last: BatchPlan) -> Found:
@@ -169,18 +190,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             _log.warning("there is no %s in the cluster: the query reads it once it is there", name)
 
     def _new_ones(
-        self, last: BatchPlan, found: Found, positions: dict[TopicPartition, int]
+        self, last: BatchPlan, found: Found, positions: dict[TopicPartition, int], seconds: float
     ) -> dict[TopicPartition, int]:
         new = [partition for partition in found if partition not in positions]
-        first = self._cluster.earliest(new)
+        first = self._cluster.earliest(new, timeout=seconds)
         for partition, offset in first.items():
             # A log that begins at 0 has lost nothing. Of those in the last batch `goes_on` has told.
             if offset > 0 and partition not in last.spans:
                 self._loss.tell(f"partition {partition} is new, and its log begins at {offset} already")
         return first
 
-    def _ends(self, positions: dict[TopicPartition, int], found: Found, *, first: bool) -> dict[TopicPartition, int]:
-        ends = self._cluster.latest(positions)
+    def _ends(
+        self, positions: dict[TopicPartition, int], found: Found, seconds: float, *, first: bool
+    ) -> dict[TopicPartition, int]:
+        ends = self._cluster.latest(positions, timeout=seconds)
         if self._target is None:
             return ends
         if first:

@@ -68,6 +68,10 @@ _DEFAULTS: Final[dict[str, Any]] = {
     "message.max.bytes": 1 << 20,  # as Java's max.request.size; librdkafka's own is 1,000,000
     "partitioner": "murmur2_random",  # Java's, for equal keys
 }
+_MOST_IN_FLIGHT: Final = 5
+"""Of a producer that is idempotent."""
+_LEAST: Final = {"batch.size": 1, "message.max.bytes": 1_000}
+"""librdkafka's bounds; in Java a batch.size of 0 means no batches."""
 _REFUSED: Final[dict[str, str]] = {
     "key.serializer": "keys are bytes or text; convert them with DataFrame operations",
     "value.serializer": "values are bytes or text; convert them with DataFrame operations",
@@ -241,7 +245,28 @@ def _settings(kafka: Mapping[str, str]) -> dict[str, Any]:
     if not 1 <= timeout <= _LONGEST_REQUEST:
         raise ConfigError(f"kafka.request.timeout.ms must be a whole number from 1 to {_LONGEST_REQUEST}")
     shared = consumer_settings({name: value for name, value in kafka.items() if name not in _PRODUCERS})
-    return {**_DEFAULTS, **confluent_settings(shared), **own}
+    own |= {name: str(max(int(own[name]), least)) for name, least in _LEAST.items() if own.get(name, "").isdecimal()}
+    contradicted = _contradicted(own)
+    if "enable.idempotence" in contradicted and own.get("enable.idempotence", "").lower() == "true":
+        raise ConfigError(
+            "kafka.enable.idempotence=true needs kafka.acks=all, kafka.retries of at least 1, and at most "
+            f"{_MOST_IN_FLIGHT} kafka.max.in.flight.requests.per.connection"
+        )
+    defaults = {name: value for name, value in _DEFAULTS.items() if name not in contradicted}
+    return {**defaults, **confluent_settings(shared), **own}
+
+
+def _contradicted(own: Mapping[str, str]) -> set[str]:
+    """The defaults that do not go with what is given. Java turns idempotence off in silence, as here. librdkafka
+    refuses the settings, and so fails each write on an executor."""
+    found = set()
+    in_flight = own.get("max.in.flight.requests.per.connection", "")
+    many = in_flight.isdecimal() and int(in_flight) > _MOST_IN_FLIGHT
+    if own.get("acks", "all") not in ("all", "-1") or own.get("retries") == "0" or many:
+        found.add("enable.idempotence")
+    if milliseconds("delivery.timeout.ms", own.get("delivery.timeout.ms", "120000")) <= _DEFAULTS["linger.ms"]:
+        found.add("linger.ms")
+    return found
 
 
 def _waits(given: Mapping[str, str]) -> dict[str, str]:

@@ -133,6 +133,11 @@ class Chain:
         # Where there are checkpoints, there was a first manifest, which has expired: one made anew counts for nothing.
         return not self._listed().checkpoints if after is None else self.read(after.sequence) == after
 
+    def settle(self, last: Manifest) -> None:
+        """The last manifest, which was seen, and those before it are durable from here on. Raises SinkWriteError."""
+        # Refused, since the name is taken: a store makes a name that it refuses durable first.
+        self.store.create_if_absent(key_of(self.topic, self.partition, last.sequence), encode(last))
+
     def state(self) -> ChainState:
         """What is in the sink, as one snapshot. Raises CorruptManifestError where it is not one chain."""
         return self._snapshot(self._listed_state)

@@ -123,7 +123,9 @@ class ParquetSink:
             files=(),
         )
         last = self._last(partition)
-        if last is None and self._chain(partition).append(first, after=None):
+        if last is not None:
+            self._chain(partition).settle(last)
+        elif self._chain(partition).append(first, after=None):
             last = first
             self._remember(partition, first)
         # Another was first: its start counts.
@@ -231,6 +233,8 @@ class _Commit:
         there = self.sink._chain(self.range.topic_partition).reaching(self.range.start, last)
         ours = (self.job, self.range.start, self.range.end)
         if there is not None and (there.job, there.start, there.end) == ours:
+            # The call that made it may have failed after that, at the sync: it is told as committed here alone.
+            self.sink._chain(self.range.topic_partition).settle(last)
             return CommitOutcome(status=CommitStatus.ALREADY, position=last.end)
         _log.warning("the sink is at offset %d, so job %s drops %s", last.end, self.job, self.range)
         if there is not None and there.start <= self.range.start:

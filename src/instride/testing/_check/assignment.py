@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Set
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from instride.records import TopicPartition
 
@@ -23,12 +23,14 @@ class Delivered(NamedTuple):
 class InHand(NamedTuple):
     """A signal's handler runs while a poll is under way: what that poll has in hand of an assignment goes on at `next`.
 
-    sought: whether its user has sought since. Then what has no higher seek number is of before that.
+    since: when the first of its handlers began. sought: whether its user has sought since. Then what has no higher seek
+        number is of before that.
     """
 
     next: int | None
     seek_number: int
     paused: bool
+    since: float
     sought: bool = False
 
 
@@ -50,7 +52,8 @@ class Assignment:
         without any work. acknowledged: what the coordinator said last that it took.
     began_at_reset: when its revoke was requested it had a place, which no commit of the group had given it.
     log_start: where the log began when a reset led it to another place.
-    responses: what the coordinator said is committed, None for nothing. reset: why it may start elsewhere.
+    responses: what the coordinator said is committed, None for nothing. reset: why it was last to start elsewhere.
+    moves: "asked" since then, "told" once it is known where that led, "" when something of there was returned.
     released: its listener was told of its revoke.
     paused: its user wants nothing of it at present.
     was_leaving: its member had begun to close before it was assigned; lost_leaving: before it was lost.
@@ -88,6 +91,7 @@ class Assignment:
     failed_at: float | None = None
     responses: list[int | None] = field(default_factory=list)
     reset: str = ""
+    moves: Literal["", "asked", "told"] = ""
     released: bool = False
     not_begun: int | None = None
     begun: set[int] = field(default_factory=set)
@@ -134,10 +138,15 @@ class Assignment:
                 reached += 1
             self._leave(reached)
         self.sought = True
-        self.reset, self.start, self.next = "seek", None, None
+        self.moves_by("seek")
+        self.start, self.next = None, None
         self.finished.clear()
         if self.in_hand is not None:
             self.in_hand = self.in_hand._replace(sought=True)
+
+    def moves_by(self, reason: str) -> None:
+        """It may start elsewhere: once, at the place that is told next."""
+        self.reset, self.moves = reason, "asked"
 
     def reset_to(self, offset: int) -> None:
         """It is read on from here, since the log did not have what was due. Work on what it returned goes on."""

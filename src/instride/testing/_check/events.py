@@ -133,8 +133,12 @@ def write(events: Iterable[Event], file: IO[str]) -> None:
 
 
 def read_histories(paths: Iterable[Path]) -> Iterator[Read]:
-    """The events of these files, which are of one history, in the order of time. HistoryError; OSError."""
-    return merge(*(_read(path) for path in paths), key=attrgetter("event.time"))
+    """The events of these files, which are of one history, in the order of time. HistoryError; OSError.
+
+    A file that is named twice is read once.
+    """
+    files = {path.resolve(): path for path in paths}
+    return merge(*(_read(path) for path in files.values()), key=attrgetter("event.time"))
 
 
 def _read(path: Path) -> Iterator[Read]:

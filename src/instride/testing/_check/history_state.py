@@ -54,6 +54,7 @@ class HistoryState:
     commits_at_all: who has sent a commit. tells_begins: whose users tell on which records work is begun.
     was_reset: partitions of which a reset of what the log did not have has led to a place.
     in_flight: what each pending commit speaks of. own: offsets that a user chose himself, without a leader epoch.
+    rewinds: by member, commits that may go back, since their user has allowed that (`allow_rewind`).
     """
 
     ask: Ask = _ask_nobody
@@ -94,6 +95,7 @@ class HistoryState:
     in_flight: defaultdict[str, dict[int, dict[TopicPartition, int]]] = field(default_factory=lambda: defaultdict(dict))
     was_reset: set[TopicPartition] = field(default_factory=set)
     own: defaultdict[str, set[tuple[TopicPartition, int]]] = field(default_factory=lambda: defaultdict(set))
+    rewinds: defaultdict[str, set[tuple[TopicPartition, int]]] = field(default_factory=lambda: defaultdict(set))
     evicted: dict[str, tuple[float, str]] = field(default_factory=dict)
     blind: dict[str, float] = field(default_factory=dict)
     rebalancing_since: float | None = None
@@ -178,8 +180,12 @@ class HistoryState:
         """A user's seek, or a reset: what is passed over is nobody's work any more."""
         self.prefix[partition] = max(self.next_record(partition, offset), self.reached(partition))
 
+    def may_rewind(self, who: str, partition: TopicPartition, offset: int) -> bool:
+        return (partition, offset) in self.rewinds[who]
+
     def forget_deliveries(self, partition: TopicPartition, offset: int) -> None:
-        """A user seeks: from there on each record may be returned once more; so may what he had not committed yet."""
+        """A user seeks, or commits less on purpose: from there on each record may be returned once more; so may what he
+        had not committed yet."""
         for at in [at for at in self.delivered[partition] if at >= offset]:
             del self.delivered[partition][at]
 

@@ -9,18 +9,17 @@ Laws
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
 from instride.records import TopicPartition
 
-__all__ = ["KINDS", "VERSION", "Field", "note", "stretch"]
+__all__ = ["KINDS", "VERSION", "Field", "note", "parts", "stretch"]
 
 VERSION: Final = 1
 _LATEST: Final = 1e15
 _LONGEST: Final = 1_000_000
-"""Offsets of one stretch. More is a writer's error, and would leave the checker without memory. A hole may be told in
-parts."""
+"""Offsets of one stretch. More is a writer's error, and would leave the checker without memory. `parts` tells more."""
 
 Read = Callable[[Any], Any]
 """From JSON to what is kept in memory. Raises ValueError or TypeError for what may not be there."""
@@ -102,6 +101,11 @@ def stretch(first: int, last: int) -> None:
     """Whether these are the ends of one, both included. ValueError says what is wrong."""
     if not 0 <= last - first < _LONGEST:
         raise ValueError(f"a stretch of 1 to {_LONGEST:,} offsets")
+
+
+def parts(first: int, last: int) -> Iterator[tuple[int, int]]:
+    """The stretches as which these are written, both ends included; none where `last` comes before `first`."""
+    return ((start, min(start + _LONGEST - 1, last)) for start in range(first, last + 1, _LONGEST))
 
 
 def _delivery(value: Any) -> tuple[Any, ...]:
@@ -186,6 +190,7 @@ KINDS: Final[dict[str, tuple[Field, ...]]] = {
     "not begun": _kind(partition=_partition, epoch=_whole, offset=_offset),
     "commit failed": _kind(error=_text),
     "own offsets": _kind(offsets=_OFFSETS),
+    "allows rewind": _kind(offsets=_OFFSETS),
     # what it and the coordinator say to each other
     "alive": _kind(until=_LIMIT),
     "sends commit": _kind(number=_whole, offsets=_list(_tuple(_partition, _offset, _whole))),

@@ -4,7 +4,8 @@
 
 Laws
 1. Whatever ends the owner, SIGKILL too, ends the pipe or changes this process's parent. Either makes the keeper kill
-   every JVM (SIGKILL, which also ends a suspended one), remove the folder, and end.
+   every JVM (SIGKILL, which also ends a suspended one), remove the folder, and end. So does the verb "end": while a
+   fork of the owner lives, the owner cannot end the pipe.
 2. The keeper is the JVMs' parent and the folder's maker, so at no moment does one exist that it does not know of, and a
    process id that it signals cannot have passed to another process: it is freed only when the keeper reaps it.
 3. It lives in a session of its own: a terminal's Ctrl-C, meant for the owner, reaches neither it nor the JVMs.
@@ -79,7 +80,7 @@ def _die_with_keeper() -> None:
 
 
 def serve(keeper: Keeper, owner: int) -> None:
-    """Serve commands until the owner is gone."""
+    """Serve commands until the owner says "end", or is gone."""
     rest = b""
     while os.getppid() == owner:  # the pipe alone is not enough: a fork of the owner may hold its other end open
         ready, _, _ = select.select([0], [], [], _PARENT_CHECK_SECONDS)
@@ -89,8 +90,10 @@ def serve(keeper: Keeper, owner: int) -> None:
         if not data:
             return
         *lines, rest = (rest + data).split(b"\n")
-        for line in lines:
-            response(run(keeper, json.loads(line)))
+        for command in map(json.loads, lines):
+            if command["do"] == "end":
+                return
+            response(run(keeper, command))
 
 
 def run(keeper: Keeper, command: dict[str, Any]) -> dict[str, Any]:

@@ -20,7 +20,8 @@ _TRIES: Final = 1000
 def free_ports(count: int) -> list[int]:
     """Ports that nothing listens on now. Another process may be quicker: the caller must be ready to draw again."""
     found: list[int] = []
-    for port in random.sample(_RANGE, _TRIES):
+    # Not of the global `random`: a test run may seed that alike in each of its processes, and has its own use for it.
+    for port in random.SystemRandom().sample(_RANGE, _TRIES):
         if len(found) == count:
             break
         if _is_free(port):

@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import IO, Any, Final
@@ -44,7 +45,7 @@ class Processes:
         try:
             self.folder = Path(self._read(0)["folder"])
         except BaseException:
-            self._keeper.communicate()
+            self._end_keeper()
             raise
 
     def start(self, name: str, command: list[str], log: Path) -> int:
@@ -70,7 +71,7 @@ class Processes:
             return
         with self._lock:
             if self._keeper.returncode is None:
-                self._keeper.communicate()  # the pipe's end is the command
+                self._end_keeper()
         shutil.rmtree(self.folder, ignore_errors=True)  # the keeper did so, unless it was killed
 
     def _ask(self, verb: str, **arguments: Any) -> dict[str, Any]:
@@ -78,14 +79,22 @@ class Processes:
             raise LocalKafkaError("this LocalKafka belongs to the process that started it, not to a fork of that")
         with self._lock:
             number = next(self._numbers)
-            message = json.dumps({"do": verb, "number": number, "with": arguments})
             try:
-                stream = _pipe(self._keeper.stdin)
-                stream.write(message.encode() + b"\n")
-                stream.flush()
+                self._send(verb, number, arguments)
             except (OSError, ValueError) as error:
                 raise LocalKafkaError(_GONE) from error
             return self._read(number)
+
+    def _end_keeper(self) -> None:
+        """A command, since the pipe does not end while a fork of this process has its other end."""
+        with suppress(OSError, ValueError):  # the keeper was killed, or an earlier end was interrupted
+            self._send("end", 0, {})
+        self._keeper.communicate()
+
+    def _send(self, verb: str, number: int, arguments: dict[str, Any]) -> None:
+        stream = _pipe(self._keeper.stdin)
+        stream.write(json.dumps({"do": verb, "number": number, "with": arguments}).encode() + b"\n")
+        stream.flush()
 
     def _read(self, number: int) -> dict[str, Any]:
         while line := _pipe(self._keeper.stdout).readline():

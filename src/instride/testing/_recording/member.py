@@ -15,7 +15,8 @@ from typing import Any, Literal, Protocol
 
 from instride.observers import Observer
 from instride.records import ConsumerRecord, OffsetRange, TopicPartition
-from instride.testing._recording.observer import Recording
+from instride.testing._check.vocabulary import parts
+from instride.testing._recording.observer import Hold, Recording
 
 __all__ = ["Observable", "RecordedMember"]
 
@@ -32,17 +33,20 @@ class Observable(Protocol):
 class RecordedMember:
     """What an application tells of itself, besides what is seen. Thread-safe."""
 
-    def __init__(self, say: Say, consumer: Observable, name: str, *, finishes: Finishes, holes: bool) -> None:
+    def __init__(
+        self, say: Say, hold: Hold, consumer: Observable, name: str, *, finishes: Finishes, holes: bool
+    ) -> None:
         self.name = name
         self._say = partial(say, name)
-        self._recording = Recording(self._say, holes=holes)
+        self._recording = Recording(self._say, partial(hold, name), holes=holes)
         consumer.observe(self._recording)
         self._say("started", False, finishes, True)
 
     def done(self, record: ConsumerRecord | OffsetRange) -> None:
         """The work on it is finished."""
         if isinstance(record, OffsetRange):
-            self._say("range done", record.topic_partition, record.start, record.end - 1, record.epoch)
+            for part in parts(record.start, record.end - 1):
+                self._say("range done", record.topic_partition, *part, record.epoch)
         else:
             self._say("done", record.topic_partition, record.offset, record.epoch)
 

@@ -1,39 +1,47 @@
 """What is seen of a consumer, as events of a history (docs/histories.md).
 
 Laws
-1. A poll is written down when it returns, with the lists as they are then. One that returns nothing new is written
+1. A poll is written down when it has returned, with the lists as they are then. One that returns nothing new is written
    only when a heartbeat had its response since the last one: that the application goes on polling, at the pace of that.
 2. Offsets without a record are holes only where the user says that the log has some; else they are told as they are.
+3. The network thread tells of an assignment by hand when it takes it, so that nothing of it is told before. A seek that
+   comes earlier is told behind it, by whichever thread finds that it may be.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from instride._consumer_base import ConsumerBase
-from instride._core.events import ApplicationEvent, Assign
+from instride._core.events import ApplicationEvent, Assign, Positioned
 from instride.commits import CommitSnapshot
 from instride.config import ConsumerConfig
 from instride.observers import Polled, Positions
 from instride.records import ConsumerRecord, OffsetAndMetadata, OffsetRange, TopicPartition
-from instride.testing._tap import Tap
+from instride.testing._check.vocabulary import parts
+from instride.testing._tap import Tap, is_overtaken
 
-__all__ = ["Recording"]
+__all__ = ["Hold", "Recording"]
 
+Hold = Callable[..., None]
 Stretch = tuple[TopicPartition, int, int, int, int, int]
+Place = tuple[TopicPartition, int, int]
 
 
 class Recording(Tap):
-    """say: takes an event's kind and detail; thread-safe."""
+    """say: takes an event's kind and detail. hold: a poll's events, and whether it is completed. Both thread-safe."""
 
-    def __init__(self, say: Callable[..., None], *, holes: bool) -> None:
-        super().__init__(say, session_timeout=0.0)
+    def __init__(self, say: Callable[..., None], hold: Hold, *, holes: bool) -> None:
+        super().__init__(say, session_timeout=0.0, overtaken=self._is_overtaken)
+        self._hold = hold
         self._holes = holes
         self.consumer: ConsumerBase | None = None
         self._by_hand: dict[TopicPartition, int] = {}
+        self._seeks: dict[tuple[TopicPartition, int], bool] = {}  # those that are not told yet (law 3)
         self._beats_told = 0
-        self._next: dict[tuple[TopicPartition, int, int], int] = {}
+        self._next: dict[Place, int] = {}
+        self._ahead: tuple[Callable[[], bool], dict[Place, int]] = (lambda: True, {})  # `_next`, once that is completed
         self._epochs: dict[TopicPartition, int] = {}
 
     def epoch_of(self, partition: TopicPartition) -> int | None:
@@ -50,23 +58,30 @@ class Recording(Tap):
         """Partitions that are assigned by hand come and go without a group."""
         if not isinstance(event, Assign):
             return
-        partitions = dict(event.partitions)
-        before, self._by_hand = self._by_hand, partitions
+        before, partitions = self._by_hand, dict(event.partitions)
         if gone := tuple((tp, epoch) for tp, epoch in before.items() if partitions.get(tp) != epoch):
             self._say("revoked", gone)
         if new := tuple((tp, epoch) for tp, epoch in partitions.items() if before.get(tp) != epoch):
             self._say("assigned", None, new)
+        self._by_hand = partitions
+        for each in new:
+            self._tell_seek(each)
+
+    def _is_overtaken(self, position: Positioned) -> bool:
+        return self.consumer is not None and is_overtaken(self.consumer._application, position)
 
     # -- polling
 
     def on_poll(self, polled: Polled) -> None:
-        stretches = self._stretches(polled.records())
         self._tell_passed(polled.positions)
+        stretches = self._stretches(polled.records())
+        holes = self._holes_before(stretches, polled.completed) if self._holes else []
         if stretches or polled.to_be_revoked or polled.lost or self.beats > self._beats_told:
             self._beats_told = self.beats
-            if polled.paused:
-                self._say("still paused", tuple(sorted(polled.paused)))
-            self._say("poll", tuple(stretches), tuple(sorted(polled.to_be_revoked)), tuple(sorted(polled.lost)))
+            paused = [("still paused", tuple(sorted(polled.paused)))] if polled.paused else []
+            returned = tuple(_in_parts(stretches))
+            poll = ("poll", returned, tuple(sorted(polled.to_be_revoked)), tuple(sorted(polled.lost)))
+            self._hold([*holes, *paused, poll], polled.completed)
 
     def _stretches(self, records: Iterable[ConsumerRecord | OffsetRange]) -> list[Stretch]:
         found: list[Stretch] = []
@@ -78,26 +93,32 @@ class Recording(Tap):
                 found[-1] = (*found[-1][:4], last, record.leader_epoch)
             else:
                 found.append((*here, first, last, record.leader_epoch))
-        if self._holes:
-            self._tell_holes(found)
         return found
 
     def _tell_passed(self, positions: Callable[[], Positions]) -> None:
         """Positions move over control records at a log's end without a delivery, and between two polls too."""
         if not self._holes:
             return
+        completed, ahead = self._ahead
+        if completed():
+            self._next |= ahead
+            ahead.clear()
         for tp, (epoch, seek, position) in positions().items():
             due = self._next.get((tp, epoch, seek))
             if due is not None and position is not None and due < position:
                 self._next[tp, epoch, seek] = position
-                self._say("hole", tp, due, position - 1)
+                for part in parts(due, position - 1):
+                    self._say("hole", tp, *part)
 
-    def _tell_holes(self, stretches: Iterable[Stretch]) -> None:
+    def _holes_before(self, stretches: Iterable[Stretch], completed: Callable[[], bool]) -> list[tuple[Any, ...]]:
+        holes, ahead = list[tuple[Any, ...]](), dict[Place, int]()
         for tp, epoch, seek, first, last, _ in stretches:
-            due = self._next.get((tp, epoch, seek), first)
-            if due < first:
-                self._say("hole", tp, due, first - 1)
-            self._next[tp, epoch, seek] = last + 1
+            here = (tp, epoch, seek)
+            due = ahead.get(here, self._next.get(here, first))
+            holes += [("hole", tp, *part) for part in parts(due, first - 1)]
+            ahead[here] = last + 1
+        self._ahead = (completed, ahead)
+        return holes
 
     def on_died(self, error: Exception) -> None:
         self._say("died", "network thread", str(error))
@@ -123,12 +144,30 @@ class Recording(Tap):
         self._say("delay", partitions, accepted)
 
     def on_seek(self, partition: TopicPartition) -> None:
-        self._say("seek", partition)
+        """Law 3."""
+        assert self.consumer is not None
+        state = self.consumer._application._state
+        owned = state.lists.owned.get(partition)
+        if owned is None or not state.assigned_by_hand:
+            self._say("seek", partition)
+        else:
+            self._seeks[partition, owned.epoch] = True
+            if self._by_hand.get(partition) == owned.epoch:
+                self._tell_seek((partition, owned.epoch))
+
+    def _tell_seek(self, assignment: tuple[TopicPartition, int]) -> None:
+        """One thread puts it down and then looks whether it may be told; the other allows it and then looks for it."""
+        if self._seeks.pop(assignment, False):
+            self._say("seek", assignment[0])
 
     def on_commit(self, offsets: Any, positions: Callable[[], Positions]) -> None:
         self._tell_passed(positions)
         if own := _own_offsets(offsets):
             self._say("own offsets", own)
+
+    def on_allow_rewind(self, offsets: Any, positions: Callable[[], Positions]) -> None:
+        if wanted := _offsets(offsets, positions):
+            self._say("allows rewind", wanted)
 
     def on_commit_failed(self, error: Exception) -> None:
         self._say("commit failed", f"{type(error).__name__}: {error}")
@@ -141,6 +180,21 @@ def _ends(record: ConsumerRecord | OffsetRange) -> tuple[int, int]:
     if isinstance(record, OffsetRange):
         return record.start, record.end - 1
     return record.offset, record.offset
+
+
+def _in_parts(stretches: Iterable[Stretch]) -> Iterator[Stretch]:
+    for *here, first, last, leader_epoch in stretches:
+        for part in parts(first, last):
+            yield (*here, *part, leader_epoch)  # type: ignore[misc]
+
+
+def _offsets(offsets: object, positions: Callable[[], Positions]) -> tuple[tuple[TopicPartition, int], ...]:
+    """What a commit of these asks for."""
+    if isinstance(offsets, Mapping):
+        values = {tp: each.offset if isinstance(each, OffsetAndMetadata) else each for tp, each in offsets.items()}
+    else:
+        values = {tp: at for tp, (_, _, at) in positions().items() if at is not None}
+    return tuple((TopicPartition(*tp), int(at)) for tp, at in values.items())
 
 
 def _own_offsets(offsets: object) -> tuple[tuple[TopicPartition, int], ...]:

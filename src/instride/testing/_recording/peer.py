@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from instride.records import TopicPartition
+from instride.testing._check.vocabulary import parts
 
 __all__ = ["RecordedPeer"]
 
@@ -40,7 +41,10 @@ class RecordedPeer:
         self._ends("revoked", {tp for tp in self._owned if tp not in now and tp not in records})
         self._begins({tp for tp in (*now, *records) if tp not in self._owned})
         stretches = [
-            (tp, self._owned[tp], 0, first, last, -1) for tp in records for first, last in _stretches(records[tp])
+            (tp, self._owned[tp], 0, *part, -1)
+            for tp in records
+            for stretch in _stretches(records[tp])
+            for part in parts(*stretch)
         ]
         if stretches or gone:
             self._add("poll", tuple(stretches), (), tuple(sorted(gone)))
@@ -59,7 +63,8 @@ class RecordedPeer:
 
     def done(self, partition: TopicPartition, first: int, last: int) -> None:
         """The work on these offsets is finished, while it owns the partition."""
-        self._add("range done", partition, first, last, self._owned[partition])
+        for part in parts(first, last):
+            self._add("range done", partition, *part, self._owned[partition])
 
     def not_begun(self, partition: TopicPartition, offset: int) -> None:
         """It is about to let go of what it was returned from this offset on, and no work on that was begun."""

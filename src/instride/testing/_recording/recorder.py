@@ -10,6 +10,8 @@ Laws
    thread, and close the consumer; then the network thread has something to tell, too. After a short wait such events
    are left to the one who writes, who goes on when the handler returns: law 2 does not hold for them. Who ends the file
    or reads it waits longer: a disk may be slow.
+5. A poll is written with the next event of anybody once it is completed: one that an exception leaves at its very end
+   has taken nothing. What a killed process was returned last may be missing then, if it did nothing about it.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -38,6 +41,14 @@ _PATIENCE: Final = 0.1
 """Seconds for which an event waits for those who write (law 4)."""
 _LONG_PATIENCE: Final = 10.0
 """The same for the end and for the verdict."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Held:
+    """lines: what is left to be written of it. completed: whether it may be."""
+
+    lines: deque[tuple[Event, str]]
+    completed: Callable[[], bool]
 
 
 class Recorder:
@@ -65,6 +76,7 @@ class Recorder:
         self._file = self.path.open("w", encoding="utf-8", buffering=1)
         self._written_at = float("-inf")
         self._due: deque[Callable[[], None]] = deque()  # what is to be written
+        self._held: dict[str, _Held] = {}  # of each member its last poll (law 5)
         self._lock = threading.Lock()  # of who writes it
         self._writer = 0  # the number of that thread; 0 is nobody's
         parameters = Parameters(
@@ -78,7 +90,17 @@ class Recorder:
         # Encoded here, so that what is no event is the error of who said it.
         self._do(partial(self._write, event, encode(event)))
 
+    def hold(self, who: str, events: Iterable[tuple[Any, ...]], completed: Callable[[], bool]) -> None:
+        """Write these, stamped now, once their poll is completed; what was held of this member before, now or never."""
+        told = [Event(now(), who, what, tuple(detail)) for what, *detail in events]
+        held = _Held(lines=deque((event, encode(event)) for event in told), completed=completed)
+        self._do(lambda: None)
+        self._held[who] = held
+
     def _do(self, action: Callable[[], None], *, patience: float = _PATIENCE) -> None:
+        for held in tuple(self._held.values()):
+            if held.lines and held.completed():
+                self._due.append(partial(self._write_held, held))
         self._due.append(action)
         me = threading.get_ident()
         # A handler that interrupts the writer waits for nothing: its own thread goes on when it returns.
@@ -93,6 +115,11 @@ class Recorder:
             # What came before the lock was let go may be nobody else's.
             if not self._due:
                 break
+
+    def _write_held(self, held: _Held) -> None:
+        """Again is harmless: several threads may have found that it is due."""
+        while held.lines:
+            self._write(*held.lines.popleft())
 
     def _write(self, event: Event, line: str) -> None:
         if self._file.closed:
@@ -113,7 +140,11 @@ class Recorder:
         "delivered": a record counts as finished when a poll has returned it.
         """
         self._take(name)
-        return RecordedMember(self.add, consumer, name, finishes=finishes, holes=self.holes)
+        try:
+            return RecordedMember(self.add, self.hold, consumer, name, finishes=finishes, holes=self.holes)
+        except BaseException:
+            del self._names[name]
+            raise
 
     def peer(
         self, name: str, *, finishes: Literal["told", "delivered"] = "delivered", commits: bool = False

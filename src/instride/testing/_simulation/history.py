@@ -31,6 +31,19 @@ class History:
         """Write down what happens at this moment."""
         self.events.append(Event(self._scheduler.now, who, what, detail))
 
+    def mark(self) -> tuple[int, float]:
+        """This moment."""
+        return len(self.events), self._scheduler.now
+
+    def add_at(self, moment: tuple[int, float], who: str, what: str, *detail: Any) -> None:
+        """Write down what was decided then, before what has happened since."""
+        place, time = moment
+        self.events.insert(place, Event(time, who, what, detail))
+
+    def has_since(self, moment: tuple[int, float], who: str, what: str) -> bool:
+        """Whether this member has told such an event since."""
+        return any((each.who, each.what) == (who, what) for each in self.events[moment[0] :])
+
     def __iter__(self) -> Iterator[Event]:
         return iter(self.events)
 

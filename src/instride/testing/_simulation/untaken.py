@@ -7,6 +7,7 @@ from collections import deque
 from instride._core.application.machine import ApplicationMachine
 from instride._core.events import BackgroundEvent, Lost, Positioned, Revoked
 from instride.records import TopicPartition
+from instride.testing._tap import is_overtaken
 
 __all__ = ["Untaken"]
 
@@ -35,5 +36,4 @@ class Untaken:
 
     def is_overtaken(self, position: Positioned) -> bool:
         """Whether the application has sought since, so that it will drop this position."""
-        owned = self._application._state.lists.owned.get(position.partition)
-        return owned is not None and owned.epoch == position.epoch and position.seek_number < owned.seek_number
+        return is_overtaken(self._application, position)

@@ -98,9 +98,11 @@ class SimulatedConsumer:
         requested, lost = self._application.to_be_revoked(), self._application.lost()
         records = ConsumerRecords(deliveries, self._application.standing())
         changes = Changes(records=records, to_be_revoked=requested, lost=lost)
-        paused = self._application.paused()
+        paused, decided = self._application.paused(), self._process.history.mark()
         if listen is not None:
             listen()
+        if self._process.history.has_since(decided, self._process.name, "signal"):
+            decided = self._process.history.mark()  # what a signal's handler does is before the poll's end
         requested -= self._delayed()  # by a signal's handler, since this poll has read the list
         if deliveries or requested or lost:
             returned = tuple(
@@ -108,11 +110,11 @@ class SimulatedConsumer:
                 for each in deliveries
                 for stretch in _stretches(each.chunk)
             )
+            # What comes while a listener of telemetry runs comes behind the poll, as if its user took that time.
+            poll_ended = (self._process.name, "poll", returned, tuple(sorted(requested)), tuple(sorted(lost)))
+            self._process.history.add_at(decided, *poll_ended)
             if paused:
-                self._process.history.add(self._process.name, "still paused", tuple(sorted(paused)))
-            self._process.history.add(
-                self._process.name, "poll", returned, tuple(sorted(requested)), tuple(sorted(lost))
-            )
+                self._process.history.add_at(decided, self._process.name, "still paused", tuple(sorted(paused)))
         result.aside = None  # nothing that may be interrupted comes after it, as in `Consumer.poll`
         return changes
 
@@ -265,10 +267,11 @@ class SimulatedConsumer:
 
     def unsubscribe(self, *, timeout: float) -> Call[None]:
         self._called("unsubscribe")
+        since = self._application.unsubscribed
         try:
             in_time = yield from self._application.unsubscribe(self._now, timeout)
         except (Exception, KeyboardInterrupt):
-            self._application.give_up(self._now, timeout)  # as the consumer's own verb
+            self._application.give_up(self._now, timeout, since=since)  # as the consumer's own verb
             raise
         if not in_time:
             self._process.history.add(self._process.name, "timed out", "unsubscribe")

@@ -58,6 +58,9 @@ def _take(state: HistoryState, commit: Commit) -> None:
     state.committed[commit.partition] = commit.offset
     state.taken[commit.event.who, commit.partition].append(commit.offset)
     state.sent[commit.partition] = max(commit.offset, state.sent.get(commit.partition, 0))
+    if state.may_rewind(commit.event.who, commit.partition, commit.offset):
+        state.rewinds[commit.event.who].discard((commit.partition, commit.offset))
+        state.forget_deliveries(commit.partition, commit.offset)
     if commit.each is not None:
         commit.each.failed_at = None
         if not commit.each.is_of_before_its_seek(commit.offset):
@@ -85,6 +88,10 @@ def _own_offsets(state: HistoryState, event: Event) -> None:
     state.own[event.who].update(event.detail[0])
 
 
+def _allows_rewind(state: HistoryState, event: Event) -> None:
+    state.rewinds[event.who].update(event.detail[0])
+
+
 def _stored(state: HistoryState, event: Event) -> None:
     state.stored = dict(event.detail[0])
 
@@ -97,5 +104,6 @@ FOLDS: Folds = {
     "commit told": _told,
     "group refused": _group_refused,
     "own offsets": _own_offsets,
+    "allows rewind": _allows_rewind,
     "stored": _stored,
 }

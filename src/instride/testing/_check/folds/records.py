@@ -54,7 +54,8 @@ def _looked_up(state: HistoryState, event: Event) -> None:
 def _out_of_range(state: HistoryState, event: Event) -> None:
     each = state.live[event.who].get(event.detail[0])
     if each is not None:
-        each.reset, each.log_start = event.what, None
+        each.moves_by(event.what)
+        each.log_start = None
         each.lines.append(state.line)
 
 
@@ -64,7 +65,7 @@ def _seek(state: HistoryState, event: Event) -> None:
     (partition,) = event.detail
     for before in state.of_member[event.who]:
         if before.partition == partition and before.ended == "lost":
-            before.reset = event.what
+            before.moves_by(event.what)
     each = state.live[event.who].get(partition)
     if each is not None:
         each.reads_elsewhere(state.holes.get(partition, frozenset()))
@@ -99,6 +100,8 @@ def _resumes(state: HistoryState, event: Event) -> None:
 
 
 def _begin(state: HistoryState, each: Assignment, offset: int) -> None:
+    if each.moves:
+        each.moves = "told"
     if state.judged_by.reset == "latest" and each.responses[-1:] == [None]:
         state.skip_to(each.partition, offset)
     if each.start is None:
@@ -180,6 +183,8 @@ def _delivered(state: HistoryState, event: Event, each: Assignment, what: Delive
     each.failed_at = None
     each.passed = 0
     each.next = what.last + 1
+    if each.moves == "told":
+        each.moves = ""
     each.deliveries.append(what)
     each.left.difference_update(range(what.first, what.last + 1))
     before = state.delivered[each.partition]
@@ -205,7 +210,7 @@ def _signal(state: HistoryState, event: Event) -> None:
     for partition, epoch, seek_number in event.detail[0]:
         each = state.find(event.who, partition, epoch)
         if each.in_hand is None:
-            each.in_hand = InHand(each.next, seek_number, each.paused)
+            each.in_hand = InHand(each.next, seek_number, each.paused, event.time)
             state.in_hand[event.who].append(each)
         elif not each.paused:  # an earlier signal's handler has resumed it: records may have been taken since
             each.in_hand = each.in_hand._replace(paused=False)

@@ -23,9 +23,12 @@ def s4(commit: Commit, state: HistoryState) -> str | None:
 @rule("S5", "commits rise", "commit")
 def s5_back(commit: Commit, state: HistoryState) -> str | None:
     """Committed offsets never go back: not within an assignment and, where the coordinator is seen, not in the group.
-    Only a seek of the user's leads back, or a reset. Of a commit whose response was lost the user hears that it failed,
-    though the coordinator may have taken it: he may commit less then, and not less than he knows to be committed."""
+    Only a seek of the user's leads back, or a reset, or a commit that he allows to rewind. Of a commit whose response
+    was lost the user hears that it failed, though the coordinator may have taken it: he may commit less then, and not
+    less than he knows to be committed."""
     each = commit.each
+    if state.may_rewind(commit.event.who, commit.partition, commit.offset):
+        return None
     if each is not None and each.is_of_before_its_seek(commit.offset):
         return None
     if each is not None and each.excused and commit.offset >= each.acknowledged:
@@ -83,8 +86,11 @@ def s5_result(event: Event, state: HistoryState) -> str | None:
 def s6(commit: Commit, state: HistoryState) -> str | None:
     """What was finished in an earlier assignment never reaches a commit: a commit speaks of offsets that were finished
     in the sender's present assignment, since its user sought last, and of nothing else. What was requested before a
-    seek may still be taken after it. (What nobody has finished is S4.)"""
+    seek may still be taken after it; and what its user allows to rewind is his own choice. (What nobody has finished is
+    S4.)"""
     if commit.offset > state.reached(commit.partition):
+        return None
+    if state.may_rewind(commit.event.who, commit.partition, commit.offset):
         return None
     owner = state.newest.get(commit.partition) if state.judged_by.view == "broker" else commit.each
     holes: Set[int] = state.holes.get(commit.partition, frozenset())

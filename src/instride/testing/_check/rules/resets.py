@@ -11,9 +11,13 @@ from instride.testing._check.steps import Place
 def s9(step: Place, state: HistoryState) -> str | None:
     """A partition is read from where the coordinator says that the group has committed. The reset policy applies only
     where the coordinator says that there is no offset, or the leader that it is out of range; never after an error, and
-    never unasked."""
+    never unasked. Once something was returned of where it began, or where a seek or a reset led, it goes on there. (Of
+    one that has crashed, or was interrupted while it left, no seek counts any more.)"""
     each = step.each
-    if each.ended == "interrupted" or each.reset or step.offset in each.responses or None in each.responses:
+    begins = not each.deliveries and (step.offset in each.responses or None in each.responses)
+    if each.ended in ("interrupted", "crashed") or each.moves or begins or step.offset == each.next:
         return None
+    if each.deliveries:
+        return f"{each} is read from {step.offset}, and neither a seek nor a reset led there from {each.next}"
     said = f"the coordinator said {each.responses[-1]}" if each.responses else "no good response had come"
     return f"{each} is read from {step.offset}, and {said}"

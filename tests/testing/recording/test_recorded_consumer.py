@@ -1,0 +1,397 @@
+"""What a recorded consumer does that is right is judged as right, also where exceptions leave its calls.
+
+The consumer is real; the test plays the network thread, and is told first what that would deliver.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+import instride
+from drawn_by_commit import WHOLE, commit
+from instride import Consumer, ConsumerInterceptor, ConsumerRecords, OffsetAndMetadata, OffsetRange, TopicPartition
+from instride._core.events import (
+    ApplicationEvent,
+    Assigned,
+    BackgroundEvent,
+    CallCompleted,
+    Commit,
+    Fetched,
+    Positioned,
+)
+from instride._wire import api
+from instride.errors import IllegalStateError
+from instride.observers import Observer, Polled
+from instride.testing import Recorder
+from instride.testing._check import vocabulary
+from instride.testing._check.events import read_histories
+from instride.testing._simulation.chunk import SimulatedChunk
+
+P = TopicPartition("t", 0)
+STRIDE = 1 if WHOLE else 29
+OURS = str(Path(instride.__file__).parent)
+
+
+class Network:
+    """Stands for the network thread; it takes events when the test says so."""
+
+    def __init__(self, events: deque[ApplicationEvent]) -> None:
+        self.events = events
+        self.begun = False
+        self.alive = True
+        self.is_current = False
+        self.number = 0
+
+    def start(self) -> None:
+        self.begun = True
+
+    def wake(self) -> None: ...
+
+    def future(self, call: int) -> Future[None]:
+        return Future()
+
+
+class Scene:
+    """One recorded member, "a", that the group has assigned t-0, which begins at 0; or, by hand, nothing yet."""
+
+    def __init__(self, path: Path, *, by_hand: bool = False, holes: bool = False, **settings: Any) -> None:
+        self.recorder = Recorder(path, reset="earliest", holes=holes)
+        self.consumer = Consumer(bootstrap_servers="127.0.0.1:1", group_id="g", **settings)
+        driver = self.consumer._driver
+        self.network = Network(driver._thread.events)
+        driver._thread = self.network  # type: ignore[assignment]
+        self.member = self.recorder.watch(self.consumer, "a")
+        (self.observer,) = self.consumer._observers
+        if not by_hand:
+            self.consumer.subscribe(["t"])
+            self.up(Assigned(generation=1, partitions={P: 1}))
+            self.looked_up(None)
+            self.up(Positioned(partition=P, epoch=1, seek_number=0, offset=0))
+            assert len(self.consumer.poll(timeout=0)) == 0
+
+    def up(self, *events: BackgroundEvent) -> None:
+        for each in events:
+            self.observer.on_background_event(each, 0.0)
+        self.consumer._driver._mailbox.queue.extend(events)
+
+    def responds(self, request: api.Request, response: api.Response) -> None:
+        self.network.number += 1
+        self.observer.on_request("a connection", self.network.number, request, 0.0)
+        self.observer.on_response(self.network.number, response, 0.0)
+
+    def looked_up(self, offset: int | None) -> None:
+        found = api.CommittedOffset(offset=-1 if offset is None else offset)
+        where = (P.topic, P.partition)
+        request = api.OffsetFetch(group_id="g", partitions=(where,))
+        self.responds(request, api.OffsetFetchResponse(offsets={where: found}))
+
+    def takes(self) -> None:
+        """The network thread takes what is there; it grants each commit."""
+        while self.network.events:
+            event = self.network.events.popleft()
+            self.observer.on_application_event(event, 0.0)
+            if isinstance(event, Commit):
+                offsets = {
+                    (tp.topic, tp.partition): api.OffsetToCommit(offset=each.offset, leader_epoch=each.leader_epoch)
+                    for tp, each in event.entries.items()
+                }
+                request = api.OffsetCommit(group_id="g", generation=1, member_id="m", offsets=offsets)
+                self.responds(request, api.OffsetCommitResponse(errors=dict.fromkeys(offsets, 0)))
+                self.up(CallCompleted(call=event.call, committed=dict.fromkeys(event.entries)))
+
+    def fetched(self, start: int, end: int) -> None:
+        owned = self.consumer._application._state.lists.owned[P]
+        chunk = SimulatedChunk(topic="t", partition=0, first_offset=start, next_offset=end)
+        fence = (owned.epoch, owned.fetch_number)
+        self.up(Fetched(partition=P, epoch=fence[0], fetch_number=fence[1], start=start, chunk=chunk, next_offset=end))
+
+    def poll(self) -> list[int]:
+        records = list(self.consumer.poll(timeout=0))
+        for each in records:
+            self.member.done(each)
+        return [each.offset for each in records]
+
+    def wrong(self) -> list[str]:
+        return [str(each) for each in self.recorder.check()]
+
+    def told(self, *kinds: str) -> list[tuple[str, tuple[Any, ...]]]:
+        self.recorder.close()
+        events = [each.event for each in read_histories([self.recorder.path]) if each.event.who == "a"]
+        return [(each.what, each.detail) for each in events if each.what in kinds]
+
+
+Scenes = Callable[..., Scene]
+
+
+@pytest.fixture
+def begin(tmp_path: Path) -> Iterator[Scenes]:
+    """A new scene, of a file of its own."""
+    with ExitStack() as stack:
+
+        def make(**settings: Any) -> Scene:
+            made = Scene(tmp_path / "history.jsonl", **settings)
+            stack.callback(made.recorder.close)
+            return made
+
+        yield make
+
+
+# -- polls that an exception leaves
+
+
+class Interrupts(ConsumerInterceptor):
+    """Ctrl-C comes in the middle of it, at that poll with records."""
+
+    def __init__(self, at: int) -> None:
+        self.left = at
+
+    def on_consume(self, records: ConsumerRecords) -> None:
+        self.left -= 1
+        if self.left == 0:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("holes", [False, True])
+def test_a_poll_that_an_exception_leaves_at_its_end_is_not_told(begin: Scenes, holes: bool) -> None:
+    """The next one returns the same records: they were told twice, and S1 and S3 reported the consumer."""
+    scene = begin(interceptors=[Interrupts(1)], holes=holes)
+    scene.fetched(0, 3)
+    with pytest.raises(KeyboardInterrupt):
+        scene.consumer.poll(timeout=0)
+    assert scene.poll() == [0, 1, 2]
+    scene.consumer.commit_async()
+    scene.takes()
+    assert scene.wrong() == []
+    polls = [detail[0] for _, detail in scene.told("poll") if detail[0]]
+    assert polls == [((P, 1, 0, 0, 2, 0),)]
+
+
+def test_holes_of_a_poll_that_an_exception_leaves_are_told_with_the_next(begin: Scenes) -> None:
+    scene = begin(interceptors=[Interrupts(2)], holes=True)
+    scene.fetched(0, 2)
+    assert scene.poll() == [0, 1]
+    chunk = SimulatedChunk(topic="t", partition=0, first_offset=2, next_offset=9, offsets=(4, 5, 8))
+    scene.up(Fetched(partition=P, epoch=1, fetch_number=0, start=2, chunk=chunk, next_offset=9))
+    with pytest.raises(KeyboardInterrupt):
+        scene.consumer.poll(timeout=0)
+    assert scene.poll() == [4, 5, 8]
+    assert scene.wrong() == []
+    assert [detail for _, detail in scene.told("hole")] == [(P, 2, 3), (P, 6, 7)]
+
+
+def traced(verb: Callable[[], object], at: int | None) -> int:
+    """Raises KeyboardInterrupt at that line of the consumer's code. How many it ran."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal count
+        name = frame.f_code.co_filename
+        if not name.startswith(OURS) or "testing" in name or _is_over(frame):
+            return trace if event == "call" and name.startswith(OURS) and "testing" not in name else None
+        if event == "line":
+            count += 1
+            if count - 1 == at:
+                raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        verb()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def _is_over(frame: FrameType) -> bool:
+    """The poll is completed and returns: Python runs no handler between these two steps."""
+    return frame.f_code.co_name == "poll" and getattr(frame.f_locals.get("result"), "aside", 1) is None
+
+
+def test_a_poll_that_is_left_at_any_of_its_lines_is_told_rightly(begin: Scenes) -> None:
+    def scene(at: int | None) -> int:
+        made = begin()
+        made.fetched(0, 3)
+        count = 0
+        with suppress(KeyboardInterrupt):
+            count = traced(made.poll, at)
+        assert at is None or made.poll() == [0, 1, 2], at
+        made.consumer.commit_async()
+        made.takes()
+        assert made.wrong() == [], at
+        made.recorder.close()
+        return count
+
+    lines = scene(None)
+    assert lines > STRIDE
+    for at in range(int(commit(), 16) % STRIDE, lines, STRIDE):
+        scene(at)
+
+
+class Held(Observer):
+    """Looks at a file while a poll is about to return."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.seen: list[str] = []
+
+    def on_poll(self, polled: Polled) -> None:
+        self.seen.append(self.path.read_text())
+        assert not polled.completed()
+
+
+def test_a_poll_is_in_the_file_with_whatever_anybody_tells_next(begin: Scenes) -> None:
+    scene = begin()
+    held = Held(scene.recorder.path)
+    scene.consumer._observers.append(held)
+    scene.fetched(0, 3)
+    scene.consumer.poll(timeout=0)
+    scene.recorder.produced(P, 3)
+    *_, poll, produced = [each.event for each in read_histories([scene.recorder.path])]
+    assert (poll.what, produced.what) == ("poll", "produced")
+    assert poll.detail[0] == ((P, 1, 0, 0, 2, 0),)
+    assert poll.time <= produced.time
+    assert poll.what not in held.seen[-1]
+
+
+# -- seeks
+
+
+def test_a_seek_of_what_was_assigned_by_hand_a_moment_before_is_told(begin: Scenes) -> None:
+    """The network thread tells of the assignment, when it takes it: the seek came first, and the checker dropped it."""
+    scene = begin(by_hand=True)
+    scene.consumer.assign([P])
+    scene.consumer.seek(P, 7)
+    scene.consumer.seek(P, 3)
+    scene.takes()
+    scene.fetched(3, 6)
+    assert scene.poll() == [3, 4, 5]
+    scene.consumer.seek(P, 1)
+    scene.takes()
+    scene.fetched(1, 6)
+    assert scene.poll() == [1, 2, 3, 4, 5]
+    assert scene.wrong() == []
+    told = [("assigned", (None, ((P, 1),))), ("seek", (P,)), ("seek", (P,))]
+    assert scene.told("assigned", "seek") == told
+
+
+def test_a_place_that_a_seek_has_overtaken_is_not_told(begin: Scenes) -> None:
+    scene = begin()
+    scene.consumer.seek(P, 3)
+    scene.up(Positioned(partition=P, epoch=1, seek_number=0, offset=0))
+    scene.fetched(3, 6)
+    assert scene.poll() == [3, 4, 5]
+    assert scene.wrong() == []
+
+
+# -- commits that go back
+
+
+@pytest.mark.parametrize("how", ["a number", "an offset with its epoch", "the position"])
+def test_a_commit_that_may_go_back_is_told_as_one(begin: Scenes, how: str) -> None:
+    scene = begin()
+    scene.fetched(0, 6)
+    scene.poll()
+    scene.consumer.commit_async({P: 6})
+    scene.takes()
+    offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = {P: 2}
+    if how == "an offset with its epoch":
+        offsets = {P: OffsetAndMetadata(offset=2, leader_epoch=0)}
+    if how == "the position":
+        offsets = None
+    scene.consumer.commit_async(offsets, allow_rewind=True)
+    scene.takes()
+    wanted = 6 if offsets is None else 2
+    assert scene.wrong() == []
+    assert scene.told("allows rewind") == [("allows rewind", (((P, wanted),),))]
+
+
+# -- what is long
+
+
+@pytest.fixture
+def short_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vocabulary, "_LONGEST", 10)
+
+
+class Ranges:
+    """A consumer of which a test tells everything itself."""
+
+    def __init__(self) -> None:
+        self.observers: list[Observer] = []
+
+    def observe(self, observer: Observer) -> None:
+        self.observers.append(observer)
+
+    def poll(self, *ranges: OffsetRange, positions: Mapping[TopicPartition, Any] | None = None) -> None:
+        class Chunk:
+            def records(self, *, epoch: int, seek_number: int) -> list[OffsetRange]:
+                return list(ranges)
+
+        class Delivery:
+            chunk, epoch, seek_number = Chunk(), 1, 0
+
+        nothing: frozenset[TopicPartition] = frozenset()
+        deliveries: Any = [Delivery()] if ranges else []
+        polled = Polled(
+            to_be_revoked=nothing,
+            lost=nothing,
+            paused=nothing,
+            positions=lambda: positions or {},
+            deliveries=deliveries,
+        )
+        for each in self.observers:
+            each.on_poll(polled)
+
+
+@pytest.mark.usefixtures("short_stretches")
+def test_what_is_longer_than_a_stretch_is_told_in_parts(tmp_path: Path) -> None:
+    """A recorder wrote what its own checker refuses: a range of more than a million offsets."""
+    consumer, recorder = Ranges(), Recorder(tmp_path / "history.jsonl", reset="earliest", holes=True)
+    member = recorder.watch(consumer, "a")
+    (observer,) = consumer.observers
+    observer.on_background_event(Assigned(generation=1, partitions={P: 1}), 0.0)
+    member.note("looked up", P, None, 0)
+    observer.on_background_event(Positioned(partition=P, epoch=1, seek_number=0, offset=0), 0.0)
+    for start, end in ((0, 25), (50, 61)):
+        made = OffsetRange(topic="t", partition=0, start=start, end=end, epoch=1, seek_number=0, leader_epoch=0)
+        consumer.poll(made)
+        member.done(made)
+    consumer.poll(positions={P: (1, 0, 95)})
+    assert [str(each) for each in recorder.check()] == []
+    recorder.close()
+    events = [each.event for each in read_histories([recorder.path])]
+    holes = [each.detail[1:] for each in events if each.what == "hole"]
+    assert holes == [(25, 34), (35, 44), (45, 49), (61, 70), (71, 80), (81, 90), (91, 94)]
+
+
+@pytest.mark.usefixtures("short_stretches")
+def test_a_peers_long_turns_are_told_in_parts(tmp_path: Path) -> None:
+    with Recorder(tmp_path / "history.jsonl", reset="earliest") as recorder:
+        peer = recorder.peer("java", finishes="told")
+        peer.turn({P: range(25)}, [P])
+        peer.done(P, 0, 24)
+        assert recorder.check() == []
+
+
+# -- names
+
+
+def test_the_name_of_a_member_that_was_refused_is_free(tmp_path: Path) -> None:
+    class Used:
+        def observe(self, observer: Observer) -> None:
+            raise IllegalStateError("observe a consumer before its first use")
+
+    with Recorder(tmp_path / "history.jsonl") as recorder:
+        with pytest.raises(IllegalStateError):
+            recorder.watch(Used(), "a")
+        recorder.watch(Ranges(), "a")
