@@ -750,6 +750,14 @@ def test_the_gil_is_kept_for_as_long_as_one_thread_wants_it(
     assert kept[-1] is False
 
 
+def test_a_forked_child_begins_with_no_thread_that_keeps_the_gil(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[bool] = []
+    monkeypatch.setattr(thread_module, "keep_gil", lambda *, keep: told.append(keep))
+    monkeypatch.setattr(thread_module, "_keepers", {1})
+    thread_module._begin_child()
+    assert (told, thread_module._keepers) == ([False], set())
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 def test_in_a_forked_child_the_gil_is_not_kept(make: Callable[..., Thread], monkeypatch: pytest.MonkeyPatch) -> None:
     """None of the threads that wanted it runs there."""

@@ -496,6 +496,29 @@ class Hurried(Lease):
         return owned
 
 
+@pytest.mark.parametrize("holds", [True, False])
+def test_a_small_poll_looks_at_the_lease_again_where_a_handler_has_called(holds: bool) -> None:
+    """A signal's. Here it runs just after the first look, and may wait for longer than the lease lasts."""
+    lease, handled = Hurried(), list[None]()
+    script = Script(lease=lease)
+    script.subscribe()
+    script.assigned(0)
+    script.fetched(0, 0, 5)
+    assert script.poll(limit=2) == [(0, 0, 2)]
+
+    def handler() -> None:
+        if not handled:
+            handled.append(None)
+            script.machine.assignment()
+            script.now += 0.0 if holds else 10.0
+
+    lease.expires, lease.after = script.now + 5.0, handler
+    assert script.poll(limit=2) == ([(0, 2, 4)] if holds else [])
+    lease.expires = float("inf")
+    returned = [offset for _, start, end in script.poll(limit=2) for offset in range(start, end)]
+    assert returned == ([4] if holds else [2, 3])
+
+
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.rule("membership")
 def test_the_lease_of_a_new_membership_does_not_vouch_for_what_the_old_one_lost(moment: str) -> None:

@@ -21,6 +21,7 @@ from instride._core.events import (
     Polled,
     Resume,
     SetPosition,
+    Unsubscribe,
 )
 from instride._core.network.machine import NetworkMachine
 from instride._core.network.ranges import RangeChunk
@@ -339,6 +340,11 @@ def test_a_position_behind_the_last_stable_offset_is_looked_up_once() -> None:
     script.ends(p0=13)
     assert script.ranges() == [(0, 10, 13)]
     assert script.take(PartitionFailed) == []
+    script.do(Unsubscribe(call=99, deadline=script.now + 10.0))
+    script.response(api.LeaveGroup, api.LeaveGroupResponse())
+    script.waiting.clear()
+    script.pass_time(2.0)
+    assert script.asks_for() == set()
 
 
 def test_a_topic_that_was_made_anew_is_told_though_its_log_is_longer(script: Ranging) -> None:
