@@ -222,8 +222,8 @@ def _replayed(
 
 
 def _ended(sending: _Sending, reader: _Reader, refused_before: Sequence[Letter]) -> bool:
-    """Commits what is over, also where the sending was interrupted; then tells of it, also where the commit fails. An
-    error of both is told too: what comes out is the commit's. Whether the commit remembers all."""
+    """Commits what is over, also where the sending was interrupted; then tells of it, also where the commit fails. If
+    both fail, the sending's error is told, and the commit's is raised. Returns whether the commit remembers all."""
     cause = sys.exception()
     try:
         # Before anything is told, since nobody may be there to read it.

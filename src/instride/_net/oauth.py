@@ -327,7 +327,7 @@ def _checked(url: object) -> SplitResult:
         raise ConfigError("token_url must be a URL: ASCII without spaces")
     try:
         parts = urlsplit(url)
-        (parts.hostname or "").encode("idna")  # what cannot be looked up raises
+        (parts.hostname or "").encode("idna")  # raises for what is no host name
         bad = parts.scheme != "https" or not parts.hostname or "@" in parts.netloc or parts.fragment or parts.port == 0
     except ValueError:
         bad = True

@@ -724,7 +724,8 @@ class Engine:
         return lane
 
     def _remembered(self, lane: Lane, committed: OffsetAndMetadata) -> Remembered | None:
-        """Of what lies behind the lane's records. Nothing after a reset (law 9), be it one before the first record."""
+        """What the metadata say. Nothing after a reset (law 9), also one that came before the first record; nothing
+        either if the lane begins below the committed offset."""
         if lane.base < committed.offset and lane.reset_to < 0 < lane.seek_number:
             lane.reset_to = lane.base
         if lane.base < committed.offset or lane.reset_to >= 0:

@@ -120,8 +120,8 @@ class PartitionExecutor(Generic[R]):
         lost: what the same poll lost (`Consumer.lost_partitions`). The queues of these are dropped, `cancelled` is
         true of what is at work, and its results are ignored; `abandoned` names it.
         Raises ValueError where a partition's offsets do not rise (a record submitted twice), IllegalStateError
-        after `drain`, or where a partition that `hold` had released goes on; then no record was taken. RuntimeError
-        if the system has no thread left, and there is none to go on with.
+        after `drain`, or where a partition that `hold` had released goes on; then no record was taken. Raises
+        RuntimeError if the system refuses a thread, and there is none to go on with; the records are queued then.
         """
         batch = list(records)
         stretches, standing = stretches_of(records), standing_of(records)
@@ -309,7 +309,8 @@ class PartitionExecutor(Generic[R]):
         self._work.notify(queued)
 
     def _go_on_with_fewer(self, error: RuntimeError) -> None:
-        """Whoever called has changed what is queued, or held, and awaits the answer to that."""
+        """Raises only if there is no thread at all: the caller has changed the state, and needs the result (that of
+        `hold`, say)."""
         if not self._threads:
             raise error
         if not self._told_of_fewer:

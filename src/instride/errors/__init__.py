@@ -38,7 +38,7 @@
     ├── HandlerCancelledError                  a Processor's handler awaited what somebody else cancelled
     ├── HandlerDiedError                       the process in which a Processor's handler was called has died
     ├── RecordTooLargeError                    an output or a dead letter is larger than the broker takes
-    ├── StorePositionError                     a row of a DatabaseStore was set back while the processor ran
+    ├── StorePositionError                     a DatabaseStore's row was set back, or is beyond a cut log
     ├── SinkError                              the pipeline's output could not be written, committed or read
     │   ├── NotASinkError                      the folder holds something else, or its storage can hold no sink
     │   ├── WrongTopicError                    the sink holds another topic of the same name

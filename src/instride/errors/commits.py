@@ -9,8 +9,8 @@ __all__ = ["CommitOvertakenError", "CommitRewindError", "StaleCommitError"]
 
 class StaleCommitError(CommitFailedError):
     """The offset speaks of an assignment of the partition, or of a seek, that is over. It was not committed, and never
-    will be; the message says so if it may have been, since a broker did not respond. Whoever owns the partition now
-    begins at what the group has.
+    will be. If its response was missing, it may have been committed all the same, and the message says so. Whoever owns
+    the partition now begins at what the group has.
     """
 
 

@@ -60,7 +60,7 @@ class ConnectJobRunner:
         if self._spark.is_stopped:
             raise PipelineError(
                 "the session of Spark Connect is stopped, or its server has lost it. What is committed stays. Stop a "
-                "pipeline, and wait for its end, before its session"
+                "pipeline, and wait for its end, before you stop its session"
             )
         return self._cores
 

@@ -242,8 +242,9 @@ class RangeReader:
             self._look_for(wanted, again=False)
 
     def _look_for(self, wanted: OutputRange, *, again: bool) -> None:
-        """Law 5. again: whether a broker that knows another topic of that name may be behind. Else its word counts: the
-        next broker may be behind, too. Raises UnknownTopicOrPartitionError or WrongTopicError."""
+        """Law 5. again: whether a broker that knows another topic of that name may be behind. Else its word counts at
+        once: asked again, a broker that is behind might name the older one. Raises UnknownTopicOrPartitionError or
+        WrongTopicError."""
         until = time.monotonic() + MISSING_GRACE
         while (error := self._is_gone(wanted)) is not None:
             if time.monotonic() >= until or (isinstance(error, WrongTopicError) and not again):
@@ -310,7 +311,7 @@ class RangeReader:
                 ) from self._trouble
 
     def _poll(self, wanted: OutputRange, position: int) -> ConsumerRecords:
-        """Without what ends no range (law 5), and what may pass within the reader's time-out."""
+        """A poll. It raises neither what ends no range (law 5), nor what may pass within the reader's time-out."""
         try:
             return self._consumer.poll(timeout=_POLL_SECONDS, max_records=wanted.end - position)
         except TopicRecreatedError as error:

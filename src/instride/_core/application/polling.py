@@ -12,7 +12,7 @@ Laws
 6. Without a lease nothing is returned. It is read *before* what has come is taken: who read it afterwards could find
    the lease of a new membership, and return what the old one lost in between. For the same reason a poll looks again
    at the lease, the clock and the queue when its listener has run, which may take long, or a handler of a signal that
-   has drained the queue. A handler that runs when the poll has looked for the last time is the one exception.
+   has drained the queue. A handler that runs after the poll's last look is the one exception.
 7. Where records are deserialized, that is the last step. What failed (that, or a partition on the network side) is
    raised once for each time that it fails, in a poll that has nothing to return or at the start of the next.
 8. A poll that waits long tells the network side now and then that the application is alive, and commits each

@@ -144,8 +144,8 @@ class ApplicationState:
     def refuse_while_unsubscribing(self) -> None:
         if self.unsubscribing:
             raise IllegalStateError(
-                "an unsubscribe is under way; subscribe or assign when it has returned. Another one ends one that was "
-                "interrupted"
+                "an unsubscribe is under way: subscribe or assign when it has returned. If it was interrupted, call "
+                "unsubscribe once more"
             )
 
     def change_settings(self, config: ConsumerConfig) -> None:

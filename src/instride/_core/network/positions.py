@@ -407,8 +407,8 @@ class Positions:
         leader = self._cluster.leader(assigned.partition)
         if leader is None:
             return
-        # An older leader epoch is no reason to validate again. But the cluster believes it, so the one under which that
-        # was done may have been damaged on the way: all later ones would seem to be older.
+        # An older leader epoch is no reason to validate again. But if the cluster believes it, the one under which the
+        # position was validated may have been damaged on the way, and all later ones would seem to be older.
         if leader[1] <= assigned.validated:
             if leader[1] >= 0 and topic_id != api.NO_TOPIC_ID:  # without an id, metadata that lag are believed, too
                 assigned.valid_under(leader[1])

@@ -9,9 +9,9 @@ Laws
 4. A log that ends before the position: at once refresh the metadata, since the topic may be another one; if the next
    response says the same, it is as if a fetch had been out of range. The last stable offset may lie before the position
    of a reader of committed records, for as long as a transaction is open: once the log was found to have the position,
-   that is no news until the partition has another leader or leader epoch, as a log that is cut has.
-5. One range of a partition is asked for at a time. Until a poll has taken all of it, its end is not asked for. So it is
-   heard of at once what a poll takes.
+   that is no news until the partition has another leader or leader epoch: a log is cut only with a new one.
+5. One range of a partition is asked for at a time. Until a poll has taken all of it, its end is not asked for. So the
+   network side hears at once what a poll takes (`waits_for_capacity`).
 """
 
 from __future__ import annotations

@@ -177,7 +177,7 @@ def _check_names(names: set[str], mode: Mode) -> None:
         if mode == "stream" and name == "pushfilters":
             raise ConfigError("pushFilters is not for streaming: Spark pushes no filter into a streaming query")
         if mode == "batch" and name in _STREAMING:
-            raise ConfigError(f"{_TAKEN[name]} is for streaming: a batch query has no checkpoint")
+            raise ConfigError(f"{_TAKEN[name]} is for streaming: a batch query commits no offsets, and keeps no state")
 
 
 def _consumer(kafka: Mapping[str, str]) -> tuple[tuple[str, Any], ...]:

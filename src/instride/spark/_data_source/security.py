@@ -114,8 +114,8 @@ def consumer_settings(kafka: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _waits(settings: Mapping[str, Any]) -> dict[str, float]:
-    """As Java takes them: 0, and a first wait above the longest, which then is the wait. Where of reconnecting only the
-    first is given, it is the longest, too."""
+    """As Java takes them. 0 is allowed. A first wait above the longest is cut to it. If only reconnect.backoff.ms is
+    given, it is the longest, too."""
     found = {name: settings[name] or _SHORTEST_WAIT for name in _WAITS if name in settings}
     first, longest = "reconnect_backoff", "reconnect_backoff_max"
     if first in found and longest not in found:

@@ -21,7 +21,7 @@ Laws
    `latestOffset` looks again for MISSING_GRACE before it believes that. It does so once for each change: a query that
    finds nothing else to read keeps its last batch, and so the change.
 8. A topic may be deleted after that look. Then no leader says where its logs end. So the brokers are asked for the ends
-   for MISSING_GRACE at first, then twice as long, and so on. Between that the topics are looked at again.
+   for MISSING_GRACE at first, then twice as long, and so on. In between the topics are looked at again.
 """
 
 from __future__ import annotations
