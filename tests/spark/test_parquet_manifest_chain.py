@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from parquet_help import PARTITION, commit, span, write
 
-from instride.errors import CorruptManifestError, SinkError
+from instride.errors import CorruptManifestError, SinkError, SinkWriteError
 from instride.spark.parquet import Manifest, ParquetSink, read_table
 from instride.spark.parquet._checkpoint import Checkpoint, number_of
 from instride.spark.parquet._local_storage import LocalStorage
@@ -181,6 +181,19 @@ def test_a_manifest_that_a_page_of_the_listing_missed_is_kept() -> None:
     kept = Chain(Paged(4), "flights", 3).kept(8.0)
     assert kept.oldest is None
     assert [each.sequence for each in kept.manifests] == [1, 2, 3, 4, 5]
+
+
+def test_a_manifest_that_has_expired_is_not_made_anew_where_it_is_to_be_durable() -> None:
+    """A process was suspended between its look and that: it would have gone on behind the checkpoint."""
+    store = MemoryStore(3)
+    chain = Chain(store, "flights", 3)
+    last = chain.last()
+    assert last is not None
+    chain.settle(last)
+    del store.kept[key_of("flights", 3, 3)]
+    with pytest.raises(SinkWriteError, match="moved on from offset 8 of flights-3"):
+        chain.settle(last)
+    assert key_of("flights", 3, 3) not in store.kept
 
 
 def test_what_expired_long_ago_is_not_asked_for_again() -> None:

@@ -33,6 +33,7 @@ from instride.errors import (
     WrongTopicError,
 )
 from instride.spark import (
+    JobFinished,
     JobStarted,
     ParquetSink,
     Pipeline,
@@ -349,6 +350,7 @@ def test_a_partition_lost_at_its_deadline_has_its_job_cancelled_and_not_committe
             wait_for(lambda: first.of(RangeDropped), "the first's job to be cancelled")
             (tmp_path / "go").touch()
             first.until(lambda: first.rows == 10, "the first to finish what it kept")
+            first.until(lambda: len(first.of(JobFinished)) == len(first.of(JobStarted)), "its jobs to have ended")
     each_once(tmp_path / "out", values)
 
 

@@ -332,9 +332,9 @@ class Driver(Shell):
                 self._deliver([] if self._mailbox.queue else [LeaseRenewed()])
 
     def _end_call(self) -> None:
-        if self._at_end is not None:
-            # Taken first: the close leaves by this way too, and would begin itself again.
-            at_end, self._at_end = self._at_end, None
+        # Taken first: the close leaves by this way too, and would begin itself again; so may a handler of a signal.
+        at_end, self._at_end = self._at_end, None
+        if at_end is not None:
             at_end()
 
     def close_later(self, close: Callable[[], None]) -> None:

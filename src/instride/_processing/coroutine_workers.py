@@ -162,7 +162,7 @@ class LoopWorkers:
     def _is_thrown_away(self, job: Job) -> None:
         """Where it waited, with its event loop: that was closed, and nothing can go on."""
         with self._desk.lock:
-            self._desk.engine.put_back(job)
+            self._desk.engine.put_back(job, was_tried=True)
         self._desk.fail(IllegalStateError("the event loop was closed before the processor had ended"))
 
     async def _attempt(self, job: Job) -> None:

@@ -13,6 +13,7 @@ from instride._core.events import (
     CompleteRevoke,
     DeadlineMoved,
     ErrorRaised,
+    LeaseRenewed,
     PartitionsAssigned,
     PartitionsRevoked,
     Polled,
@@ -517,6 +518,24 @@ def test_a_small_poll_looks_at_the_lease_again_where_a_handler_has_called(holds:
     lease.expires = float("inf")
     returned = [offset for _, start, end in script.poll(limit=2) for offset in range(start, end)]
     assert returned == ([4] if holds else [2, 3])
+
+
+@pytest.mark.rule("membership")
+def test_a_lease_that_is_renewed_while_a_poll_looks_wakes_it() -> None:
+    """The look takes the event that says so, and no other comes."""
+
+    def renewed() -> None:
+        if script.lease.expires < script.now:
+            script.lease.expires = script.now + 10
+            script.up(LeaseRenewed())
+
+    script = Script(lease=Hurried())
+    script.subscribe()
+    script.assigned(0)
+    script.fetched(0, 0, 5)
+    script.lease.expires = script.now - 1
+    script.lease.after = renewed  # type: ignore[attr-defined]  # it is Hurried
+    assert script.poll() == [(0, 0, 5)]
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])

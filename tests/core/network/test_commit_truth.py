@@ -307,6 +307,19 @@ def test_a_rewind_without_a_response_hides_nothing_that_may_be_further(script: N
 
 
 @pytest.mark.rule("15")
+def test_a_rewind_that_is_refused_in_the_end_hides_nothing_that_is_further(script: NetworkScript) -> None:
+    script.commit({0: 100})
+    script.committed()
+    script.commit({0: 50}, allow_rewind=True, by_hand=True)
+    script.response(api.OffsetCommit, TransportError("connection reset"))
+    script.pass_time(5.0)
+    script.committed(NOT_AUTHORIZED)
+    script.commit({0: 70})
+    script.pass_time(5.0)
+    assert script.committed() == {0: 100}
+
+
+@pytest.mark.rule("15")
 def test_a_rewind_without_a_response_is_sent_again(script: NetworkScript) -> None:
     script.commit({0: 100})
     script.committed()

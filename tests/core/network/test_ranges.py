@@ -347,6 +347,23 @@ def test_a_position_behind_the_last_stable_offset_is_looked_up_once() -> None:
     assert script.asks_for() == set()
 
 
+def test_a_position_that_is_sought_beyond_the_end_again_is_out_of_range_again() -> None:
+    """Else the partition would stand still, and nobody would say why."""
+    script = Ranging(range_poll_interval=1.0, isolation_level="read_committed", auto_offset_reset="none")
+    script.committed_offset = 100
+    script.member_of(1, 0)
+    for number in (1, 2, 3):
+        script.ends(p0=50)
+        script.pass_time(1.0)
+        script.ends(p0=50)
+        script.log_reaches(0, 50)
+        (failed,) = script.take(PartitionFailed)
+        assert isinstance(failed.error, OffsetOutOfRangeError)
+        epoch = script.epoch(0)
+        script.do(SetPosition(partition=tp(0), epoch=epoch, seek_number=number, fetch_number=number, offset=100))
+        script.pass_time(2.0)
+
+
 def test_a_topic_that_was_made_anew_is_told_though_its_log_is_longer(script: Ranging) -> None:
     script.topic_ids = {"t": UUID(int=1)}
     script.fresh_metadata()

@@ -186,7 +186,7 @@ BROKEN: list[Broken] = [
         [*READS, *commits("A", 5), ("A", "commit failed", "KafkaTimeoutError"), *commits("A", 4, number=2)],
         {"kind": "faults"},
     ),
-    ("S5", "commits rise", [*REWINDS[:-3], *commits("A", 3, number=2)], {}),
+    ("S5", "commits rise", [*REWINDS[:-3], *commits("A", 1, number=2)], {}),
     ("S5", "commits rise", [*REWINDS, *commits("A", 5, number=3), *commits("A", 2, number=4)], {}),
     ("S5", "commits carry the leader epoch", [*READS, *commits("A", 5, leader_epoch=-1)], {}),
     (
@@ -749,6 +749,10 @@ KEPT: dict[str, tuple[list[Say | float], dict[str, Any]]] = {
             *[("A", "looked up", P, 5, 0), ("A", "positioned", P, 2, 5), ("A", "allows rewind", ((P, 2),))],
             *commits("A", 2, number=2),
         ],
+        {},
+    ),
+    "a later commit in the place of one that may go back": (
+        [*REWINDS[:-3], *commits("A", 3, number=2), *commits("A", 5, number=3), OVER],
         {},
     ),
     "numbers of the user's own, without a leader epoch": (

@@ -215,7 +215,8 @@ class Poller:
         holds = state.lease.holds(now)
         state.ownership_view.now = now
         take(state)
-        return holds
+        # Renewed since it was read: the event that says so was taken just now, and wakes nobody any more.
+        return holds or (state.lease.holds(now) and self._look(now))
 
     def _raise_due(self) -> None:
         self._raise_told()

@@ -689,8 +689,12 @@ class Commits:
                 elif not entry.start and (before is None or _older(before, entry.commit)):
                     self._doubtful[tp] = entry.commit
             # This commit is as far as the doubtful one, and its response is final. Whatever became of the doubtful one,
-            # the group has what this one says.
-            elif before is not None and code not in not_yet and _replaces(entry, before):
+            # the group has what this one says. A rewind that is refused says nothing of what is further.
+            elif (
+                before is not None
+                and code not in not_yet
+                and (_replaces(entry, before) if code == ErrorCode.NONE else not _older(entry.commit, before))
+            ):
                 del self._doubtful[tp]
 
     def _react(self, code: int, sent: _InFlightCommit, now: float, not_yet: frozenset[int]) -> int:

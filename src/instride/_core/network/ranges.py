@@ -114,8 +114,8 @@ class LogEnds:
         self._look = False
         self._look_at = float("inf")
         self._metadata_version = 0
-        # Law 4: at which offset its range was looked up, and under which leader.
-        self._looked_up: dict[AssignedPartition, tuple[int, tuple[api.Broker, int] | None]] = {}
+        # Law 4: of which place its range was looked up, and under which leader.
+        self._looked_up: dict[AssignedPartition, tuple[tuple[int, int, int], int, tuple[api.Broker, int] | None]] = {}
 
     @property
     def waits_for_capacity(self) -> bool:
@@ -203,7 +203,7 @@ class LogEnds:
         # The metadata are newer than the first such response: if the topic had been made anew, the fence would differ.
         if assigned.corrupt_at == assigned.offset:
             stable = self._context.config.isolation_level == "read_committed"
-            looked_up = assigned.offset, self._cluster.leader(assigned.partition)
+            looked_up = assigned.fence, assigned.offset, self._cluster.leader(assigned.partition)
             if not stable or self._looked_up.get(assigned) != looked_up:
                 self._looked_up[assigned] = looked_up
                 self._positions.called_out_of_range(assigned)

@@ -148,7 +148,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         while True:
             left = until - time.monotonic()
             try:
-                return look(min(seconds, left))
+                return look(max(0.0, min(seconds, left)))
             except KafkaTimeoutError:
                 if time.monotonic() >= until:
                     raise

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from instride.errors import CorruptManifestError
+from instride.errors import CorruptManifestError, SinkWriteError
 from instride.spark.parquet._checkpoint import (
     Checkpoint,
     Piece,
@@ -134,9 +134,15 @@ class Chain:
         return not self._listed().checkpoints if after is None else self.read(after.sequence) == after
 
     def settle(self, last: Manifest) -> None:
-        """The last manifest, which was seen, and those before it are durable from here on. Raises SinkWriteError."""
+        """The last manifest, which was seen, and those before it are durable from here on. Raises SinkWriteError, also
+        where it has expired meanwhile: another is the last then, and who calls again looks anew."""
+        key = key_of(self.topic, self.partition, last.sequence)
         # Refused, since the name is taken: a store makes a name that it refuses durable first.
-        self.store.create_if_absent(key_of(self.topic, self.partition, last.sequence), encode(last))
+        if self.store.create_if_absent(key, encode(last)):
+            self.store.remove(key)
+            raise SinkWriteError(
+                f"the sink has moved on from offset {last.end} of {self.topic}-{self.partition} meanwhile"
+            )
 
     def state(self) -> ChainState:
         """What is in the sink, as one snapshot. Raises CorruptManifestError where it is not one chain."""

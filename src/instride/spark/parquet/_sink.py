@@ -26,7 +26,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from instride.errors import ConfigError, MissingDataError, SinkError, WrongTopicError
+from instride.errors import ConfigError, MissingDataError, SinkError, SinkWriteError, WrongTopicError
 from instride.errors._quoting import counted
 from instride.records import TopicPartition
 from instride.spark.parquet._data import ParquetWriter, check_compression
@@ -124,7 +124,7 @@ class ParquetSink:
         )
         last = self._last(partition)
         if last is not None:
-            self._chain(partition).settle(last)
+            self._settle(partition, last)
         elif self._chain(partition).append(first, after=None):
             last = first
             self._remember(partition, first)
@@ -160,6 +160,13 @@ class ParquetSink:
 
     def _chain(self, partition: TopicPartition) -> Chain:
         return Chain(self._sink_storage().inside(META), check_topic(partition.topic), partition.partition)
+
+    def _settle(self, partition: TopicPartition, last: Manifest) -> None:
+        try:
+            self._chain(partition).settle(last)
+        except SinkWriteError:
+            self._seen.pop(partition, None)
+            raise
 
     def _last(self, partition: TopicPartition) -> Manifest | None:
         last = self._chain(partition).last(self._seen.get(partition))
@@ -234,7 +241,7 @@ class _Commit:
         ours = (self.job, self.range.start, self.range.end)
         if there is not None and (there.job, there.start, there.end) == ours:
             # The call that made it may have failed after that, at the sync: it is told as committed here alone.
-            self.sink._chain(self.range.topic_partition).settle(last)
+            self.sink._settle(self.range.topic_partition, last)
             return CommitOutcome(status=CommitStatus.ALREADY, position=last.end)
         _log.warning("the sink is at offset %d, so job %s drops %s", last.end, self.job, self.range)
         if there is not None and there.start <= self.range.start:

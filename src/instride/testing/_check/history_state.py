@@ -181,7 +181,11 @@ class HistoryState:
         self.prefix[partition] = max(self.next_record(partition, offset), self.reached(partition))
 
     def may_rewind(self, who: str, partition: TopicPartition, offset: int) -> bool:
-        return (partition, offset) in self.rewinds[who]
+        return self.least_rewind(who, partition, offset) is not None
+
+    def least_rewind(self, who: str, partition: TopicPartition, offset: int) -> int | None:
+        """Of what its user has allowed up to there: a later commit may go in the place of one that may go back."""
+        return min((at for tp, at in self.rewinds[who] if tp == partition and at <= offset), default=None)
 
     def forget_deliveries(self, partition: TopicPartition, offset: int) -> None:
         """A user seeks, or commits less on purpose: from there on each record may be returned once more; so may what he

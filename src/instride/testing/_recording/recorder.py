@@ -26,6 +26,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Literal, Self
 
+from instride._core.application.calls import at_once
 from instride._net.clock import now
 from instride.records import TopicPartition
 from instride.testing._check.events import BROKER, Event, encode, read_histories
@@ -119,15 +120,17 @@ class Recorder:
     def _write_held(self, held: _Held) -> None:
         """Again is harmless: several threads may have found that it is due."""
         while held.lines:
-            self._write(*held.lines.popleft())
+            self._write(*held.lines[0], written=held.lines.popleft)
 
-    def _write(self, event: Event, line: str) -> None:
+    def _write(self, event: Event, line: str, *, written: Callable[[], object] = lambda: None) -> None:
+        """written: is called with it, whatever exception a signal's handler raises."""
         if self._file.closed:
+            written()
             return
         if event.time < self._written_at:
             line = encode(event._replace(time=self._written_at))
         self._written_at = max(event.time, self._written_at)
-        self._file.write(line + "\n")
+        at_once([(self._file.write, line + "\n"), (written,)])
 
     # -- who is watched
 
