@@ -18,7 +18,7 @@ from types import MappingProxyType
 
 from instride._core.application.background_events import drain
 from instride._core.application.calls import Call, Wait
-from instride._core.application.partition import OwnedPartition
+from instride._core.application.partition import Delivery, OwnedPartition
 from instride._core.application.state import ApplicationState
 from instride._core.events import CALLER_WAITS, CallCompleted, Commit, MissingOffsets
 from instride._core.ownership import Ownership
@@ -43,6 +43,7 @@ __all__ = [
     "commit",
     "commit_before_release",
     "next_auto_commit",
+    "speaks_of",
     "start_commit",
 ]
 
@@ -217,7 +218,7 @@ def _current(
     current = {}
     for tp, entry in snapshot.entries.items():
         owned = state.lists.owned.get(tp)
-        if owned is None or not _speaks_of(entry, owned):
+        if owned is None or not speaks_of(entry, owned):
             snapshot.settle(tp, entry, committed=False, stale=True)
             dropped[tp] = _stale(tp, entry, owned)
         elif _takes_commits(state, owned):
@@ -285,7 +286,8 @@ def _at_positions(partitions: Iterable[OwnedPartition]) -> dict[TopicPartition, 
     return {tp: entry for tp, entry in entries if entry is not None}
 
 
-def _speaks_of(entry: CommitEntry, owned: OwnedPartition) -> bool:
+def speaks_of(entry: CommitEntry | Delivery, owned: OwnedPartition) -> bool:
+    """Whether it is of the present assignment and place of the partition."""
     return (entry.epoch, entry.seek_number) == (owned.epoch, owned.seek_number)
 
 

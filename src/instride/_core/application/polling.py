@@ -41,6 +41,7 @@ from instride._core.application.committing import (
     auto_commit_is_due,
     commit_before_release,
     next_auto_commit,
+    speaks_of,
 )
 from instride._core.application.deserializing import Read, next_retry, read_taken, retry_unreadable
 from instride._core.application.inbox import Change, Completion
@@ -150,7 +151,7 @@ class Poller:
         what this look has taken is raised: nothing else may come that wakes the poll."""
         holds = self._look(now)
         found = ((each, self._state.lists.owned.get(each.partition)) for each in result.deliveries)
-        is_whole = all(owned is not None and not owned.paused and _is_of(each, owned) for each, owned in found)
+        is_whole = all(owned is not None and not owned.paused and speaks_of(each, owned) for each, owned in found)
         may_return = holds and not self._state.inbox.losses and is_whole
         if not may_return:
             self._raise_told()
@@ -476,10 +477,6 @@ class Poller:
             (setattr, self, "_untold", {}),
             (setattr, self, "_untold_bytes", 0),
         ]
-
-
-def _is_of(delivery: Delivery, owned: OwnedPartition) -> bool:
-    return (delivery.epoch, delivery.seek_number) == (owned.epoch, owned.seek_number)
 
 
 def _metering(owned: Iterable[OwnedPartition]) -> list[Write]:

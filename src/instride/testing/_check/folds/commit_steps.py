@@ -58,9 +58,8 @@ def _take(state: HistoryState, commit: Commit) -> None:
     state.committed[commit.partition] = commit.offset
     state.taken[commit.event.who, commit.partition].append(commit.offset)
     state.sent[commit.partition] = max(commit.offset, state.sent.get(commit.partition, 0))
-    rewinds, least = state.rewinds[commit.event.who], None
-    if rewinds:
-        least = state.least_rewind(commit.event.who, commit.partition, commit.offset)
+    rewinds = state.rewinds[commit.event.who]
+    least = state.least_rewind(commit.event.who, commit.partition, commit.offset)
     if least is not None:
         rewinds -= {(tp, at) for tp, at in rewinds if tp == commit.partition and at <= commit.offset}
         state.forget_deliveries(commit.partition, least)
