@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import signal
+import sys
 import uuid
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
@@ -42,6 +43,14 @@ def pytest_collection_finish() -> None:
     """All tests stay until the end: a collector that walks over them each time takes a tenth of the processor time."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def _no_exception_is_left_in_hand() -> Iterator[None]:
+    """It would be the context of each error in the tests that follow (`contained`)."""
+    before = sys.exc_info()[1]
+    yield
+    assert sys.exc_info()[1] is before, "the test left an `except` unfinished: run what a trace interrupts `contained`"
 
 
 @pytest.fixture(scope="session")

@@ -25,6 +25,7 @@ import pyarrow as pa
 import pytest
 
 import instride
+from contained import contained
 from drawn_by_commit import WHOLE, commit
 from instride import Changes, Consumer, TopicPartition
 from instride._core.events import (
@@ -156,7 +157,7 @@ class Interrupter:
         before = sys.gettrace()
         sys.settrace(self._trace)
         try:
-            return verb()
+            return contained(verb)
         finally:
             sys.settrace(before)
 

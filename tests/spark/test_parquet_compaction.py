@@ -280,6 +280,26 @@ def test_others_may_do_all_of_it_between_any_two_calls(tmp_path: Path, stopped: 
         assert len(_places(folder)) == 5, f"after others came at call {at}"
 
 
+def test_a_repeat_is_in_whatever_others_do_between_two_of_its_calls(tmp_path: Path) -> None:
+    """What it saw last may have expired before it makes that durable."""
+
+    def repeat(folder: Path) -> None:
+        outcome = commit(ParquetSink(folder), "b", written)
+        assert outcome.status is CommitStatus.ALREADY, "whether it is in does not depend on who went on since"
+
+    for at in range(30):
+        folder = tmp_path / str(at)
+        written = write(ParquetSink(folder), span(0, 3), "b")
+        commit(ParquetSink(folder), "b", written)
+        with pytest.MonkeyPatch.context() as patch:
+            calls = SystemCalls(at, lambda folder=folder: _others(folder)).install(patch)  # type: ignore[misc]
+            repeat(folder)
+        if len(calls.made) <= at:
+            break
+        assert [offset for _, offset, _ in rows(folder)] == list(range(9)), f"after others came at call {at}"
+    assert 0 < at < 29
+
+
 @pytest.mark.parametrize("damage", ["cut", "gone", "copied"])
 def test_a_damaged_checkpoint_stops_readers_and_writers(sink: ParquetSink, damage: str) -> None:
     compact(sink.folder)

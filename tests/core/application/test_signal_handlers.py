@@ -15,6 +15,7 @@ import pytest
 from application_script import Script, epochs, tp
 
 import instride
+from contained import contained
 from instride._core.application.partition import Delivery
 from instride._core.events import (
     Assign,
@@ -65,7 +66,7 @@ class Signal:
         before = sys.gettrace()
         sys.settrace(self._trace)
         try:
-            return call()
+            return contained(call)
         finally:
             sys.settrace(before)
 

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 import instride
+from contained import contained
 from drawn_by_commit import WHOLE, commit
 from instride import Consumer, ConsumerInterceptor, ConsumerRecords, OffsetAndMetadata, OffsetRange, TopicPartition
 from instride._core.events import (
@@ -207,7 +208,7 @@ def traced(verb: Callable[[], object], at: int | None) -> int:
     before = sys.gettrace()
     sys.settrace(trace)
     try:
-        verb()
+        contained(verb)
     finally:
         sys.settrace(before)
     return count

@@ -17,10 +17,11 @@ A commit, which appends one: `_sink.py`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
-from instride.errors import CorruptManifestError, SinkWriteError
+from instride.errors import CorruptManifestError
 from instride.spark.parquet._checkpoint import (
     Checkpoint,
     Piece,
@@ -30,7 +31,7 @@ from instride.spark.parquet._checkpoint import (
     number_of,
 )
 from instride.spark.parquet._manifest import Manifest, chain_folder, decode, encode, key_of, sequence_of
-from instride.spark.parquet._storage import ManifestStore
+from instride.spark.parquet._storage import ManifestStore, NoRemovalError
 from instride.spark.sink import FileInfo
 
 __all__ = ["Chain", "ChainState", "Retained"]
@@ -133,16 +134,17 @@ class Chain:
         # Where there are checkpoints, there was a first manifest, which has expired: one made anew counts for nothing.
         return not self._listed().checkpoints if after is None else self.read(after.sequence) == after
 
-    def settle(self, last: Manifest) -> None:
-        """The last manifest, which was seen, and those before it are durable from here on. Raises SinkWriteError, also
-        where it has expired meanwhile: another is the last then, and who calls again looks anew."""
+    def settle(self, last: Manifest) -> bool:
+        """The last manifest, which was seen, and those before it are durable from here on. False where it has expired
+        meanwhile: another is the last then; ask `last` again, from a listing. Raises SinkWriteError.
+        """
         key = key_of(self.topic, self.partition, last.sequence)
         # Refused, since the name is taken: a store makes a name that it refuses durable first.
-        if self.store.create_if_absent(key, encode(last)):
+        if not self.store.create_if_absent(key, encode(last)):
+            return True
+        with suppress(NoRemovalError):  # it is before a checkpoint, so it counts for nothing
             self.store.remove(key)
-            raise SinkWriteError(
-                f"the sink has moved on from offset {last.end} of {self.topic}-{self.partition} meanwhile"
-            )
+        return False
 
     def state(self) -> ChainState:
         """What is in the sink, as one snapshot. Raises CorruptManifestError where it is not one chain."""

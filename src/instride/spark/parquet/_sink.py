@@ -26,7 +26,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from instride.errors import ConfigError, MissingDataError, SinkError, SinkWriteError, WrongTopicError
+from instride.errors import ConfigError, MissingDataError, SinkError, WrongTopicError
 from instride.errors._quoting import counted
 from instride.records import TopicPartition
 from instride.spark.parquet._data import ParquetWriter, check_compression
@@ -124,7 +124,7 @@ class ParquetSink:
         )
         last = self._last(partition)
         if last is not None:
-            self._settle(partition, last)
+            last = self._settled(partition, last)
         elif self._chain(partition).append(first, after=None):
             last = first
             self._remember(partition, first)
@@ -161,12 +161,11 @@ class ParquetSink:
     def _chain(self, partition: TopicPartition) -> Chain:
         return Chain(self._sink_storage().inside(META), check_topic(partition.topic), partition.partition)
 
-    def _settle(self, partition: TopicPartition, last: Manifest) -> None:
-        try:
-            self._chain(partition).settle(last)
-        except SinkWriteError:
-            self._seen.pop(partition, None)
-            raise
+    def _settled(self, partition: TopicPartition, last: Manifest) -> Manifest:
+        """The last manifest, made durable: this one, or, where it has expired meanwhile, a later one."""
+        while not self._chain(partition).settle(last):
+            last = self._shown(partition, last)
+        return last
 
     def _last(self, partition: TopicPartition) -> Manifest | None:
         last = self._chain(partition).last(self._seen.get(partition))
@@ -175,10 +174,13 @@ class ParquetSink:
         return last
 
     def _shown(self, partition: TopicPartition, last: Manifest | None) -> Manifest:
-        """The last manifest after another won the race. A storage that says "taken" and shows nothing is broken."""
+        """The last manifest after another won the race. A storage that says so and shows nothing is broken."""
         now = self._chain(partition).last()
         if now is None or (last is not None and now.sequence <= last.sequence):
-            raise SinkError(f"{self.uri} refused a manifest of {partition} as present, but does not show it")
+            raise SinkError(
+                f"{self.uri} says that another manifest of {partition} came meanwhile, but shows none: look who "
+                "deletes or hides files there"
+            )
         self._remember(partition, now)
         return now
 
@@ -241,7 +243,7 @@ class _Commit:
         ours = (self.job, self.range.start, self.range.end)
         if there is not None and (there.job, there.start, there.end) == ours:
             # The call that made it may have failed after that, at the sync: it is told as committed here alone.
-            self.sink._settle(self.range.topic_partition, last)
+            last = self.sink._settled(self.range.topic_partition, last)
             return CommitOutcome(status=CommitStatus.ALREADY, position=last.end)
         _log.warning("the sink is at offset %d, so job %s drops %s", last.end, self.job, self.range)
         if there is not None and there.start <= self.range.start:
