@@ -12,6 +12,10 @@ from crc32c import crc32c
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
+# As Java's producer and librdkafka write it: independent blocks of 64 KiB, and no checksums but that of this header.
+_LZ4_HEADER = bytes.fromhex("04224d18604082")
+_LZ4_BLOCK = 64 << 10
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Log:
@@ -55,15 +59,27 @@ def record(delta: int, log: Log) -> bytes:
     return zigzag(len(body)) + body
 
 
+def lz4(data: bytes) -> bytes:
+    """One frame. cramjam's has a checksum of the content, too, which no producer writes and Java does not check."""
+    parts = [_LZ4_HEADER]
+    for start in range(0, len(data), _LZ4_BLOCK):
+        plain = data[start : start + _LZ4_BLOCK]
+        block = bytes(cramjam.lz4.compress_block(plain, store_size=False))
+        is_smaller = len(block) < len(plain)
+        parts += [
+            struct.pack("<I", len(block) if is_smaller else len(plain) | 1 << 31),
+            block if is_smaller else plain,
+        ]
+    return b"".join([*parts, bytes(4)])
+
+
 def batch(base: int, log: Log) -> bytes:
     """One batch of `log.rows` records of `log.size` bytes, compressed by `log.codec`."""
     section = b"".join(record(delta, log) for delta in range(log.rows))
     if log.codec == "snappy":
         section = bytes(cramjam.snappy.compress_raw(section))
     elif log.codec == "lz4":
-        compressor = cramjam.lz4.Compressor(block_linked=False)  # a broker takes no linked blocks
-        compressor.compress(section)
-        section = bytes(compressor.finish())
+        section = lz4(section)
     elif log.codec != "none":
         section = bytes(getattr(cramjam, log.codec).compress(section))
     numbers = (CODECS.index(log.codec), log.rows - 1, 0, log.rows, -1, -1, -1, log.rows)

@@ -2,7 +2,7 @@
 
     python examples/hand_over.py --topic flights --group demo
 
-Start it twice: the second takes half of the partitions, one by one, as the first finishes what it has under way of
+Start it twice: the second takes half of the partitions, one by one, as the first finishes what it has in progress of
 them. What is only queued moves at once. SIGTERM or Ctrl-C ends it: what was started is finished and committed; a second
 Ctrl-C does not wait for it.
 """
@@ -19,7 +19,7 @@ from instride import Consumer, ConsumerRecord, PartitionExecutor
 
 
 def handle(record: ConsumerRecord) -> None:
-    """Your work. It may take as long as it likes; it runs beside the polls."""
+    """Your work. It may take longer than max_poll_interval, since it runs beside the polls."""
     time.sleep(0.01)
     print(f"{record.partition} {record.offset}\n", end="", flush=True)  # in one piece: others print too
 

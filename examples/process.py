@@ -2,8 +2,8 @@
 
     python examples/process.py --topic orders --group billing --dead-letters orders.dlq
 
-Start it twice: the second takes half of the partitions over, each as soon as what is at work of it is finished. SIGTERM
-or Ctrl-C ends it: what is at work is finished and committed; a second one does not wait for it.
+Start it twice: the second takes half of the partitions over, each as soon as its records in progress are finished.
+SIGTERM or Ctrl-C ends it: what is in progress is finished and committed; a second one does not wait for it.
 """
 
 from __future__ import annotations

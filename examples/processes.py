@@ -3,7 +3,7 @@
     python examples/processes.py --topic images --group resize --processes 4
 
 A process that dies (kill one) is replaced, and its record is tried again. SIGTERM or Ctrl-C ends the program: what is
-at work is finished and committed.
+in progress is finished and committed.
 """
 
 from __future__ import annotations

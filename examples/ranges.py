@@ -1,9 +1,9 @@
-"""Be a member that is handed ranges of offsets, and let others read the records: here, a pool of processes.
+"""Be a group's member that gets ranges of offsets; a pool of processes reads their records.
 
     python examples/ranges.py --topic flights --group demo
 
-The member fetches nothing. A range is what a worker is told; it reads exactly that, as Arrow columns or records, with
-a consumer of no group. The ledger counts ranges as it counts records.
+The member itself fetches no record. It gives each range to a worker. The worker reads the range with a consumer without
+a group, and leaves out the records beyond the range's end. The ledger counts ranges as it counts records.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from instride import Consumer, OffsetLedger, OffsetRange, RangeConsumer
 
 
 def read(servers: str, part: OffsetRange) -> int:
-    """In a worker: every record of the range, and no other. How many there were."""
+    """In a worker: prints every record of the range, and no other. Returns how many there were."""
     count = 0
     with Consumer(bootstrap_servers=servers) as consumer:
         consumer.assign([part.topic_partition])

@@ -21,6 +21,8 @@ from instride.errors import ConfigError
 BOUNDS = config_module._BOUNDS
 CHOICES = config_module._CHOICES
 SENT = ("group_id", "client_id", "client_rack")
+ENORMOUS = (10**400, 10**5000)
+"""As large as no float is; and of more digits than Python writes."""
 
 
 def make(**settings: Any) -> ConsumerConfig:
@@ -73,7 +75,7 @@ def test_a_number_is_taken_up_to_its_bounds_and_refused_beyond(name: str) -> Non
         assert getattr(make(**fitting(name, high)), name) == high
     if name != "session_timeout":
         assert getattr(make(**fitting(name, low)), name) == low
-    for value in (low - 1, high + 1, math.nan, math.inf, "1", None, True):
+    for value in (low - 1, high + 1, math.nan, math.inf, *ENORMOUS, "1", None, True):
         with pytest.raises(ConfigError, match=f"^{name} must be"):
             make(**{name: value})
 
@@ -86,7 +88,7 @@ def test_bytes_are_whole_numbers(name: str) -> None:
 
 @pytest.mark.parametrize("name", CHOICES)
 def test_a_choice_is_one_of_those_listed(name: str) -> None:
-    for wrong in ("no-such", "", None, 1):
+    for wrong in ("no-such", "", None, 1, ENORMOUS[1]):
         with pytest.raises(ConfigError, match=rf"^{name} must be one of '"):
             make(**{name: wrong})
 
@@ -114,6 +116,8 @@ def test_a_choice_is_one_of_those_listed(name: str) -> None:
         ({"max_poll_records": -2}, "max_poll_records"),
         ({"max_poll_records": 1.5}, "max_poll_records"),
         ({"max_poll_records": True}, "max_poll_records"),
+        ({"max_poll_records": -ENORMOUS[1]}, "max_poll_records"),
+        ({"group_instance_id": ENORMOUS[1]}, "group_instance_id"),
         ({"heartbeat_interval": 10.0, "session_timeout": 10.0}, "heartbeat_interval"),
         ({"commit_budget": 5.0, "max_poll_interval": 5.0}, "commit_budget"),
         ({"enable_auto_commit": True, "group_id": None}, "enable_auto_commit"),
@@ -169,6 +173,7 @@ def test_an_unknown_setting_without_kin_is_refused_all_the_same() -> None:
         (["a:1", "b:2"], (("a", 1), ("b", 2))),
         ("[::1]:9092", (("::1", 9092),)),
         ("127.0.0.1:65535", (("127.0.0.1", 65535),)),
+        pytest.param(f"b:{'0' * 5000}9092", (("b", 9092),), id="zeros before it"),
     ],
 )
 def test_servers_are_read(servers: str | list[str], expected: tuple[tuple[str, int], ...]) -> None:
@@ -188,6 +193,8 @@ def test_servers_are_read(servers: str | list[str], expected: tuple[tuple[str, i
         (":1", 'not "host:port"'),
         ("b:0", "port from 1 to 65535"),
         ("b:65536", "port from 1 to 65535"),
+        pytest.param(f"b:{'9' * 5000}", "bootstrap_servers: 'b:999", id="more digits than Python reads"),
+        pytest.param([ENORMOUS[1]], "must be texts", id="more digits than Python writes"),
         ("b:-1", "port from 1 to 65535"),
         ("b:\u0661", "port from 1 to 65535"),
         ("::1:9092", "brackets"),
@@ -247,7 +254,8 @@ def test_a_reset_goes_back_by_seconds_or_as_kafka_writes_it(setting: Any, second
         "by_duration:-PT1H",
         "by_duration:1h",
         -1,
-        pytest.param(10**400, id="no float is as large"),
+        pytest.param(ENORMOUS[0], id="no float is as large"),
+        pytest.param(ENORMOUS[1], id="Python does not write it"),
         math.inf,
         math.nan,
         True,

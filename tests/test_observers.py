@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from typing import Any
@@ -20,6 +21,13 @@ from instride.observers import Observer, Polled
 from instride.telemetry import OwnershipChanged
 
 TP = TopicPartition("t", 0)
+OF_THE_NETWORK_THREAD = (
+    "on_request",
+    "on_response",
+    "on_connection_closed",
+    "on_application_event",
+    "on_background_event",
+)
 HOOKS = [name for name in vars(Observer) if name.startswith("on_")]
 
 
@@ -245,3 +253,19 @@ def test_what_an_observer_raises_is_logged_and_goes_no_further(address: str, cap
     consumer.close(timeout=0.1)
     assert "Broken" in caplog.text
     assert "on_poll" in hearing.heard, "the others hear it all the same"
+
+
+def test_an_observer_that_exits_ends_a_call_of_yours_and_not_the_thread() -> None:
+    class Exits(Observer):
+        def __getattribute__(self, name: str) -> Any:
+            if name in OF_THE_NETWORK_THREAD or name == "on_seek":
+                sys.exit(3)
+            return super().__getattribute__(name)
+
+    with closing(Broker()) as broker, Consumer(bootstrap_servers=f"127.0.0.1:{broker.port}") as consumer:
+        consumer.observe(Exits())
+        assert list(consumer.list_topics(timeout=60)) == ["t"]
+        consumer.assign([TP])
+        with pytest.raises(SystemExit):
+            consumer.seek(TP, 0)
+        assert list(consumer.list_topics(timeout=60)) == ["t"], "the thread lives"

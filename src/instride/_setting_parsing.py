@@ -12,7 +12,7 @@ from typing import Any, Final
 from instride._coroutines import is_asynchronous
 from instride.errors import ConfigError
 
-__all__ = ["POLL_RECORDS", "check_telemetry", "parse_bootstrap_servers", "parse_duration", "reset_duration"]
+__all__ = ["POLL_RECORDS", "check_telemetry", "parse_bootstrap_servers", "parse_duration", "reset_duration", "shown"]
 
 POLL_RECORDS: Final = 500
 """What max_poll_records is where nobody sets it (as Java's)."""
@@ -23,6 +23,14 @@ _DURATION: Final = re.compile(
     r"P(?:(?P<days>\d+)D)?(?P<time>T(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:[.,]\d{0,9})?)S)?)?",
     re.IGNORECASE | re.ASCII,
 )
+
+
+def shown(value: object) -> str:
+    """As it was given. Of an int of more than 4,300 digits Python writes none."""
+    try:
+        return repr(value)
+    except ValueError:
+        return "too long to be shown"
 
 
 def check_telemetry(listener: Any) -> None:
@@ -51,7 +59,7 @@ def reset_duration(setting: str | float) -> float | None:
     if seconds is None or not 0 <= seconds < float("inf"):
         raise ConfigError(
             'auto_offset_reset must be "earliest", "latest", "none", a number of seconds to go back, or such as '
-            f'"by_duration:PT1H"; it is {setting!r}'
+            f'"by_duration:PT1H"; it is {shown(setting)}'
         )
     return seconds
 
@@ -74,7 +82,7 @@ def parse_bootstrap_servers(servers: str | Sequence[str]) -> tuple[tuple[str, in
     """(host, port) of each server. IPv6 addresses stand in brackets: "[::1]:9092". Raises `ConfigError`."""
     names = servers.split(",") if isinstance(servers, str) else servers
     if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
-        raise ConfigError(f'bootstrap_servers must be texts such as "localhost:9092"; it is {servers!r}')
+        raise ConfigError(f'bootstrap_servers must be texts such as "localhost:9092"; it is {shown(servers)}')
     cleaned = [name.strip() for name in names if name.strip()]
     if not cleaned:
         raise ConfigError('bootstrap_servers must name a broker, such as "localhost:9092"')
@@ -88,7 +96,8 @@ def _parse_server(name: str) -> tuple[str, int]:
         raise ConfigError(f"bootstrap_servers: separate the brokers of {name!r} by commas")
     host, colon, port = name.rpartition(":")
     bracketed = host.startswith("[") and host.endswith("]")
-    if not colon or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65_536:
+    port = port.lstrip("0")  # `int` takes no more than 4,300 digits
+    if not colon or not host or not port.isascii() or not port.isdigit() or len(port) > 5 or int(port) > 65_535:
         raise ConfigError(f'bootstrap_servers: {name!r} is not "host:port" with a port from 1 to 65535')
     if "/" in host:
         raise ConfigError(f'bootstrap_servers: {name!r} must be "host:port" without a scheme')

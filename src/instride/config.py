@@ -1,7 +1,8 @@
 """Every setting of a consumer: its default, its unit and its check, once.
 
 Laws
-1. A setting is refused when the consumer is built, or it works. Nothing is only warned about.
+1. A setting is refused when the consumer is built, or it works. Nothing is only warned about. Some concern one kind of
+   consumer only: what bounds fetches and polls of records says nothing to a `RangeConsumer`.
 2. Names are Kafka's own in snake case; times are seconds as floats (so without Kafka's ``.ms``).
 3. No value is a file name, an environment variable or an import path in disguise: what names a file ends in _file.
 4. No secret is in the repr, and no error shows one.
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Required, TypeAlias, Type
 
 from instride._core.assignors.assignor import Assignor
 from instride._coroutines import is_asynchronous
-from instride._setting_parsing import POLL_RECORDS, check_telemetry, parse_bootstrap_servers, reset_duration
+from instride._setting_parsing import POLL_RECORDS, check_telemetry, parse_bootstrap_servers, reset_duration, shown
 from instride._texts import not_sendable
 from instride._wire.sasl.oauthbearer import OAuthToken
 from instride.errors import ConfigError
@@ -109,9 +110,10 @@ class ConsumerConfig:
     max_poll_records: most records that one poll returns; -1 for no bound (KIP-41). None: 500, but no bound for
         `poll_arrow`, since each table has a cost of its own.
     fetch_fairness: "greedy" round-robin, or "proportional": an equal share of each partition (KIP-41).
-    prefetch: fetch a partition again when its buffer is under its share of fetch_buffer_bytes ("bytes"), and
-        besides only while under max_poll_records (500, where that is None) are buffered in all ("total") or of its
-        share ("partition").
+    prefetch: "bytes": a partition is fetched again when its buffer is below its share of fetch_buffer_bytes. "total":
+        also only while fewer than max_poll_records records (None: 500) are buffered in all. "partition": also only
+        while fewer than its share of these are buffered of it. Keep "bytes" unless you want KIP-41's heuristics: these
+        fetch less ahead. With max_poll_records=-1 there is no difference.
     fetch_buffer_bytes: bound on what is buffered for all partitions together, compressed and decompressed.
     fetch_min_bytes, fetch_max_wait, fetch_max_bytes, max_partition_fetch_bytes: as Kafka's.
     revoke_mode: "two-step" (KIP-983), or "immediate": as before the KIP.
@@ -121,10 +123,12 @@ class ConsumerConfig:
     key_deserializer, value_deserializer: called with the bytes of each record that poll returns, and a context if it
         takes one (`instride.deserializers`); None leaves bytes.
     interceptors: `ConsumerInterceptor`s, in the order in which they are called.
-    enable_auto_commit: commit what earlier polls returned; only for processing that ends before the next poll.
-    commit_start_offsets: when a partition is let go of, commit where it began, if that was at a reset (the latest, or
-        by duration), no seek came since, and nothing else of it was committed: so the next owner misses nothing. So too
-        where a reset led later. None: where this member commits at all, by a verb or by itself.
+    enable_auto_commit: each auto_commit_interval a poll commits what earlier polls returned. A revocation, a second
+        assign, unsubscribe and close commit the position: also what the last poll returned, handled or not. So it is
+        only for processing that ends before the next call. Use `Consumer.commit` where that matters.
+    commit_start_offsets: When this member releases a partition of which it has committed nothing, it commits the offset
+        to which the newest reset (latest, or by duration) led, so that the next owner misses nothing. It does not where
+        a seek came after that reset. None: only if this member commits at all, by a call or by auto-commit.
     session_timeout, heartbeat_interval, max_poll_interval: as Kafka's; max_poll_interval is also the member's
         rebalance time-out and the longest delay of a revoke.
     request_timeout, default_api_timeout, connection_setup_timeout: bounds of a request, of a blocking call
@@ -323,7 +327,7 @@ def _check_types(config: ConsumerConfig) -> None:
     if instance is not None and not (isinstance(instance, str) and _INSTANCE_ID.fullmatch(instance)):
         raise ConfigError(
             "group_instance_id must be 1 to 249 ASCII letters, digits, dots, '_' and '-', and not '.' or '..'; "
-            f"it is {instance!r}"
+            f"it is {shown(instance)}"
         )
     if config.client_rack is not None and not (isinstance(config.client_rack, str) and config.client_rack):
         raise ConfigError("client_rack must be a text that is not empty, or None")
@@ -341,7 +345,7 @@ def _check_types(config: ConsumerConfig) -> None:
     reset_duration(config.auto_offset_reset)
     records = config.poll_records
     if not isinstance(records, int) or isinstance(records, bool) or (records < 1 and records != -1):
-        raise ConfigError(f"max_poll_records must be 1 or more, -1 for no bound, or None; it is {records!r}")
+        raise ConfigError(f"max_poll_records must be 1 or more, -1 for no bound, or None; it is {shown(records)}")
 
 
 def _check_choices(config: ConsumerConfig) -> None:
@@ -349,21 +353,21 @@ def _check_choices(config: ConsumerConfig) -> None:
         value = getattr(config, name)
         if value not in choices:
             known = ", ".join(repr(choice) for choice in choices)
-            raise ConfigError(f"{name} must be one of {known}; it is {value!r}")
+            raise ConfigError(f"{name} must be one of {known}; it is {shown(value)}")
 
 
 def _check_bounds(config: ConsumerConfig) -> None:
     for name, (low, high) in _BOUNDS.items():
         value = getattr(config, name)
         if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-            hint = "" if name.endswith("bytes") else _seconds_hint(value, low, high)
-            raise ConfigError(f"{name} must be a number from {low} to {high}; it is {value!r}{hint}")
+            hint = "" if name.endswith("bytes") else _seconds_hint(value, high)
+            raise ConfigError(f"{name} must be a number from {low} to {high}; it is {shown(value)}{hint}")
         if isinstance(low, int) and name.endswith("bytes") and not isinstance(value, int):
             raise ConfigError(f"{name} must be a whole number of bytes; it is {value!r}")
 
 
-def _seconds_hint(value: object, low: float, high: float) -> str:
-    if isinstance(value, int | float) and high < value < float("inf") and low <= value / 1000 <= high:
+def _seconds_hint(value: object, high: float) -> str:
+    if isinstance(value, int | float) and high < value <= 1000 * high:  # before it is divided: no float is as large
         return f". Times are seconds: {value / 1000:g}?"
     return f"; write {value.total_seconds():g}" if isinstance(value, timedelta) else ""
 
@@ -452,7 +456,9 @@ def _check_sasl(config: ConsumerConfig) -> None:
         return
     if mechanism not in _MECHANISMS:
         known = ", ".join(map(repr, _MECHANISMS))
-        raise ConfigError(f"security_protocol {protocol} needs a sasl_mechanism: one of {known}; it is {mechanism!r}")
+        raise ConfigError(
+            f"security_protocol {protocol} needs a sasl_mechanism: one of {known}; it is {shown(mechanism)}"
+        )
     own = _OWN.get(mechanism, _PASSWORD)
     given = [name for name in names[1:] if name not in own and getattr(config, name) is not None]
     _refuse(given, f"does not belong to sasl_mechanism {mechanism}")

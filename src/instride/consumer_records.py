@@ -84,11 +84,12 @@ class ConsumerRecords(Generic[K_co, V_co]):
     def to_arrow(
         self, columns: Sequence[str] | None = None, *, binary_view: bool = False, dictionary: bool = False
     ) -> list[pa.RecordBatch]:
-        """One batch for each run of records, columns as in Spark's Kafka source besides headers. Always of bytes, also
-        where the consumer has deserializers.
+        """One batch for each run of records, with the columns topic (string), partition (int32), offset (int64),
+        timestamp (timestamp[ms, tz=UTC]), timestamp_type (int32), key and value (binary), and headers
+        (list<struct<key: string, value: binary>>, null where a record has none). Always of bytes, also where the
+        consumer has deserializers.
 
-        columns: some of topic, partition, offset, timestamp, timestamp_type, key, value, headers, in this order; None:
-        all. Each costs what it takes to copy it, and no object a record.
+        columns: some of these, in this order; None: all. Each costs what it takes to copy it, and no object a record.
         binary_view: keys and values are of Arrow's type binary_view, and no payload is copied. The batch then keeps the
         memory that they were received in, six times theirs at most; to send or store it may copy that memory.
         dictionary: topic and partition are dictionaries of one value (indices of int32).

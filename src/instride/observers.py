@@ -8,7 +8,8 @@
 
 Laws
 1. Every method may be left out: those of `Observer` do nothing. More may be added.
-2. An observer changes nothing. What it raises is logged and goes no further; it may not call the consumer.
+2. An observer changes nothing. What it raises is logged and goes no further; it may not call the consumer. On the
+   application's thread an interrupt (what is no `Exception`) goes on; the network thread survives that too.
 3. Methods are called on the thread that does what they tell of. A slow one delays that thread: heartbeats, or the poll.
 4. `at` is the time, in seconds of the clock that telemetry's times are of, too (law 3 of `instride.telemetry`).
 5. A consumer without an observer asks once for each verb and each turn of its network thread whether there is one.
@@ -137,12 +138,12 @@ class Observers(list[Observer]):
 
     __slots__ = ()
 
-    def each(self, call: Callable[[Observer], None]) -> None:
+    def each(self, call: Callable[[Observer], None], survived: type[BaseException] = Exception) -> None:
         """Law 2."""
         for observer in self:
             try:
                 call(observer)
-            except Exception:
+            except survived:
                 _logger.exception("an observer raised: %s", type(observer).__name__)
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -62,7 +62,11 @@ def instride_kafka_topic(instride_kafka: LocalKafka, request: pytest.FixtureRequ
         made[name] = UnknownTopicOrPartitionError  # the test may have deleted it
         return name
 
-    yield make
-    for name, error in made.items():
-        with suppress(error):
+    def delete(name: str) -> None:
+        with suppress(made[name]):
             instride_kafka.delete_topic(name)
+
+    yield make
+    with ExitStack() as deletions:  # each is tried, whatever becomes of another
+        for name in made:
+            deletions.callback(delete, name)

@@ -6,7 +6,7 @@ import asyncio
 import gc
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from threading import Thread
 from typing import Any
@@ -35,6 +35,7 @@ from instride.errors import (
     ConsumerClosedError,
     IllegalStateError,
     NetworkThreadDiedError,
+    TransportError,
     WakeupError,
 )
 from instride.observers import Observer
@@ -447,6 +448,65 @@ def test_a_thread_that_does_not_end_keeps_a_close_for_a_second(loop: VirtualLoop
         assert 1001.0 <= loop.at < 1001.5
 
     loop.play(story())
+
+
+# --- a network thread that cannot start ----------------------------------------------------------------------
+
+
+def test_polls_come_a_backoff_apart_while_no_thread_can_be_started(
+    loop: VirtualLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A loop that polls again at once took a whole core."""
+
+    def refuse(_: Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def story() -> None:
+        consumer = AsyncConsumer(bootstrap_servers="127.0.0.1:1", group_id="g", retry_backoff=0.25)
+        with monkeypatch.context() as patch:
+            patch.setattr(Thread, "start", refuse)
+            with pytest.raises(TransportError):
+                consumer.subscribe(["t"])
+            for number in (1, 2, 3):
+                with pytest.raises(TransportError, match="cannot start the network thread"):
+                    await consumer.poll()
+                assert loop.at == 1000.0 + 0.25 * number
+            poll = asyncio.create_task(consumer.poll())
+            await asyncio.sleep(0.1)
+            await consumer.close()
+            with pytest.raises(TransportError):
+                await poll
+            assert loop.at == 1000.85, "a close ends the wait"
+
+    loop.play(story())
+
+
+def test_tasks_that_cannot_start_the_thread_do_not_wake_each_other(
+    loop: VirtualLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What one changes woke the other, which failed and woke the first: they span again."""
+    starts: list[float] = []
+
+    def refuse(_: Thread) -> None:
+        starts.append(loop.at)
+        raise RuntimeError("can't start new thread")
+
+    async def again(verb: Callable[[], Awaitable[object]]) -> None:
+        while loop.at < 1010.0 and len(starts) < 1000:
+            with pytest.raises(TransportError, match="cannot start the network thread"):
+                await verb()
+
+    async def story() -> None:
+        consumer = AsyncConsumer(bootstrap_servers="127.0.0.1:1", group_id="g", retry_backoff=0.25)
+        with monkeypatch.context() as patch:
+            patch.setattr(Thread, "start", refuse)
+            with pytest.raises(TransportError):
+                consumer.subscribe(["t"])
+            await asyncio.gather(again(consumer.poll), again(lambda: consumer.committed([tp(0)])))
+            await consumer.close()
+
+    loop.play(story())
+    assert len(starts) <= 2 * 10.0 / 0.25 + 3, "each task once a back-off"
 
 
 # --- what is told --------------------------------------------------------------------------------------------

@@ -467,7 +467,8 @@ def test_an_open_consumer_is_refused_in_a_child(loop: VirtualLoop) -> None:
             scene.consumer.assignment()
         except ForkedConsumerError:
             code = 0
-        os._exit(code)
+        finally:  # not on to the rest of the tests
+            os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert scene.consumer.assignment() == {tp(0)}
 

@@ -14,7 +14,7 @@ from typing import Any, get_args
 import pytest
 from confluent_kafka import Producer
 
-from instride import Consumer, ConsumerConfig, OffsetAndMetadata, TopicPartition
+from instride import Consumer, ConsumerConfig, ConsumerRecord, OffsetAndMetadata, Processor, TopicPartition
 from instride._wire import api
 from instride.telemetry import Hold, OwnershipChange, TelemetryEvent
 from instride.testing import LocalKafka
@@ -184,6 +184,35 @@ def test_the_first_programs_run_as_they_stand_and_end_on_sigterm(
     partition = TopicPartition(flights, 0)
     with Consumer(bootstrap_servers=kafka.bootstrap_servers, group_id=flights) as consumer:
         assert consumer.committed(partition)[partition] == OffsetAndMetadata(offset=RECORDS, leader_epoch=0)
+
+
+def processed(servers: str, topic: str) -> list[int]:
+    """The offsets that a Processor handles until it has handled every record once."""
+    offsets: list[int] = []
+    complete = threading.Event()
+
+    def handle(record: ConsumerRecord[Any, Any]) -> None:
+        offsets.append(record.offset)
+        if len(offsets) == RECORDS:
+            complete.set()
+
+    processor = Processor(handle, topics=[topic], order="partition")
+    with processor.running(bootstrap_servers=servers, group_id=topic, auto_offset_reset="earliest"):
+        assert complete.wait(60)
+    return offsets
+
+
+@pytest.mark.kafka
+def test_a_program_sets_a_groups_offsets_back_as_the_consumers_page_says(kafka: LocalKafka, flights: str) -> None:
+    """And a Processor then handles all again."""
+    servers, partition = kafka.bootstrap_servers, TopicPartition(flights, 0)
+    assert processed(servers, flights) == list(range(RECORDS))
+    with Consumer(bootstrap_servers=servers, group_id=flights) as consumer:
+        consumer.assign([partition])
+        found = consumer.offsets_for_times({partition: 0})[partition]
+        assert found is not None
+        assert consumer.commit({partition: found.offset})
+    assert processed(servers, flights) == list(range(RECORDS))
 
 
 @pytest.mark.kafka

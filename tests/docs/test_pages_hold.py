@@ -88,6 +88,17 @@ def test_what_the_examples_import_is_public(page: Path) -> None:
     assert imported - set(PUBLIC) == set()
 
 
+def test_every_logger_is_told_of() -> None:
+    """On the page of telemetry. Of those that are named by their modules, the packages of the modules."""
+    sources = {path: path.read_text(encoding="utf-8") for path in ROOT.glob("src/**/*.py")}
+    named = {name for text in sources.values() for name in re.findall(r'getLogger\("(instride[\w.]*)"\)', text)}
+    of_modules = [path for path, text in sources.items() if "getLogger(__name__)" in text]
+    named |= {".".join(path.relative_to(ROOT / "src").parts[:2]) for path in of_modules}
+    page = (ROOT / "docs/telemetry.md").read_text(encoding="utf-8").partition("## Logging\n")[2].partition("\n## ")[0]
+    assert named
+    assert [name for name in sorted(named) if f"`{name}`" not in page] == []
+
+
 def test_the_extras_of_the_readme_are_those_of_the_project() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     readme = (ROOT / "README.md").read_text(encoding="utf-8")

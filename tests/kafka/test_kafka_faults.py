@@ -30,7 +30,7 @@ def committed(consumer: Consumer, topic: str, partitions: int) -> dict[int, int]
     return {tp.partition: each.offset if each is not None else 0 for tp, each in found.items()}
 
 
-@pytest.mark.drawn(2, "faults")
+@pytest.mark.drawn(1, "faults")
 def test_after_sigkill_in_mid_batch_the_other_goes_on_at_the_last_commit(
     kafka: LocalKafka, kafka_topic: Topic, join: Join, start_peer: Start, open_consumer: Open, group: str
 ) -> None:
@@ -52,7 +52,7 @@ def test_after_sigkill_in_mid_batch_the_other_goes_on_at_the_last_commit(
     assert set(killed.seen) | set(other.seen) == set(written), "at least once"
 
 
-@pytest.mark.drawn(2, "faults")
+@pytest.mark.drawn(1, "faults")
 def test_after_a_suspension_longer_than_the_session_nothing_of_the_lost_is_returned(
     kafka: LocalKafka, kafka_topic: Topic, join: Join, start_peer: Start
 ) -> None:
@@ -194,7 +194,7 @@ def test_a_broker_that_is_killed_and_comes_back_costs_no_record(broker: LocalKaf
         assert a.lost == []
 
 
-@pytest.mark.drawn(2, "faults")
+@pytest.mark.drawn(1, "faults")
 def test_a_delayed_partition_is_still_ours_after_the_broker_restarted(broker: LocalKafka, group: str) -> None:
     topic = "delayed"
     broker.create_topic(topic, 2)
@@ -289,7 +289,7 @@ def test_a_broker_that_hangs_stops_only_what_it_leads(kafka_cluster: LocalKafka)
         assert len(poll_until(consumer, sum(missing.values()))) == sum(missing.values())
 
 
-@pytest.mark.drawn(2, "faults")
+@pytest.mark.drawn(1, "faults")
 @pytest.mark.slow
 def test_wherever_it_begins_is_found_again(kafka_cluster: LocalKafka, group: str) -> None:
     """A consumer that knows one broker only finds the others through it, and goes on when that one dies."""

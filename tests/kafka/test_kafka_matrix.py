@@ -36,7 +36,7 @@ def needs_go(pair: Pair) -> Any:
     return pytest.param(pair, marks=skip, id=str(pair))
 
 
-@pytest.mark.drawn(4)
+@pytest.mark.drawn(2)
 @pytest.mark.requirement("surface/peers")
 @pytest.mark.slow
 @pytest.mark.parametrize("pair", played())

@@ -44,7 +44,7 @@ def task(kafka: LocalKafka) -> Iterator[Task]:
     kafka.delete_topic(topic)
 
 
-@pytest.mark.drawn(2)
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("form", ["Arrow", "Arrow, at defaults", "records", "records, at defaults"])
 def test_the_memory_of_full_responses_is_used_again(task: Task, form: str) -> None:
     """Each byte is received once and copied once or twice. If each of these took a new page, there would be 2 to 3.

@@ -73,6 +73,7 @@ def test_a_broker_that_throttles_our_fetches_stops_nobody_else(
         assert len({(each.partition, each.epoch) for each in a.records}) == 2, "no partition was assigned anew"
 
 
+@pytest.mark.drawn(1, "faults")
 @pytest.mark.history("faults")
 def test_throttled_in_everything_we_stay_a_member_and_commit(
     kafka_cluster: LocalKafka, open_member: Callable[..., Member]

@@ -97,7 +97,7 @@ def test_a_delayed_partition_is_handed_over_when_its_work_is_done(
     assert first.lost == second.lost == []
 
 
-@pytest.mark.drawn(2)
+@pytest.mark.drawn(1)
 @pytest.mark.requirement("surface/versions")
 @pytest.mark.parametrize("kind", ["java", "confluent"])
 def test_a_group_with_another_client(

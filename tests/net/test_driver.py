@@ -6,11 +6,12 @@ import atexit
 import gc
 import os
 import socket
+import sys
 import threading
 import traceback
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from types import FrameType
 from typing import Any
 
@@ -19,7 +20,8 @@ import pytest
 from attack.broker import Broker
 from instride import Consumer, RebalanceListener, TopicPartition
 from instride._core.application.calls import Call, Wait
-from instride._core.events import Assigned, ChangeSettings
+from instride._core.events import Assigned, CallCompleted, CallsCompleted, ChangeSettings
+from instride._core.network.actions import Action, Deliver
 from instride._core.network.machine import NetworkMachine
 from instride._net.clock import now
 from instride._net.driver import Driver
@@ -27,6 +29,7 @@ from instride._net.resolver import SocketAddress
 from instride._net.transport import Transport
 from instride._wire.connection import Connection
 from instride._wire.memory_pool import kept_bytes
+from instride.commits import CommitResult
 from instride.errors import (
     ConcurrentUseError,
     ConfigError,
@@ -288,6 +291,59 @@ def test_after_close_every_use_is_refused_but_close(consumer: Consumer) -> None:
 @pytest.mark.requirement("surface/fork")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_keeps_no_connection_of_the_parents_open() -> None:
+    """What was closed or aborted lived on until the child ended: the broker went on waiting, or reading."""
+    with socket.create_server(("127.0.0.1", 0)) as server, ExitStack() as stack:
+        server.settimeout(30)
+        consumer = Consumer(bootstrap_servers=f"127.0.0.1:{server.getsockname()[1]}", group_id="g")
+        stack.callback(consumer.close, timeout=0.1)
+        consumer.assign([TP])
+        peer, _ = server.accept()
+        stack.callback(peer.close)
+        peer.settimeout(30)
+        assert peer.recv(1)
+        reading, writing = os.pipe()
+        child = os.fork()
+        if not child:
+            code = 1
+            try:
+                code = _lives_on(consumer, reading, writing)
+            finally:  # not on to the rest of the tests
+                os._exit(code)
+        try:
+            consumer.close(timeout=0.1)
+            while _received(peer):
+                pass
+        finally:
+            os.close(writing)
+            status = os.waitpid(child, 0)[1]
+            os.close(reading)
+        assert status == 0, "what the child opened later, under the same numbers, is its own"
+
+
+def _received(peer: socket.socket) -> bytes:
+    try:
+        return peer.recv(4096)
+    except ConnectionResetError:
+        return b""
+
+
+def _lives_on(consumer: Consumer, reading: int, writing: int) -> int:
+    """The child: until the parent has seen the end."""
+    os.close(writing)
+    opened = [os.dup(reading) for _ in range(32)]
+    os.read(reading, 1)
+    driver_of(consumer)._thread._clean_up()
+    gc.collect()
+    try:
+        return 0 if [os.fstat(each) for each in opened] else 1
+    except OSError:
+        return 1
+
+
+@pytest.mark.requirement("surface/fork")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_an_open_consumer_is_refused_in_a_child_and_stays_good_in_the_parent(consumer: Consumer) -> None:
     child = os.fork()
     if child == 0:
@@ -298,7 +354,8 @@ def test_an_open_consumer_is_refused_in_a_child_and_stays_good_in_the_parent(con
             code = 0
         except BaseException:
             traceback.print_exc()
-        os._exit(code)
+        finally:
+            os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert consumer.assignment() == {TP}
 
@@ -385,6 +442,29 @@ def test_a_blocking_call_in_a_futures_callback_is_refused_at_once(verb: Callable
     assert len(raised) == 1
     assert consumer.assignment() == frozenset()
     consumer.close(timeout=0.1)
+
+
+def test_a_futures_callback_that_exits_ends_neither_the_thread_nor_others(
+    consumer: Consumer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It ended the network thread, and with it the membership."""
+    driver = driver_of(consumer)
+    exits, other = (driver.future(call) for call in (-1, -2))
+    exits.add_done_callback(lambda _: sys.exit(3))
+    completed = CallsCompleted(calls=tuple(CallCompleted(call=call, result=CommitResult()) for call in (-1, -2)))
+    tick, told = NetworkMachine.tick, [Deliver(event=completed)]
+
+    def tells(self: NetworkMachine, at: float) -> list[Action]:
+        actions = tick(self, at)
+        return [*actions, told.pop()] if told else actions
+
+    monkeypatch.setattr(NetworkMachine, "tick", tells)
+    driver._thread._wake()
+    assert other.result(30) == CommitResult()
+    assert exits.result(0) == CommitResult()
+    assert driver.alive
+    assert "a callback of commit_async's future raised SystemExit" in caplog.text
+    assert consumer.assignment() == {TP}
 
 
 def test_a_close_that_is_interrupted_when_the_thread_has_ended_is_done(
@@ -527,7 +607,7 @@ def test_an_address_that_fails_at_once_leaves_no_socket_open(monkeypatch: pytest
         bad: SocketAddress = (socket.AF_INET, ("240.0.0.1", 0))
         good: SocketAddress = (socket.AF_INET, server.getsockname())
         monkeypatch.setattr("instride._net.transport.Transport._start", failing_first(Transport._start))
-        transport = Transport([bad, good], "somewhere", Connection(client_id="c", max_frame_bytes=1 << 20))
+        transport = Transport([bad, good], "somewhere", Connection(client_id="c", max_frame_bytes=1 << 20)).open()
         assert transport.failure is None
         assert [each.fileno() >= 0 for each in made] == [False, True]
         transport.close()
@@ -550,7 +630,7 @@ def test_a_connection_that_is_aborted_is_reset(*, abort: bool) -> None:
     """So the kernel does not go on sending what was given up: a commit could arrive after a newer one."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         address: SocketAddress = (socket.AF_INET, server.getsockname())
-        transport = Transport([address], "somewhere", Connection(client_id="c", max_frame_bytes=1 << 20))
+        transport = Transport([address], "somewhere", Connection(client_id="c", max_frame_bytes=1 << 20)).open()
         peer, _ = server.accept()
         with peer:
             peer.settimeout(30)

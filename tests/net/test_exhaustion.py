@@ -150,7 +150,7 @@ def test_a_silent_peer_is_probed_so_that_its_end_is_noticed() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = server.getsockname()
         connection = Connection(client_id="c", max_frame_bytes=1 << 20, mechanism=None)
-        transport = Transport([(socket.AF_INET, address)], f"{address[0]}:{address[1]}", connection)
+        transport = Transport([(socket.AF_INET, address)], f"{address[0]}:{address[1]}", connection).open()
         made = transport.socket
         assert made is not None
         assert made.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1

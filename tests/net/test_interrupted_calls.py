@@ -54,7 +54,7 @@ from network_replies import reply
 # Whose calls ask for the time: it may not decide which lines a call runs, or an interrupt would come to another one.
 TIMED = ("_consumer_base", "_net.driver", "_net.mailbox")
 OURS = str(Path(instride.__file__).parent)
-STRIDE = 1 if WHOLE else 29
+STRIDE = 1 if WHOLE else 47
 FIRST = int(commit(), 16)
 
 

@@ -7,6 +7,7 @@ import errno
 import gc
 import os
 import random
+import select
 import selectors
 import socket
 import ssl
@@ -66,7 +67,7 @@ class Ends:
         with socket.create_server(("127.0.0.1", 0)) as listener:
             tls = Tls(context=client, host="127.0.0.1", where="127.0.0.1:1")
             place = (socket.AF_INET, listener.getsockname())
-            self.transport = Transport([place], "127.0.0.1:1", self.frames, tls=tls)
+            self.transport = Transport([place], "127.0.0.1:1", self.frames, tls=tls).open()
             accepted, _ = listener.accept()
         accepted.settimeout(PATIENCE)
         self.peer = self._agreed(server, accepted)
@@ -314,13 +315,14 @@ def test_a_record_that_is_cut_off(ends: Ends, cut: int) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
-def test_a_child_process_that_ends_leaves_the_connection_alone(ends: Ends) -> None:
+@pytest.mark.parametrize("how", ["let_go", "close"])
+def test_a_child_process_that_ends_leaves_the_connection_alone(ends: Ends, how: str) -> None:
     """A fork after the connection was made: what the child frees announces no end to the peer."""
     child = os.fork()
     if not child:
         try:
-            ends.transport.line = None
-            ends.transport.close()
+            getattr(ends.transport, how)()
+            ends.transport.line = ends.transport._socket = None
             gc.collect()
         finally:
             os._exit(0)
@@ -331,6 +333,31 @@ def test_a_child_process_that_ends_leaves_the_connection_alone(ends: Ends) -> No
     ends.transport._out.append(memoryview(b"request"))
     ends.transport.writable()
     assert ends.peer.recv(99) == b"request"
+
+
+@pytest.mark.parametrize("handshake", [False, True])
+def test_what_was_let_go_does_not_write_under_its_old_number(ends: Ends, *, handshake: bool) -> None:
+    """A child that was forked on the network thread may go on there. OpenSSL has the number in a copy."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        transport = ends.transport
+        if handshake:
+            tls = Tls(context=ssl.create_default_context(), host="127.0.0.1", where="127.0.0.1:1")
+            transport = Transport([(socket.AF_INET, listener.getsockname())], "127.0.0.1:1", Known(), tls=tls).open()
+            assert transport.socket is not None
+            select.select([], [transport.socket], [], PATIENCE)
+            transport.writable()
+            assert isinstance(transport.socket, ssl.SSLSocket)
+        assert transport.socket is not None
+        number, (other, mine) = transport.socket.fileno(), socket.socketpair()
+        transport.let_go()
+        with other, mine:
+            os.dup2(mine.fileno(), number)
+            transport._out.append(memoryview(b"request"))
+            transport.writable()
+            os.close(number)
+            mine.close()
+            assert other.recv(99) == b""
+        assert transport.failure is not None
 
 
 def test_no_record_is_read_by_python(unlocked: Ends, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,11 +7,14 @@ import itertools
 import os
 import random
 import select
+import shutil
 import socket
 import struct
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -197,6 +200,82 @@ def test_a_wait_ends_at_its_time(ends: Ends) -> None:
     ends.offer()
     assert ends.pump.select(0.01) == []
     assert ends.pump.select(-1.0) == []
+
+
+_TOO_MANY = """
+import errno, resource, socket, sys
+from importlib import import_module
+
+pump = import_module(sys.argv[1]).Pump(eager=False)
+ends = [end for _ in range(3) for end in socket.socketpair()]
+for number, end in enumerate(ends):
+    pump.register(number, end.fileno(), 1)
+resource.setrlimit(resource.RLIMIT_NOFILE, (2, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+for timeout in (0.0, 60.0):
+    try:
+        pump.select(timeout)
+    except OSError as error:
+        print(errno.errorcode[error.errno])
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere poll may take more than the bound")
+@pytest.mark.parametrize("form", FORMS, ids=["compiled", "plain"])
+def test_what_the_system_does_not_wait_for_is_an_error(form: ModuleType) -> None:
+    """Not what a signal is: it would be here again at once, for ever. Of more sockets than files may be open, say."""
+    done = subprocess.run([sys.executable, "-c", _TOO_MANY, form.__name__], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["EINVAL", "EINVAL"]
+
+
+_REFUSED = """
+import ctypes, errno, socket, sys
+from importlib import import_module
+
+system = import_module(sys.argv[1])
+pump, line, buffer = system.Pump(eager=False), system.Line(), bytearray(20)
+peer, end = socket.socketpair()
+end.setblocking(False)
+pump.register("one", end.fileno(), 1, line)
+for name in ("ENOMEM", "EAGAIN"):
+    for after in (0, 1):
+        line.offer(memoryview(buffer), 0)
+        peer.send(bytes([0, 0]))
+        ctypes.CDLL(None).refuse_poll(after, getattr(errno, name))
+        told = pump.select(0.3)
+        print(told == [("one", 1)] if after else told in ([], [("one", 1)]), end=" ")
+        told = told or pump.select(60.0)
+        print(told == [("one", 1)], line.take(), end=" ")
+"""
+_REFUSING = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <poll.h>
+static int after = -1, number;
+void refuse_poll(int calls, int code) { after = calls; number = code; }
+int poll(struct pollfd *fds, nfds_t count, int timeout) {
+    int (*real)(struct pollfd *, nfds_t, int) = dlsym(RTLD_NEXT, "poll");
+    if (count && after >= 0 && after-- == 0) { errno = number; return -1; }
+    return real(fds, count, timeout);
+}
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux" or shutil.which("cc") is None, reason="needs a C compiler and LD_PRELOAD")
+@pytest.mark.parametrize("form", FORMS, ids=["compiled", "plain"])
+def test_a_system_without_memory_for_a_wait_is_no_error(form: ModuleType, tmp_path: Path) -> None:
+    """It may have some again soon; what was received before the refusal is told of."""
+    (tmp_path / "refusing.c").write_text(_REFUSING)
+    library = tmp_path / "refusing.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, tmp_path / "refusing.c", "-ldl"], check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", _REFUSED, form.__name__],
+        env=os.environ | {"LD_PRELOAD": str(library)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == ["True", "True", "2"] * 4
 
 
 def _played(form: ModuleType, seed: int) -> list[object]:

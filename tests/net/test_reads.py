@@ -61,7 +61,7 @@ class Line:
         with socket.create_server(("127.0.0.1", 0)) as server:
             server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
             self.frames = Frames() if frames is None else frames
-            self.transport = Transport([(socket.AF_INET, server.getsockname())], "b:1", self.frames)
+            self.transport = Transport([(socket.AF_INET, server.getsockname())], "b:1", self.frames).open()
             assert self.transport.socket is not None
             self.socket = self.transport.socket
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)

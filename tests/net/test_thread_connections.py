@@ -6,9 +6,10 @@ import logging
 import os
 import select
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from typing import Any, cast
 
 import pytest
@@ -592,6 +593,85 @@ def test_a_thread_that_ends_closes_its_connections_and_ends_its_futures(
     assert isinstance(future.exception(0), ConsumerClosedError)
 
 
+@pytest.mark.parametrize("network", [True, False])
+def test_a_callback_that_exits_is_survived_on_the_network_thread_alone(
+    make: Callable[..., Thread], network: bool
+) -> None:
+    """On the application's own an interrupt goes on."""
+    thread, raised = make(), list[BaseException]()
+    futures = [thread.future(number) for number in (1, 2, 3)]
+    for each in futures:
+        each.add_done_callback(lambda _: sys.exit(3))
+
+    def fail() -> None:
+        try:
+            thread._fail_futures(ConsumerClosedError("over"))
+        except SystemExit as error:
+            raised.append(error)
+
+    runs = threading.Thread(target=fail)
+    if network:
+        thread._thread = runs
+    runs.start()
+    runs.join(PATIENCE)
+    assert [each.done() for each in futures] == [network, network, True]
+    assert bool(raised) != network
+    while thread._futures:
+        with suppress(SystemExit):
+            thread._fail_futures(ConsumerClosedError("over"))
+
+
+def test_a_child_may_begin_what_its_parent_had_not(make: Callable[..., Thread]) -> None:
+    """A thread whose start had failed, say: it has no sockets that are another process's."""
+    thread = make()
+    assert thread in thread_module._with_sockets
+    thread.let_go()
+    assert not thread._stopping
+    thread._open_own(thread.opened)
+
+
+def test_a_connection_is_known_to_a_fork_before_it_has_a_socket(
+    make: Callable[..., Thread], listens: SocketAddress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The child kept open what was just being opened."""
+    thread, start, known = make(), transport_module.Transport._start, list[bool]()
+
+    def watched(transport: transport_module.Transport, family: int, address: object) -> None:
+        known.append(transport in thread._transports.values())
+        start(transport, family, address)
+
+    monkeypatch.setattr(transport_module.Transport, "_start", watched)
+    monkeypatch.setattr(thread._resolver, "resolve", lambda host, port, on_done, **_: on_done([listens]))
+    thread._open(OpenConnection(key=KEY, host="b", port=9092))
+    resolved(thread)
+    assert known == [True]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_what_is_aborted_is_reset_though_a_forked_child_lives_on(make: Callable[..., Thread], ends: Ends) -> None:
+    """What the broker has not received by then must not arrive later."""
+    thread = make()
+    has(thread, ends)
+    thread._runs["thread"] = True
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            os.close(writing)
+            os.read(reading, 1)
+        finally:  # not on to the rest of the tests
+            os._exit(0)
+    try:
+        ends.transport.close(abort=True)
+        with pytest.raises(ConnectionResetError):
+            ends.heard(1)
+    finally:
+        os.close(writing)
+        os.waitpid(child, 0)
+        os.close(reading)
+
+
 def test_a_start_that_was_interrupted_just_after_may_be_done_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """By a signal's exception before anybody noted that the thread runs."""
     with closing(Broker()) as broker:
@@ -767,7 +847,11 @@ def test_in_a_forked_child_the_gil_is_not_kept(make: Callable[..., Thread], monk
     thread._keep_gil(keep=True)
     child = os.fork()
     if not child:
-        os._exit(0 if (told, thread_module._keepers) == ([True, False], set()) else 1)
+        code = 1
+        try:
+            code = 0 if (told, thread_module._keepers) == ([True, False], set()) else 1
+        finally:  # not on to the rest of the tests
+            os._exit(code)
     assert os.waitpid(child, 0)[1] == 0
     assert told == [True]
     thread._clean_up()

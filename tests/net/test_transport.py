@@ -319,12 +319,12 @@ def test_what_came_by_tls_before_it_ended_is_taken(
 
 def test_an_address_that_the_system_refuses_at_once_is_told_and_the_next_is_tried() -> None:
     nowhere: Any = (socket.AF_INET, ("255.255.255.255", 9092))
-    alone = Transport([nowhere], "b:1", Frames())
+    alone = Transport([nowhere], "b:1", Frames()).open()
     refusals = [os.strerror(code) for code in (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EACCES)]
     assert "cannot connect to b:1" in str(alone.failure)
     assert any(each in str(alone.failure) for each in refusals)
     with socket.create_server(("127.0.0.1", 0)) as server:
-        transport = Transport([nowhere, (socket.AF_INET, server.getsockname())], "b:1", Frames())
+        transport = Transport([nowhere, (socket.AF_INET, server.getsockname())], "b:1", Frames()).open()
         assert transport.failure is None
         transport.close()
 
@@ -358,7 +358,7 @@ def test_each_address_has_its_share_of_the_time(
 ) -> None:
     at = [1000.0]
     monkeypatch.setattr(transport_module, "now", lambda: at[0])
-    transport = Transport([silent, silent, good, silent], "b:1", Frames(), until=1020.0)
+    transport = Transport([silent, silent, good, silent], "b:1", Frames(), until=1020.0).open()
     assert transport.stalls_at == 1005.0
     at[0] = 1008.0  # later than it was due
     transport.stalled()
@@ -378,7 +378,7 @@ def test_of_many_addresses_each_has_time_to_respond(
 ) -> None:
     """Its third SYN counts, which follows after three seconds, where the whole time is not too short for that."""
     monkeypatch.setattr(transport_module, "now", lambda: 1000.0)
-    transport = Transport([silent] * 1000, "b:1", Frames(), until=1000.0 + whole)
+    transport = Transport([silent] * 1000, "b:1", Frames(), until=1000.0 + whole).open()
     assert transport.stalls_at == 1000.0 + seconds
     transport.close()
 
@@ -388,7 +388,7 @@ def test_where_all_have_failed_before_the_first_has_most_of_the_time(
 ) -> None:
     at = [1000.0]
     monkeypatch.setattr(transport_module, "now", lambda: at[0])
-    transport = Transport([silent] * 3, "b:1", Frames(), until=1010.0, all_failed=True)
+    transport = Transport([silent] * 3, "b:1", Frames(), until=1010.0, all_failed=True).open()
     assert transport.stalls_at == 1008.0
     at[0] = 1008.0
     transport.stalled()
@@ -397,13 +397,13 @@ def test_where_all_have_failed_before_the_first_has_most_of_the_time(
 
 
 def test_the_last_address_has_all_that_is_left(silent: SocketAddress) -> None:
-    transport = Transport([silent], "b:1", Frames(), until=now() + 10.0)
+    transport = Transport([silent], "b:1", Frames(), until=now() + 10.0).open()
     assert transport.stalls_at == float("inf")
     transport.close()
 
 
 def test_where_no_address_responds_the_error_says_so_of_each(silent: SocketAddress, refusing: SocketAddress) -> None:
-    transport = Transport([silent, refusing], "b:1", Frames(), until=now() + 10.0)
+    transport = Transport([silent, refusing], "b:1", Frames(), until=now() + 10.0).open()
     transport.stalled()
     woken(transport)
     assert str(transport.failure) == "cannot connect to b:1: no response; Connection refused"
@@ -412,7 +412,7 @@ def test_where_no_address_responds_the_error_says_so_of_each(silent: SocketAddre
 
 def test_one_that_was_connected_while_nobody_looked_is_not_given_up(good: SocketAddress) -> None:
     """The thread was held up, and finds that both has come: the connection, and the end of its time."""
-    transport = Transport([good, good], "b:1", Frames(), until=now() + 10.0)
+    transport = Transport([good, good], "b:1", Frames(), until=now() + 10.0).open()
     assert transport.socket is not None
     select.select([], [transport.socket], [], PATIENCE)
     transport.stalled()
@@ -424,7 +424,7 @@ def test_one_that_was_connected_while_nobody_looked_is_not_given_up(good: Socket
 def test_what_the_system_says_of_a_refused_address_is_not_taken_for_the_next(
     silent: SocketAddress, refusing: SocketAddress
 ) -> None:
-    transport = Transport([refusing, silent], "b:1", Session(), until=now() + 10.0)
+    transport = Transport([refusing, silent], "b:1", Session(), until=now() + 10.0).open()
     woken(transport)
     assert transport.tried == [refusing, silent]
     assert transport.standing == "the address does not respond"

@@ -56,13 +56,22 @@ def keyed(partition: TopicPartition, keys: str, start: int = 0, epoch: int = 1, 
 
 
 class Bench:
-    """An engine whose partitions began at a committed offset, unless `located` is False."""
+    """An engine whose partitions began at a committed offset, unless `located` is False. log_begin: of all."""
 
-    def __init__(self, *, located: bool = True, retry: Retry | None = None, after: Any = "stop", **plan: Any) -> None:
+    def __init__(
+        self,
+        *,
+        located: bool = True,
+        log_begin: int = -1,
+        retry: Retry | None = None,
+        after: Any = "stop",
+        **plan: Any,
+    ) -> None:
         failures = Failures(retry=retry or Retry(attempts=1), after=after, has_dead_letters=after == "dead-letter")
         self.engine = Engine(EnginePlan(failures=failures, **plan), lambda _: 1)
         self.now = 0.0
         self._located = located
+        self._log_begin = log_begin
 
     def submit(self, records: Iterable[ConsumerRecord], lost: Iterable[TopicPartition] = ()) -> list[int]:
         batch = list(records)
@@ -71,7 +80,7 @@ class Bench:
         if self._located:
             for partition in self.engine.unlocated():
                 first = min(each.offset for each in batch if each.topic_partition == partition)
-                self.engine.locate(partition, OffsetAndMetadata(offset=first), TOPIC_ID)
+                self.engine.locate(partition, OffsetAndMetadata(offset=first), TOPIC_ID, log_begin=self._log_begin)
         return [task.offset for task in given_up]
 
     def take(self) -> Task:

@@ -17,6 +17,7 @@ from typing import Any
 from awaited import awaited_store
 
 from instride import ConsumerRecord, DatabaseStore, TopicPartition
+from instride._core.events import EARLIEST
 from instride._processing.async_store import AsyncTransactions
 from instride._processing.attempts import enter_attempt
 from instride._processing.breaker import CircuitBreaker
@@ -78,6 +79,7 @@ class SimulatedEngine(Engine):
 
     def committable(self) -> CommitSnapshot:
         covered = {lane.partition: set(self._finished.get(lane, ())) for lane in self._ahead.values()}
+        gone = {lane.partition: {(lane.partition, at) for at in lane.gone} for lane in self._ahead.values()}
         snapshot = super().committable()
 
         def settled(partition: TopicPartition, entry: CommitEntry, outcome: CommitOutcome) -> None:
@@ -85,7 +87,8 @@ class SimulatedEngine(Engine):
             snapshot.settle(partition, entry, committed=committed, stale=stale)
             if committed:
                 self._course.covered |= covered[partition]
-                self._course.unfinished += self._unfinished(partition, entry)
+                self._course.unfinished += self._unfinished(partition, entry) - gone[partition]
+                self._course.gone |= gone[partition]
 
         return CommitSnapshot(snapshot.entries, settled)
 
@@ -189,7 +192,8 @@ class Course:
     bank: a database; then each attempt that ends well is a transaction of it, with its offset.
     has_outages: of every ten seconds handlers fail for three, with a circuit breaker.
     attempts: those that count, of a record by one owner. The next one goes on from what the last commit tells of them.
-    unfinished: what was covered by an accepted commit of whoever was given it, and nobody had finished.
+    unfinished: what was covered by an accepted commit of whoever was given it, and nobody had finished; but what its
+    engine took for gone from the log.
     covered: what was finished when a commit was made that the broker accepted. repeated: what of that was started by an
     owner who came later; a former owner who does not know of his loss may start what the new one has committed.
     """
@@ -209,6 +213,7 @@ class Course:
     covered: set[tuple[TopicPartition, int]] = field(default_factory=set)
     repeated: list[tuple[TopicPartition, int]] = field(default_factory=list)
     unfinished: list[tuple[TopicPartition, int]] = field(default_factory=list)
+    gone: set[tuple[TopicPartition, int]] = field(default_factory=set)
     zombies: list[str] = field(default_factory=list)
     _starters: dict[TopicPartition, list[str]] = field(default_factory=dict)
 
@@ -428,6 +433,9 @@ def _call(member: Member, verb: Verb, workers: Workers) -> Generator[Any, float,
         return {}
     if verb.name == "position":
         return (yield from consumer._application.position(workers.now, verb.args[0], verb.kwargs["timeout"]))
+    if verb.name == "beginning_offsets":
+        wanted = dict.fromkeys(verb.args[0], EARLIEST)
+        return (yield from consumer._application.offsets_for(workers.now, wanted, verb.kwargs["timeout"]))
     kwargs = dict(verb.kwargs)
     if verb.name == "poll":
         kwargs["limit"] = kwargs.pop("max_records")

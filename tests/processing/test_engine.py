@@ -182,8 +182,8 @@ def test_what_was_located_before_its_records_came_is_known() -> None:
     assert bench.takes() == [], "that was of another assignment"
 
 
-@pytest.mark.parametrize(("reset_to", "left"), [(3, [0, 2]), (50, [0, 2, 3, 4])])
-def test_a_reset_of_the_position_loses_no_unfinished_record(reset_to: int, left: list[int]) -> None:
+@pytest.mark.parametrize(("reset_to", "left", "held_at"), [(3, [0, 2], 0), (50, [0, 2, 3, 4], 50)])
+def test_a_reset_of_the_position_loses_no_unfinished_record(reset_to: int, left: list[int], held_at: int) -> None:
     """The log was cut, or retention has deleted what it had: nobody reads again what lies below."""
     bench = Bench(located=False, order="none", per_partition=3, retry=Retry(attempts=3, backoff=0.0))
     bench.submit(keyed(P0, "-----"))
@@ -195,19 +195,138 @@ def test_a_reset_of_the_position_loses_no_unfinished_record(reset_to: int, left:
     commit(told)
     assert bench.submit(keyed(P0, "--", start=reset_to, seek=1)) == [0]
     assert bench.takes() == [], "where it begins is asked for"
-    bench.engine.locate(P0, told[P0], TOPIC_ID)
+    bench.engine.locate(P0, told[P0], TOPIC_ID, log_begin=reset_to if reset_to == 50 else 0)
     bench.end(first)
     tasks = bench.takes()
     assert bench.engine.tally.finished == 1, "what was given up is ignored"
     for task in tasks[1:]:
         bench.end(task)
-    assert bench.commit()[P0][0] == 0, "no commit covers a record that is not finished"
+    assert bench.commit()[P0][0] == held_at, "no commit covers a record that is not finished, and that the log has"
     bench.end(tasks[0])
     for task in (later := bench.takes()):
         bench.end(task)
     handled = [(task.offset, task.attempts) for task in tasks + later]
     assert handled == [(at, int(at == 2)) for at in [*left, reset_to, reset_to + 1]]
     assert bench.commit() == {P0: (reset_to + 2, (), {})}
+
+
+@pytest.mark.rule("18")
+def test_where_a_reset_led_forward_is_committed_before_a_record_is_started() -> None:
+    """From what the log has lost the next owner would be reset again, to a later end. Nobody reads the records between.
+
+    What is left of before is handled, and holds no commit back: no owner could read it.
+    """
+    bench = Bench(located=False, order="none", window=4, retry=Retry(attempts=3))
+    bench.submit(keyed(P0, "--"))
+    bench.engine.locate(P0, OffsetAndMetadata(offset=0), TOPIC_ID)
+    bench.submit(keyed(P0, "--", start=50, seek=1))
+    assert bench.engine.left_before_resets() == [P0]
+    bench.engine.locate(P0, OffsetAndMetadata(offset=0), TOPIC_ID, log_begin=50)
+    assert bench.takes() == []
+    assert bench.commit() == {P0: (50, (), {})}
+    left = bench.takes()
+    assert offsets(left) == [0, 1]
+    assert bench.commit() == {P0: (50, (), {})}
+    new = bench.takes()
+    assert offsets(new) == [50, 51]
+    bench.end(left[0], ValueError())
+    bench.end(new[1])
+    assert bench.commit() == {P0: (50, ((51, 52),), {})}
+    bench.end(new[0])
+    assert bench.commit() == {P0: (52, (), {})}
+    bench.end(left[1])
+    assert offsets(bench.takes()) == []
+    bench.now = 60.0
+    assert offsets(bench.takes()) == [0]
+
+
+@pytest.mark.parametrize(("log_begin", "held_at"), [(-1, 0), (0, 0), (1, 1), (2, 50), (50, 50), (60, 50)])
+def test_after_a_reset_commits_wait_for_what_the_log_still_has(log_begin: int, held_at: int) -> None:
+    """It led beyond all that polls returned: by retention, or since the log was cut and has grown again. Where nobody
+    tells where the log begins, it may have all that is left."""
+    bench = Bench(located=False, order="none")
+    bench.engine.submit(keyed(P0, "--"), (), [Stretch(0, 2, 2)])
+    bench.engine.locate(P0, OffsetAndMetadata(offset=0), TOPIC_ID)
+    assert bench.engine.left_before_resets() == []
+    bench.submit(keyed(P0, "--", start=50, seek=1))
+    assert bench.engine.left_before_resets() == [P0]
+    bench.engine.locate(P0, OffsetAndMetadata(offset=0), TOPIC_ID, log_begin=log_begin)
+    tasks = bench.takes()
+    assert offsets(tasks) == [0, 1, 50, 51], "all are handled"
+    bench.end(tasks[3])
+    assert bench.commit() == {P0: (held_at, ((51, 52),), {})}
+    for task in tasks[:3]:
+        bench.end(task)
+    assert bench.commit() == {P0: (52, (), {})}
+
+
+def test_what_the_log_has_lost_stays_lost_in_the_next_reset() -> None:
+    """The rest of its poll is not lost with it. What nobody has handled, and no owner can read, is told."""
+    bench = Bench(located=False, order="none")
+    bench.submit(keyed(P0, "--"))
+    bench.engine.locate(P0, OffsetAndMetadata(offset=0), TOPIC_ID)
+    bench.submit(keyed(P0, "-", start=50, seek=1))
+    bench.engine.locate(P0, OffsetAndMetadata(offset=0), TOPIC_ID, log_begin=1)
+    bench.submit(keyed(P0, "-", start=60, seek=2))
+    bench.engine.locate(P0, OffsetAndMetadata(offset=0), TOPIC_ID)
+    tasks = bench.takes()
+    assert offsets(tasks) == [0, 1, 50, 60]
+    bench.end(tasks[3])
+    assert bench.commit() == {P0: (1, ((60, 61),), {})}
+    assert bench.engine.missed == []
+    bench.submit([], lost=[P0])
+    assert [each.offset for each in bench.engine.missed] == [0]
+
+
+def test_what_the_log_has_lost_is_started_though_the_metadata_is_full() -> None:
+    """No commit remembers it. All others would wait for it."""
+    bench = Bench(order="none", log_begin=10, metadata_limit=16, retry=Retry(attempts=9, backoff=1.0, jitter=0.0))
+    bench.submit(keyed(P0, "-"))
+    bench.submit(keyed(P0, "-----", start=10, seek=1))
+    for offset in (0, 10, 11, 12, 13):
+        task = bench.take()
+        assert task.offset == offset
+        bench.end(task, None if offset in (11, 13) else ValueError())
+    assert bench.takes() == [], "two ranges are all that it takes"
+    bench.now = 1.0
+    assert offsets(bench.takes()) == [0, 10]
+
+
+@pytest.mark.parametrize("reset_to", [2, 50])
+def test_a_letter_that_is_written_is_not_written_again_after_a_reset(reset_to: int) -> None:
+    """Its database is still to be told: at once, or at the next try. Nor is its record handled again."""
+    bench, error = Bench(order="none", after="dead-letter", has_store=True, retry=Retry(attempts=1)), ValueError()
+    bench.submit(keyed(P0, "--"))
+    tasks = bench.takes()
+    for task in tasks:
+        bench.end(task, error)
+        task.letter_written = True
+    bench.engine.wrote(tasks[0], ConnectionError(), bench.now, 0.5)
+    bench.submit(keyed(P0, "-", start=reset_to, seek=1))
+    again = bench.takes()
+    assert offsets(again) == [0, 1, reset_to]
+    assert [(each.error, each.writes_dead_letter, each.letter_written) for each in again] == [
+        (error, True, True),
+        (error, True, True),
+        (None, False, False),
+    ]
+    assert bench.engine.untold() == again[:1]
+
+
+@pytest.mark.parametrize("order", ["none", "partition"])
+@pytest.mark.parametrize("after", ["skip", "dead-letter"])
+def test_what_waits_to_be_told_to_the_store_is_not_handled_again_after_a_reset(after: str, order: str) -> None:
+    """Also what waits for its next try, or for its key, and is not started."""
+    bench, error = Bench(order=order, after=after, has_store=True, max_batch=3, retry=Retry(attempts=1)), ValueError()
+    bench.submit(keyed(P0, "----"))
+    bench.end(bench.take_batch(), error)
+    bench.engine.wrote(bench.take(), ConnectionError(), bench.now, 0.5)
+    bench.submit(keyed(P0, "-", start=50, seek=1))
+    for offset in (0, 1, 2):
+        task = bench.take()
+        assert (task.offset, task.writes_dead_letter, task.is_skipped) == (offset, True, after == "skip")
+        bench.engine.wrote(task, None, bench.now, 0.5)
+    assert offsets(bench.take_batch().tasks) == [3, 50]
 
 
 def test_what_two_resets_leave_is_handled_too() -> None:
@@ -230,6 +349,24 @@ def test_after_a_reset_what_came_of_a_deleted_topic_is_dropped(topic_id: UUID | 
     assert bench.commit() == {P0: (2 if topic_id else 0, (), {})}
     assert offsets(bench.takes()) == ([2, 3] if topic_id else [0, 1, 2, 3])
     assert bench.engine.records == (2 if topic_id else 4)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected", "begin"),
+    [(0, 20, [0, 1, 20, 21], 20), (0, 20, [0, 1, 20, 21], 0), (10, 11, [10, 11, 12], 10), (2, 3, [2, 3, 4], 2)],
+)
+def test_what_two_resets_leave_of_a_topic_that_was_made_again_is_handled(
+    first: int, second: int, expected: list[int], begin: int
+) -> None:
+    """The first reset came since it was. Both came before it is known where the partition begins."""
+    bench = Bench(located=False, order="none")
+    bench.submit(keyed(P0, "----"))
+    bench.engine.locate(P0, OffsetAndMetadata(offset=0), TOPIC_ID)
+    bench.submit(keyed(P0, "--", start=first, seek=1))
+    bench.submit(keyed(P0, "--", start=second, seek=2))
+    bench.engine.locate(P0, None, OTHER_ID, log_begin=second if begin == second else 0)
+    assert bench.commit() == {P0: (begin, (), {})}
+    assert offsets(bench.takes()) == expected
 
 
 def test_a_paused_partition_whose_topic_was_made_again_is_resumed() -> None:

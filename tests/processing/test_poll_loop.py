@@ -271,6 +271,23 @@ def test_topics_that_are_asked_about_one_by_one_hold_no_poll_up(*, stops: bool) 
 
 
 @pytest.mark.rule("17")
+def test_of_topics_that_are_asked_about_one_by_one_a_slow_one_is_not_always_first() -> None:
+    """One is refused."""
+    slow, refused, other = (TopicPartition(name, 0) for name in "abc")
+
+    def answer(verb: Verb) -> Any:
+        if refused in verb.args:
+            return TopicAuthorizationFailedError("b: no")
+        script.now += 1.0
+        return KafkaTimeoutError("no coordinator") if slow in verb.args else {}
+
+    script = Script(position=[7], committed=[answer] * 99, topic_ids=[{}] * 99)
+    script.rounds.on_partitions_assigned([slow, refused, other])
+    script.play(until=lambda: other in script.started or script.now > 20.0)
+    assert script.started == {other: 7}
+
+
+@pytest.mark.rule("17")
 def test_a_topic_that_is_refused_again_after_a_revocation_is_told_again(caplog: pytest.LogCaptureFixture) -> None:
     script = Script(committed=[TopicAuthorizationFailedError("t: no")] * 9)
     for _ in range(2):
@@ -393,6 +410,104 @@ def test_where_the_database_says_otherwise_it_seeks_and_resumes() -> None:
     assert script.engine.records == 0
     script.engine.submit([record for record in keyed(P0, "a" * 8, epoch=2) if record.offset >= 5])
     assert script.engine.queued == 3, "it is known where it begins"
+
+
+@pytest.mark.rule("18")
+def test_where_the_log_has_lost_the_row_it_is_read_from_its_beginning(caplog: pytest.LogCaptureFixture) -> None:
+    """A reset would lead to an end behind what the group has begun with; and the database lacks what the log has."""
+
+    def poll(_: Verb) -> ConsumerRecords:
+        script.now += 0.5
+        return ConsumerRecords()
+
+    script = Script(
+        has_store=True,
+        poll=[poll] * 99,
+        committed=[{P0: OffsetAndMetadata(offset=200)}] * 9,
+        topic_ids=[{}] * 9,
+        stored=[{P0: 5}] * 9,
+        beginning_offsets=[KafkaTimeoutError("no leader"), {P0: 100}],
+    )
+    script.rounds.on_partitions_assigned([P0])
+    script.play(until=lambda: script.started != {})
+    assert [verb.args for verb in script.verbs if verb.name == "seek"] == [(P0, 100)]
+    assert script.started == {P0: 100}
+    assert "t-0: its row in the database is at 5, and its log begins at 100" in caplog.text
+
+
+def test_many_rows_whose_log_is_unknown_cost_one_wait_of_a_poll(caplog: pytest.LogCaptureFixture) -> None:
+    """Their leaders are silent. What is in the log is said once. A wake-up says nothing."""
+    partitions = [TopicPartition("t", number) for number in range(300)]
+    polled_at: list[float] = []
+
+    def poll(_: Verb) -> ConsumerRecords:
+        polled_at.append(script.now)
+        script.now += 0.5
+        return ConsumerRecords()
+
+    def is_silent(verb: Verb) -> KafkaError:
+        script.now += verb.kwargs["timeout"]
+        return KafkaTimeoutError("no leader")
+
+    begins = dict.fromkeys(partitions, 100)
+    script = Script(
+        has_store=True,
+        poll=[poll] * 99,
+        committed=[dict.fromkeys(partitions, OffsetAndMetadata(offset=200))] * 99,
+        topic_ids=[{}] * 99,
+        stored=[dict.fromkeys(partitions, 5)] * 99,
+        beginning_offsets=[WakeupError("woken"), is_silent, is_silent, is_silent, begins],
+    )
+    script.rounds.on_partitions_assigned(partitions)
+    script.play(until=lambda: len(polled_at) > 1)
+    assert "begin" not in caplog.text
+    script.play(until=lambda: len(script.started) == 300)
+    assert script.started == begins
+    assert caplog.text.count("nobody tells where the partitions of t begin") == 1
+    assert max(later - before for before, later in pairwise(polled_at)) <= 1.5
+
+
+@pytest.mark.parametrize(
+    ("begins", "held_at"),
+    [({P0: 50}, 50), ({P0: 0}, 0), (KafkaTimeoutError("no leader"), 0), (WakeupError("woken"), 50)],
+)
+def test_after_a_reset_it_asks_where_the_log_begins(
+    begins: Any, held_at: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    script = Script(
+        plan=EnginePlan(order="none"),
+        committed=[{P0: OffsetAndMetadata(offset=0)}] * 2,
+        topic_ids=[{}] * 2,
+        beginning_offsets=[begins, {P0: 50}],
+    )
+    engine = script.engine
+    engine.submit(keyed(P0, "--"))
+    engine.locate(P0, OffsetAndMetadata(offset=0))
+    engine.submit(keyed(P0, "--", start=50, seek=1))
+    script.play(until=lambda: not engine.unlocated() and engine.has_next(0.0))
+    assert caplog.text == ""
+    tasks = [engine.take(0.0) for _ in range(4)]
+    assert tasks[3] is not None
+    engine.end(tasks[3], None, 0.0, 0.5)
+    assert engine.committable()[P0].offset == held_at
+    script.rounds.cancel()
+    script.play()
+    lost = [f"t-0 at offset {at} was not handled, and its log has lost it" for at in (0, 1)]
+    assert [each in caplog.text for each in lost] == [held_at == 50] * 2
+
+
+def test_where_the_log_has_the_row_it_is_read_from_there() -> None:
+    """Though the group has a later offset: the database was restored."""
+    script = Script(
+        has_store=True,
+        committed=[{P0: OffsetAndMetadata(offset=200)}],
+        topic_ids=[{}],
+        stored=[{P0: 150}],
+        beginning_offsets=[{P0: 100}],
+    )
+    script.rounds.on_partitions_assigned([P0])
+    script.play(until=lambda: script.started != {})
+    assert script.started == {P0: 150}
 
 
 def test_a_paused_partition_whose_queue_was_taken_wakes_the_poll_once() -> None:

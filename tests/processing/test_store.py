@@ -7,7 +7,7 @@ import sqlite3
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, nullcontext
 from contextvars import copy_context
 from functools import partial
 from itertools import count
@@ -215,7 +215,7 @@ def test_a_log_that_was_cut_below_the_row_is_refused(bank: Bank, reset_to: int) 
         return
     with pytest.raises(
         StorePositionError,
-        match=r"t-0: its row in the database is at 5, .* reset the position to 3.* was cut \(3 at the least\)",
+        match=r"t-0: its row in the database is at 5, .* position to 3.* to the offset at which the log was truncated",
     ):
         owner.handles(range(3, 7))
     assert (bank.written(), bank.position()) == (list(range(5)), 5)
@@ -223,6 +223,21 @@ def test_a_log_that_was_cut_below_the_row_is_refused(bank: Bank, reset_to: int) 
     other.lane.reset_to = 0
     other.handles(range(2))
     assert bank.position(OTHER_ID) == 2, "the row is of a deleted topic"
+
+
+@pytest.mark.parametrize("over", [True, False])
+def test_what_this_owner_has_written_since_a_reset_is_no_cut(bank: Bank, *, over: bool) -> None:
+    """A thread of the owner before comes late. Or it has read the row when its partition is lost."""
+    Owner(bank.store, bank.bill).handles(range(5))
+    owner = Owner(bank.store, bank.bill)
+    owner.lane.reset_to = 5
+    owner.handles(range(5, 7))
+    lane, owner.lane, owner.over = owner.lane, Lane(T0, 1, 0, 0), over
+    with pytest.raises(IllegalStateError, match="another") if over else nullcontext():
+        owner.handles(range(3, 4))
+    owner.lane, owner.over = lane, False
+    owner.handles(range(7, 8))
+    assert (bank.written(), bank.position()) == (list(range(8)), 8)
 
 
 def test_a_former_owner_whose_transaction_is_open_is_overtaken(elephant: Bank) -> None:

@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import asynccontextmanager, closing, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import replace
 from itertools import count
@@ -46,6 +46,7 @@ from instride.errors import (
     ConfigError,
     ConsumerClosedError,
     DrainTimeoutError,
+    ForkedConsumerError,
     IllegalStateError,
     KafkaTimeoutError,
 )
@@ -667,6 +668,55 @@ def test_a_child_that_a_handler_forks_hears_a_signal_as_without_a_run(number: si
         signal.signal(signal.SIGTERM, before[0])
         signal.signal(signal.SIGINT, before[1])
     assert (running.status, running.heard) == (status, [])
+
+
+def leaves(running: RunningProcessor, error: BaseException | None) -> None:
+    running.__exit__(None, error, None)
+
+
+def leaves_async(running: RunningProcessor, error: BaseException | None) -> None:
+    with suppress(StopIteration):  # it has returned
+        running.__aexit__(None, error, None).send(None)
+
+
+def waits(running: RunningProcessor, _: BaseException | None) -> None:
+    running.wait()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+@pytest.mark.parametrize(
+    ("ends", "error", "told"),
+    [
+        (leaves, None, b"refused"),
+        (leaves, OSError(), b"left"),
+        (leaves_async, None, b"refused"),
+        (leaves_async, OSError(), b"left"),
+        (waits, None, b"refused"),
+    ],
+)
+def test_a_child_that_the_body_forks_waits_for_no_end(
+    ends: Callable[[RunningProcessor, BaseException | None], None], error: BaseException | None, told: bytes
+) -> None:
+    """No thread of the run is there, so it would wait for ever. An error by which the child ends is its own."""
+    reads, writes = os.pipe()
+    with Processor(handle, topics=["t"]).running(**NOWHERE) as running:
+        child = os.fork()
+        if child == 0:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(20)  # kills it, if it waits
+            try:
+                ends(running, error)
+                os.write(writes, b"left")
+            except ForkedConsumerError:
+                os.write(writes, b"refused")
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+        os.close(writes)
+        assert os.read(reads, 10) == told
+        os.close(reads)
+        assert not running.wait(0.0)
 
 
 @pytest.mark.skipif(threading.current_thread() is not threading.main_thread(), reason="signals are the main thread's")

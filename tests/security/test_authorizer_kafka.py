@@ -13,9 +13,12 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperation, AclPermissionType
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from security_help import PATIENCE
+from typer.testing import CliRunner
 
-from instride import ConsumerRecord, OutputRecord, Processor, Retry
+from instride import Consumer, ConsumerRecord, OutputRecord, Processor, Retry, TopicPartition
+from instride._cli import dead_letters
 from instride._net.clock import now
+from instride.config import UntypedSettings
 from instride.testing import LocalKafka
 
 pytestmark = pytest.mark.kafka
@@ -32,10 +35,15 @@ def broker() -> Iterator[LocalKafka]:
         yield kafka
 
 
-def everyone_may_describe(topic: str) -> AclBinding:
+def everyone_may(operation: AclOperation, kind: ResourceType, name: str) -> AclBinding:
     """Who has a rule for one thing may do nothing else."""
-    allowed = (AclOperation.DESCRIBE, AclPermissionType.ALLOW)
-    return AclBinding(ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, "User:*", "*", *allowed)
+    return AclBinding(kind, name, ResourcePatternType.LITERAL, "User:*", "*", operation, AclPermissionType.ALLOW)
+
+
+def grant(broker: LocalKafka, *rules: AclBinding) -> None:
+    client = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    for created in client.create_acls(list(rules)).values():
+        created.result(PATIENCE)
 
 
 def until(what: Callable[[], object]) -> None:
@@ -49,8 +57,7 @@ def until(what: Callable[[], object]) -> None:
 def refused(broker: LocalKafka, topic: str) -> Iterator[Callable[[], None]]:
     """Nobody may write to this topic until what is yielded is called."""
     client = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    rule = everyone_may_describe(topic)
-    client.create_acls([rule])[rule].result(PATIENCE)
+    grant(broker, everyone_may(AclOperation.DESCRIBE, ResourceType.TOPIC, topic))
     whose = (ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, "User:*", "*")
     removed = AclBindingFilter(*whose, AclOperation.ANY, AclPermissionType.ANY)
     yield lambda: client.delete_acls([removed])[removed].result(PATIENCE)
@@ -87,6 +94,48 @@ def test_a_dead_letter_topic_that_may_not_be_written_is_named_until_it_may(broke
         assert running.tally().dead_lettered == 0
         allow()
         until(lambda: running.tally().dead_lettered == 1)
+
+
+def test_what_the_page_of_security_lists_is_enough_for_dead_letters_and_a_replay(broker: LocalKafka) -> None:
+    topic, letters = topics(broker, "orders", "letters")
+    group, replayer = f"{topic}-group", f"instride-replay-{letters}"
+    grant(
+        broker,
+        everyone_may(AclOperation.READ, ResourceType.GROUP, group),
+        everyone_may(AclOperation.READ, ResourceType.TOPIC, topic),
+        everyone_may(AclOperation.WRITE, ResourceType.TOPIC, letters),
+    )
+
+    def handle(record: ConsumerRecord) -> None:
+        raise ValueError("no such order")
+
+    processor = Processor(handle, topics=[topic], dead_letters=letters)
+    settings: UntypedSettings = {
+        "bootstrap_servers": broker.bootstrap_servers,
+        "group_id": group,
+        "auto_offset_reset": "earliest",
+    }
+    where = TopicPartition(topic, 0)
+    with processor.running(**settings) as running:
+        until(lambda: running.tally().dead_lettered == 1)
+    with Consumer(**settings) as consumer:
+        found = consumer.committed(where)[where]
+    assert found is not None
+    assert found.offset == 1
+
+    servers = ["--bootstrap-servers", broker.bootstrap_servers]
+    grant(broker, everyone_may(AclOperation.READ, ResourceType.TOPIC, letters))
+    listed = CliRunner().invoke(dead_letters.app, ["list", letters, *servers])
+    assert listed.exit_code == 0, listed.output
+    grant(
+        broker,
+        everyone_may(AclOperation.READ, ResourceType.GROUP, replayer),
+        everyone_may(AclOperation.WRITE, ResourceType.TOPIC, topic),
+    )
+    replayed = CliRunner().invoke(dead_letters.app, ["replay", letters, *servers, "--from-beginning"])
+    assert replayed.exit_code == 0, replayed.output
+    with Consumer(**settings) as consumer:
+        assert consumer.end_offsets([where]) == {where: 2}
 
 
 def test_an_output_topic_that_may_not_be_written_fails_each_attempt_until_it_may(

@@ -238,6 +238,25 @@ def test_a_damaged_offer_of_the_broker_is_refused(library: Library) -> None:
         found.response(b"bad")
 
 
+@pytest.mark.parametrize("looked_at", ["complete", "actual_flags"])
+def test_a_ticket_that_ends_amid_the_exchange_ends_that_and_no_more(library: Library, looked_at: str) -> None:
+    """Of a context that has ended the library tells nothing: it killed the network thread."""
+
+    class Ended(SimpleNamespace):
+        def __getattribute__(self, name: str) -> Any:
+            if name == looked_at:
+                raise GSSError("expired")
+            return super().__getattribute__(name)
+
+    (found,) = prepared(config(), "b")
+    assert isinstance(found, Gssapi)
+    found.response(b"a token")
+    context: Any = found._context
+    context._context = Ended(**vars(context._context))
+    with pytest.raises(AuthenticationError, match="expired"):
+        found.response(b"wrapped \1\0\0\0")
+
+
 def test_without_a_thread_it_is_an_error_that_may_pass(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")

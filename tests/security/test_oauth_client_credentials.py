@@ -164,12 +164,23 @@ def test_other_urls_are_refused(url: Any) -> None:
         {"ca_file": "absent.pem"},
         {"ca_file": "a\0b"},
         {"ca_file": "\ud800"},
+        *[{name: "x\ud800"} for name in ("client_id", "client_secret", "scope", "audience")],
+        {"client_secret": "x\udfff", "send_in": "body"},
+        {"extensions": {"logical_cluster": "x"}},
+        {"extensions": {"auth": "x"}},
+        {"extensions": {"a": 1}},
+        {"extensions": {1: "a"}},
+        {"extensions": {"a": "\1"}},
+        {"extensions": 5},
+        {"extensions": "abc"},
     ],
 )
 def test_other_settings_that_are_refused(wrong: dict[str, Any]) -> None:
     given: dict[str, Any] = {"token_url": "https://localhost/", "client_id": "c", "client_secret": SECRET}
-    with pytest.raises(ConfigError, match=next(iter(wrong))):
+    with pytest.raises(ConfigError, match=next(iter(wrong))) as refused:
         OAuthClientCredentials(**{**given, **wrong})
+    assert refused.value.__cause__ is None or "ca_file" in wrong
+    assert "x\\u" not in repr(refused.value), "it may be the secret"
 
 
 def test_the_environment_can_narrow_which_urls_may_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,6 +192,17 @@ def test_the_environment_can_narrow_which_urls_may_be_asked(monkeypatch: pytest.
     monkeypatch.setenv("INSTRIDE_OAUTH_ALLOWED_URLS", "")
     with pytest.raises(ConfigError):
         OAuthClientCredentials(token_url="https://b.test/token", client_id="c", client_secret=SECRET)
+
+
+def test_the_environment_of_the_process_that_it_is_sent_to_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On Spark's executors, say."""
+    made = OAuthClientCredentials(token_url="https://b.test/token", client_id="c", client_secret=SECRET)
+    sent = pickle.dumps(made)
+    monkeypatch.setenv("INSTRIDE_OAUTH_ALLOWED_URLS", "https://a.test/token")
+    with pytest.raises(ConfigError, match="INSTRIDE_OAUTH_ALLOWED_URLS"):
+        pickle.loads(sent)
+    monkeypatch.setenv("INSTRIDE_OAUTH_ALLOWED_URLS", "https://b.test/token")
+    assert repr(pickle.loads(sent)) == repr(made)
 
 
 def test_a_redirect_is_not_followed(provider: Provider, certificates: Certificates) -> None:

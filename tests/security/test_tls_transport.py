@@ -97,7 +97,8 @@ def connect(server: Server, host: str, certificates: Certificates, connection: A
     context = tls_context(ConsumerConfig(bootstrap_servers="x:1", security_protocol="SSL", ssl_ca_file=ca_file))
     assert context is not None
     connection = connection or Connection(client_id="c", max_frame_bytes=1 << 20, mechanism=Plain("u", "canary"))
-    transport = Transport([server.address], f"{host}:1", connection, tls=Tls(context=context, host=host, where=host))
+    tls = Tls(context=context, host=host, where=host)
+    transport = Transport([server.address], f"{host}:1", connection, tls=tls).open()
     drive(transport, lambda: bool(server.got))
     return transport
 
@@ -214,7 +215,7 @@ def test_a_peer_that_hangs_up(reads: bool) -> None:
         address = (socket.AF_INET, listener.getsockname())
         tls = Tls(context=ssl.create_default_context(), host="broker.test", where="broker.test:1")
         connection = Connection(client_id="c", max_frame_bytes=1 << 20)
-        transport = Transport([address], "broker.test:1", connection, tls=tls)
+        transport = Transport([address], "broker.test:1", connection, tls=tls).open()
         drive(transport, lambda: isinstance(transport.socket, ssl.SSLSocket))
         peer, _ = listener.accept()
         if reads:
@@ -351,7 +352,7 @@ def test_a_handshake_goes_on_when_there_is_room_to_write(
     )
     assert context is not None
     tls = Tls(context=context, host="broker.test", where="broker.test:1")
-    transport = Transport([server.address], "broker.test:1", connection, tls=tls)
+    transport = Transport([server.address], "broker.test:1", connection, tls=tls).open()
 
     drive(transport, lambda: len(left) == 1)
     assert transport.interest == selectors.EVENT_READ
@@ -367,7 +368,7 @@ def test_a_name_that_tls_cannot_take_fails_the_connection() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         tls = Tls(context=ssl.create_default_context(), host=".broker", where=".broker:1")
         connection = Connection(client_id="c", max_frame_bytes=1 << 20)
-        transport = Transport([(socket.AF_INET, listener.getsockname())], ".broker:1", connection, tls=tls)
+        transport = Transport([(socket.AF_INET, listener.getsockname())], ".broker:1", connection, tls=tls).open()
         drive(transport, lambda: False)
     assert isinstance(transport.failure, TransportError)
     assert ".broker:1 has a name that no certificate can have" in str(transport.failure)

@@ -22,7 +22,7 @@ from instride.testing._simulation.planning_unruly import MEANS
 from instride.testing.simulation import History, run
 
 SEEDS = range(700, 712)
-PLAYED = SEEDS if WHOLE else drawn(commit(), "parts left out", SEEDS, 4)
+PLAYED = SEEDS if WHOLE else drawn(commit(), "parts left out", SEEDS, 2)
 
 
 @contextmanager

@@ -32,7 +32,7 @@ MOST = 1200
 
 
 def _commits_of_any_epoch(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(committing, "_speaks_of", lambda entry, owned: True)
+    patch.setattr(committing, "speaks_of", lambda entry, owned: True)
 
     def get(assignment: MemberAssignment, partition: Any, epoch: int) -> Any:
         return assignment.partitions.get(partition)

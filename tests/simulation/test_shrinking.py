@@ -12,7 +12,7 @@ from instride.testing.check import Violation
 from instride.testing.simulation import Plan, check, plan_for, run
 
 
-@pytest.mark.drawn(2, "wrong histories")
+@pytest.mark.drawn(1, "wrong histories")
 def test_what_a_bug_makes_of_a_large_plan_it_makes_of_a_small_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Commits, "outstanding", lambda commits, partition: False)
     plan = next(plan for plan in map(plan_for, range(100)) if len(plan.members) > 2 and check(run(plan)))

@@ -30,7 +30,7 @@ def test_it_says_what_it_did(capsys: pytest.CaptureFixture[str]) -> None:
     assert re.search(r"\d+  STABLE \+ JOIN", output)
 
 
-@pytest.mark.drawn(2, "wrong histories")
+@pytest.mark.drawn(1, "wrong histories")
 def test_several_processes_find_what_one_finds(capsys: pytest.CaptureFixture[str]) -> None:
     output = []
     for jobs in ("1", "2"):
@@ -58,7 +58,7 @@ def test_what_is_no_number_of_histories_is_refused(capsys: pytest.CaptureFixture
     assert "numbers from 1 on" in capsys.readouterr().err
 
 
-@pytest.mark.drawn(2, "wrong histories")
+@pytest.mark.drawn(1, "wrong histories")
 def test_a_wrong_history_ends_it_with_its_transcript_and_seed(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -69,7 +69,7 @@ def test_a_wrong_history_ends_it_with_its_transcript_and_seed(
     assert "again: python -m instride.testing.simulate --seed " in output
 
 
-@pytest.mark.drawn(2, "wrong histories")
+@pytest.mark.drawn(1, "wrong histories")
 def test_a_long_run_goes_on_and_names_every_wrong_history(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -58,6 +58,7 @@ class SystemCalls:
 
     def __init__(self, at: int = -1, act: Callable[[], None] | None = None) -> None:
         self.made: list[str] = []
+        self.opened: list[Path] = []
         self._at = at
         self._act = act
 
@@ -68,6 +69,8 @@ class SystemCalls:
 
         def watched(*args: Any, **kwargs: Any) -> Any:
             self.made.append(name)
+            if name == "open":
+                self.opened.append(Path(args[0]))
             if self._act is not None and self._due(name):
                 self._act()
             return real(*args, **kwargs)

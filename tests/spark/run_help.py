@@ -348,6 +348,9 @@ class FakeConsumer:
 
     def close(self, *, timeout: float) -> None:
         self.closed = True
+        gone, self.owned = sorted(self.owned), set()
+        if gone and self._listener is not None:
+            self._listener.on_partitions_revoked(gone)
 
 
 class FakeRunner:

@@ -24,6 +24,7 @@ from pyspark.sql.types import LongType, StructType
 from session_help import beside_a_full_load, local_session
 
 from filled_topics import fill, fill_values
+from instride.errors import RangeFailedError
 from instride.spark import recommended_conf, source
 from instride.spark._connect_jobs import over_connect
 from instride.testing import LocalKafka
@@ -160,6 +161,21 @@ def test_a_pipeline_whose_function_fails_once(
         runner.until_rows(len(written))
     each_once(tmp_path / "out", written)
     assert (tmp_path / "failed").exists()
+
+
+def test_with_dataframes_an_error_of_an_executor_is_told_by_its_class(
+    spark: SparkSession, kafka: LocalKafka, kafka_topic: Topic, tmp_path: Path
+) -> None:
+    topic = kafka_topic(1)
+    fill(kafka, topic, {0: 10})
+    settings: dict[str, Any] = {"topics": [topic], "group_id": topic, "bootstrap_servers": kafka.bootstrap_servers}
+    settings |= {"batch_format": "spark", "function": by_value, "retries": 0}
+    lacking = pa.schema([("lacking", pa.int64())])
+    with (
+        pytest.raises(RangeFailedError, match=r"begins there\. KeyError: "),
+        Runner(spark, tmp_path / "out", **QUICK | settings, schema=lacking) as runner,
+    ):
+        runner.until(lambda: False)
 
 
 @pytest.mark.skipif(not CONNECT, reason="spark-pipelines is a client of Spark Connect")

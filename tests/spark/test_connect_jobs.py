@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import PySparkException
 from run_help import PATIENCE, PanicError
 
 from instride.errors import PipelineError
@@ -120,6 +121,78 @@ def test_a_session_that_is_stopped_during_a_run_ends_it() -> None:
         _ = ran.cores
 
 
+class LosingFrames:
+    """A function of DataFrames whose session is lost."""
+
+    def run(self, *_: object) -> RangeReport:
+        raise CLOSED
+
+
+CLOSED = PySparkException("Session was closed.", errorClass="INVALID_HANDLE.SESSION_CLOSED", messageParameters={})
+
+
+@pytest.mark.parametrize("frames", [None, LosingFrames()])
+def test_a_session_that_its_server_has_closed_ends_the_run(frames: LosingFrames | None) -> None:
+    """PySpark does not take note of it: each range failed as often as it was tried."""
+    session, told = PlayedSession(), queue.SimpleQueue[JobMessage]()
+    ran = ConnectJobRunner(session, told.put, cast(Any, frames))
+    session.error = CLOSED
+    assert ran.cores == 1
+    ran.start(task()[1], [parts(1)])
+    while not isinstance(told.get(timeout=PATIENCE), JobEnded):
+        pass
+    assert not session.is_stopped
+    with pytest.raises(PipelineError, match="its server has lost it") as raised:
+        _ = ran.cores
+    assert raised.value.__cause__ is CLOSED
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        PySparkException("No such operation.", errorClass="INVALID_HANDLE.OPERATION_NOT_FOUND", messageParameters={}),
+        PySparkException(f"a worker raised ValueError: {CLOSED}"),
+        ValueError(str(CLOSED)),
+    ],
+    ids=["operation", "quoted-by-spark", "quoted"],
+)
+def test_an_error_of_a_job_is_no_loss_of_the_session(error: Exception) -> None:
+    """By its text it was one, which may quote what a record holds."""
+    assert "INVALID_HANDLE" in str(error)
+    session = PlayedSession()
+    ran, told = runner(session)
+    session.error = error
+    ran.start(task()[1], [parts(1)])
+    assert isinstance(told.get(timeout=PATIENCE), JobEnded)
+    assert ran.cores == 1
+
+
+def test_a_server_is_called_now_and_then_though_no_job_runs() -> None:
+    """It closed the session after an hour without a call, which is an hour without a record."""
+    session, now = PlayedSession(), [0.0]
+    ran = ConnectJobRunner(session, lambda _: None, clock=lambda: now[0])
+    for second in range(0, 3_601, 20):
+        now[0] = float(second)
+        assert ran.cores == 1
+        ran.close()
+    assert session.interrupted == ["instride-call"] * 60
+
+
+def test_a_server_that_is_silent_is_called_once_and_holds_up_nobody() -> None:
+    session, now = PlayedSession(), [0.0]
+    session.gate.clear()
+    session.interrupt_error = CLOSED
+    ran = ConnectJobRunner(session, lambda _: None, clock=lambda: now[0])
+    for hour in range(4):
+        now[0] = 3_600.0 * hour
+        assert ran.cores == 1
+    session.gate.set()
+    ran.close()
+    assert session.interrupted == ["instride-call"]
+    with pytest.raises(PipelineError, match="its server has lost it"):
+        _ = ran.cores
+
+
 def test_what_workers_lack_is_told() -> None:
     ran, _ = runner(PlayedSession())
     with pytest.raises(PipelineError, match="no pyarrow"):
@@ -186,7 +259,7 @@ def test_a_stop_waits_for_a_silent_server_no_longer_than_it_may(monkeypatch: pyt
     ran, _ = runner(session)
     ran.cancel("j")
     ran.close()
-    (thread,) = ran._interrupting.values()
+    (thread,) = ran._calls.values()
     assert thread.is_alive()
     session.gate.set()
     thread.join(PATIENCE)

@@ -23,6 +23,7 @@ from pyspark import SparkContext
 import instride
 from instride.errors import ConfigError, IllegalStateError, KafkaTimeoutError
 from instride.spark import stop
+from instride.spark._data_source import leaving
 from instride.spark._data_source.leaving import Door, new_token
 
 
@@ -90,6 +91,25 @@ def test_a_source_that_had_no_file_descriptor_left_is_found_later(monkeypatch: p
     door, query = Door(token, lambda: left), Query({"group": {"run": token}})
     leave(query, timeout=60.0)
     assert not query.isActive
+    door.close()
+
+
+def test_a_source_that_had_no_thread_left_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its socket stayed open, and nobody listened any more: the stop waited for ever."""
+    left, token, refused = Future[bool](), new_token(), threading.Event()
+    left.set_result(True)
+
+    class Scarce(threading.Thread):
+        def start(self) -> None:
+            if self.name == "instride-leaving" and not refused.is_set():
+                refused.set()
+                raise RuntimeError("can't start new thread")
+            super().start()
+
+    monkeypatch.setattr(leaving, "threading", SimpleNamespace(Thread=Scarce))
+    door, query = Door(token, lambda: left), Query({"group": {"run": token}})
+    leave(query, timeout=20.0)
+    assert (query.isActive, refused.is_set()) == (False, True)
     door.close()
 
 

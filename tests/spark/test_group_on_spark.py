@@ -148,7 +148,7 @@ class Asynchronous(Foreach):
     options = {"asyncProgressTrackingEnabled": "true"}  # noqa: RUF012 - never changed
 
 
-@pytest.mark.drawn(2, "Spark applications")
+@pytest.mark.drawn(1, "Spark applications")
 def test_asynchronous_progress_tracking_is_refused_and_nothing_is_lost(
     spark: SparkSession, kafka: LocalKafka, kafka_topic: Topic, tmp_path: Path
 ) -> None:
@@ -182,7 +182,7 @@ class SaidToBeStateless(Foreach):
         return reader.option("statelessQuery", "true").load()
 
 
-@pytest.mark.drawn(2, "Spark applications")
+@pytest.mark.drawn(1, "Spark applications")
 def test_a_stateful_query_is_refused_and_nothing_of_it_is_committed(
     spark: SparkSession, kafka: LocalKafka, kafka_topic: Topic, tmp_path: Path
 ) -> None:
@@ -204,7 +204,7 @@ def test_a_stateful_query_is_refused_and_nothing_of_it_is_committed(
         assert sorted(other.rows()) == sorted(written)
 
 
-@pytest.mark.drawn(2, "Spark applications")
+@pytest.mark.drawn(1, "Spark applications")
 def test_the_example_of_the_page_runs(
     spark: SparkSession, kafka: LocalKafka, kafka_topic: Topic, tmp_path: Path
 ) -> None:

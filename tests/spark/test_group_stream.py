@@ -35,14 +35,20 @@ class Cluster:
 
     def __init__(self) -> None:
         self.ends: dict[TopicPartition, int] = {}
+        self.gone: list[TopicPartition] = []
         self.sampled: list[tuple[str, dict[TopicPartition, Span]]] = []
         self.closed = False
 
     def partitions(self, _topics: object) -> list[TopicPartition]:
-        return [*self.ends]
+        """What is gone is deleted after the first look."""
+        gone, self.gone = self.gone, []
+        return [*self.ends, *gone]
 
     def latest(self, partitions: Iterable[TopicPartition], **_: float) -> dict[TopicPartition, int]:
-        return {each: self.ends[each] for each in partitions}
+        try:
+            return {each: self.ends[each] for each in partitions}
+        except KeyError:
+            raise KafkaTimeoutError("no leader") from None
 
     def sample(self, spans: Mapping[TopicPartition, Span]) -> dict[TopicPartition, Sample]:
         self.sampled.append((threading.current_thread().name, dict(spans)))
@@ -616,6 +622,15 @@ def test_available_now_is_read_up_to_what_was_there(query: Query) -> None:
     last.while_it_waits(query, until=lambda: bool(query.consumer.commits))  # of its end the group hears first
     confirm(query)
     assert last.response() == first, "it is over"
+
+
+def test_a_topic_that_is_deleted_after_the_look_at_topics_is_no_target(query: Query) -> None:
+    """The query waited a minute for its leader, and then ended by a time-out."""
+    query.cluster.ends, query.cluster.gone = {P0: 5}, [TopicPartition("gone", 0)]
+    query.consumer.then(query.assigns(P0))
+    query.reader.prepareForTriggerAvailableNow()
+    query.consumer.then(lambda: [records(P0, 0, 9)])
+    assert plan(query.latest(query.start)).spans == {P0: Span(0, 5)}
 
 
 @pytest.mark.parametrize("cause", [ResetCause.OUT_OF_RANGE, ResetCause.RECREATED])

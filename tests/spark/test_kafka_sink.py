@@ -63,7 +63,8 @@ def test_the_settings_of_a_producer_are_translated() -> None:
     assert settings["message.max.bytes"] == "1000", "librdkafka takes no less"
     slow = write_task({**SERVERS, "kafka.reconnect.backoff.ms": "20000"}, VALUES, overwrite=False)
     assert dict(slow.settings)["reconnect.backoff.max.ms"] == "20000"
-    assert dict(write_task(SERVERS, VALUES, overwrite=False).settings)["message.max.bytes"] == 1_048_576
+    defaults = dict(write_task(SERVERS, VALUES, overwrite=False).settings)
+    assert (defaults["message.max.bytes"], defaults["batch.size"]) == (1_048_576, 131_072)
 
 
 @pytest.mark.parametrize(
@@ -76,6 +77,7 @@ def test_the_settings_of_a_producer_are_translated() -> None:
         ({"retry.backoff.ms": "2000"}, {"retry.backoff.ms": "2000"}),
         ({"metadata.max.age.ms": "0"}, {"metadata.max.age.ms": "1"}),
         ({"batch.size": "0"}, {"batch.size": "1"}),
+        ({"batch.size": "100000"}, {"batch.size": "100000"}),
         ({"acks": "1"}, {"acks": "1"}),
         ({"acks": "0"}, {"acks": "0"}),
         ({"acks": "-1"}, {"enable.idempotence": True}),
@@ -203,7 +205,7 @@ def test_a_record_that_is_not_taken_fails_the_task(kafka: LocalKafka, kafka_topi
     topic = kafka_topic(1, configs={"max.message.bytes": "1000"})
     options = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": topic}
     task = write_task(options, VALUES, overwrite=False)
-    with pytest.raises(SinkError, match="did not take"):
+    with pytest.raises(SinkError, match=r"did not take .* set kafka\.batch\.size to less"):
         task.write([pa.record_batch({"value": [b"x" * 100_000]})])
     # It runs again, with what the brokers take.
     task.write([pa.record_batch({"value": [b"x"]})])
@@ -216,6 +218,16 @@ def test_a_record_that_is_not_taken_fails_the_task(kafka: LocalKafka, kafka_topi
                 )
             ]
         )
+
+
+@pytest.mark.kafka
+def test_records_that_a_topic_takes_one_by_one_are_taken(kafka: LocalKafka, kafka_topic: Callable[..., str]) -> None:
+    """librdkafka's default batch is larger than the topic's bound, which refuses it as a whole."""
+    topic = kafka_topic(1, configs={"max.message.bytes": "131072"})
+    options = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": topic}
+    values = [b"%d" % number + b"x" * 500 for number in range(5_000)]
+    write_task(options, VALUES, overwrite=False).write([pa.record_batch({"value": values})])
+    assert sorted(each.value for each in read(kafka, topic, 1)) == sorted(values)
 
 
 @pytest.fixture(autouse=True)

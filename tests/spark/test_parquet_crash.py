@@ -227,6 +227,12 @@ def test_what_is_done_again_after_an_error_is_durable_when_it_returns(
             calls = SystemCalls().install(patch)
             action(ParquetSink(sink.folder))
         assert calls.made[-3:] == ["open", "fsync", "close"]
+        folders = [path for path in calls.opened if path.is_dir()]
+        assert set(folders) >= {tmp_path, *_between(sink.folder, folders[-1])}, "each is durable in the one above it"
+
+
+def _between(folder: Path, below: Path) -> set[Path]:
+    return {each for each in (below, *below.parents) if each.is_relative_to(folder)}
 
 
 def test_a_file_system_without_links_is_named(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:

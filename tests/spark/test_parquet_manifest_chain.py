@@ -33,9 +33,13 @@ class MemoryStore:
     def __init__(self, length: int = 0) -> None:
         self.kept = {key_of("flights", 3, n): encode(manifest(n, 2 * n, 2 * n + 2)) for n in range(1, length + 1)}
         self.requested: list[str] = []
+        self.durable: list[str] = []
 
     def create_if_absent(self, key: str, content: bytes) -> bool:
         return self.kept.setdefault(key, content) is content
+
+    def make_durable(self, key: str) -> None:
+        self.durable.append(key)
 
     def read(self, key: str) -> bytes | None:
         self.requested.append(key)
@@ -190,6 +194,7 @@ def test_a_manifest_that_has_expired_is_not_made_anew_where_it_is_to_be_durable(
     last = chain.last()
     assert last is not None
     assert chain.settle(last)
+    assert store.durable == [key_of("flights", 3, 3)]
     del store.kept[key_of("flights", 3, 3)]
     assert not chain.settle(last)
     assert key_of("flights", 3, 3) not in store.kept

@@ -289,9 +289,9 @@ def _keep_small(place: Place) -> None:
 
 
 def test_a_crash_of_a_compaction_or_vacuum_at_any_call_changes_no_row(s3: S3Server) -> None:
-    """A run tries one call in three, and begins where the commit says."""
+    """A run tries one call in seven, and begins where the commit says."""
     total = _calls(lambda: _keep_small(_prepared(Place(s3, "s3://bucket/count"))))
-    crashes, stride = 0, 1 if WHOLE else 3
+    crashes, stride = 0, 1 if WHOLE else 7
     for at in range(int(of_code(), 16) % stride, total, stride):
         place = _prepared(Place(s3, f"s3://bucket/{at}"))
         with pytest.MonkeyPatch.context() as patch:
@@ -331,6 +331,28 @@ def test_a_put_without_an_answer_is_decided_by_what_is_there(s3: S3Server, bucke
     written = write(sink, span(0, 3), "a")
     assert commit(sink, "a", written).status is CommitStatus.COMMITTED
     assert commit(sink, "a", written).status is CommitStatus.ALREADY
+    assert place.rows() == [(offset, "a") for offset in range(3)]
+
+
+@pytest.mark.parametrize("again", ["begin", "commit"])
+def test_what_is_in_is_not_written_once_more_where_it_comes_again(place: Place, again: str) -> None:
+    """It was, to be durable. Where the store answered 503, what was there looked like just written, and was removed."""
+    written = write(place.sink(), span(0, 3), "a")
+    commit(place.sink(), "a", written)
+    busy: list[str] = []
+
+    def instead(method: str, path: str) -> int | None:
+        if method != "PUT" or "/_instride/topic" not in path or busy:
+            return None
+        busy.append(path)
+        return 503
+
+    place.server.instead = instead
+    if again == "begin":
+        assert place.sink().begin(PARTITION, 0) == 3
+    else:
+        assert commit(place.sink(), "a", written).status is CommitStatus.ALREADY
+    assert busy == []
     assert place.rows() == [(offset, "a") for offset in range(3)]
 
 

@@ -22,7 +22,7 @@ from instride.spark.sink import CommitStatus, JobResult, OutputRange, WrittenRan
 
 pytestmark = [
     pytest.mark.spark,
-    pytest.mark.drawn(12, "Parquet on Spark"),
+    pytest.mark.drawn(6, "Parquet on Spark"),
     pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas"),
 ]
 

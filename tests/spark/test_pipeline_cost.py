@@ -124,9 +124,15 @@ def test_idle_partitions_cost_a_step_nothing(situation: Situation, split: bool, 
 def test_whether_all_targets_are_reached_is_known_without_a_walk(reached: int) -> None:
     def counted(many: int) -> int:
         stage = Stage(positions=dict.fromkeys(range(many), 5), targets=dict.fromkeys(range(many), reached))
-        stage.play(stage.assigned(*range(many)))
-        assert stage.loop._have_all() is (reached == 5)
-        return calls(stage.loop._have_all) + steps(stage.loop._have_all)
+        found: list[int] = []
+
+        def script() -> Script:
+            yield from stage.assigned(*range(many))
+            assert stage.loop._have_all() is (reached == 5)
+            found.append(calls(stage.loop._have_all) + steps(stage.loop._have_all))
+
+        stage.play(script())
+        return found[0]
 
     assert counted(100) == counted(10_000)
 

@@ -3,16 +3,31 @@
 from __future__ import annotations
 
 import queue
+import traceback
 from collections.abc import Callable
 from typing import Any, cast
 
+import pyarrow as pa
 import pytest
 from run_help import PATIENCE, PanicError
 
-from instride.errors import PipelineError
-from instride.spark import _jobs
+from instride.errors import OffsetsGoneError, PipelineError
+from instride.spark import _frames, _jobs
+from instride.spark._connect_jobs import ConnectJobRunner
 from instride.spark._jobs import JobRunner
-from instride.spark._report import JobEnded, JobMessage, problem_of, reason_of
+from instride.spark._range_reader import ReaderSettings
+from instride.spark._report import (
+    JobEnded,
+    JobMessage,
+    MarkedError,
+    RangePart,
+    RangeReport,
+    Reported,
+    problem_from_spark,
+    problem_of,
+    reason_of,
+)
+from instride.spark.sink import OutputRange
 
 
 class UnspeakableError(Exception):
@@ -55,6 +70,108 @@ def test_an_error_without_a_text_is_told_by_its_class_and_its_traceback() -> Non
     problem = problem_of(UnspeakableError())
     assert str(problem) == "UnspeakableError: its text cannot be had: LookupError"
     assert "UnspeakableError" in problem.traceback
+
+
+class PlayedContext:
+    """Of Spark, where nothing is asked but how much it does at a time."""
+
+    defaultParallelism = 2  # noqa: N815 - Spark's name
+
+    def accumulator(self, value: object, param: object) -> object:
+        return object()
+
+
+class FailingFrames:
+    """A function of DataFrames, of which Spark gives up a task with this text."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def run(self, *_: object) -> RangeReport:
+        raise SparkError(self._text)
+
+
+class SparkError(Exception):
+    pass
+
+
+WANTED = OutputRange(topic="t", partition=0, start=0, end=5)
+GONE = OffsetsGoneError('the log holds ["7", 9)')
+
+
+def of_worker(error: Exception) -> str:
+    """What Spark says of a task that has raised it, in a text of Java's."""
+    return f"Job aborted: PythonException: {''.join(traceback.format_exception(error))}\n\tat org.apache.spark.X\n"
+
+
+def reading(monkeypatch: pytest.MonkeyPatch) -> Exception:
+    def fails(*_: object) -> None:
+        raise GONE
+
+    monkeypatch.setattr(_frames, "reader_for", fails)
+    read = _frames._Read(ReaderSettings(bootstrap_servers="nowhere:1"), (WANTED,), ("value",), "j")
+    with pytest.raises(MarkedError) as raised:
+        list(read([pa.record_batch({"id": [0]})]))
+    return raised.value
+
+
+def writing(_: pytest.MonkeyPatch) -> Exception:
+    class Full:
+        def write(self, *_: object, **__: object) -> None:
+            raise GONE
+
+    with pytest.raises(MarkedError) as raised:
+        list(_frames._Write(cast(Any, Full()), WANTED, "j", None)([]))
+    return raised.value
+
+
+def classic(frames: FailingFrames, told: queue.SimpleQueue[JobMessage]) -> None:
+    ran = JobRunner(cast(Any, PlayedContext()), told.put)
+    ran._submit_frames(cast(Any, frames), cast(Any, NamedTask()), [[RangePart(range=WANTED, offsets=WANTED)]])
+
+
+def connect(frames: FailingFrames, told: queue.SimpleQueue[JobMessage]) -> None:
+    ran = ConnectJobRunner(None, told.put, cast(Any, frames))
+    for report in ran._framed(cast(Any, NamedTask()), [RangePart(range=WANTED, offsets=WANTED)]):
+        told.put(Reported(report=report))
+
+
+@pytest.mark.parametrize("raises", [reading, writing])
+@pytest.mark.parametrize("run", [classic, connect])
+def test_an_error_of_an_executor_is_known_by_its_class_with_dataframes_too(
+    monkeypatch: pytest.MonkeyPatch,
+    run: Callable[[FailingFrames, queue.SimpleQueue[JobMessage]], None],
+    raises: Callable[[pytest.MonkeyPatch], Exception],
+) -> None:
+    """It was Spark's own, with a text: what is fatal was tried again, and taken for a failure of the range alone."""
+    told: queue.SimpleQueue[JobMessage] = queue.SimpleQueue()
+    run(FailingFrames(of_worker(raises(monkeypatch))), told)
+    reported = told.get(timeout=PATIENCE)
+    assert isinstance(reported, Reported)
+    problem = reported.report.problem
+    assert problem is not None
+    assert (problem.kind, problem.message) == ("OffsetsGoneError", str(GONE))
+    assert (problem.fatal, problem.private) == (True, False)
+    assert "raise GONE" in problem.traceback
+
+
+def test_of_a_marked_error_that_is_cut_or_quoted_nothing_is_taken() -> None:
+    whole = of_worker(MarkedError(GONE, "j"))
+    cut = problem_from_spark(SparkError(whole[: whole.index("fatal")]), "j")
+    assert (cut.kind, cut.fatal) == ("SparkError", False)
+    quoting = ValueError(str(MarkedError(GONE, "j")))
+    marked = MarkedError(quoting, "j")
+    marked.__cause__ = quoting
+    assert problem_from_spark(SparkError(of_worker(marked)), "j").kind == "ValueError"
+    for other in ("[]", "7", '{"kind": "X"}', "{"):
+        assert problem_from_spark(SparkError(f"instride-problem-j: {other}"), "j").kind == "SparkError"
+
+
+def test_a_record_that_an_error_quotes_is_no_marked_error() -> None:
+    """What a record held decided whether the pipeline tried again, and whether the log had it."""
+    forged = of_worker(ValueError(str(MarkedError(GONE, "other"))))
+    problem = problem_from_spark(SparkError(forged), "j")
+    assert (problem.kind, problem.fatal, problem.private) == ("SparkError", False, True)
 
 
 class StoppedContext:

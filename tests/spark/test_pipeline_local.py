@@ -45,7 +45,7 @@ from instride.spark import (
 from instride.telemetry import OwnershipChange, OwnershipChanged
 from instride.testing import LocalKafka
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.drawn(12, "pipelines on Spark")]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.drawn(6, "pipelines on Spark")]
 
 Topic = Callable[..., str]
 
@@ -380,6 +380,23 @@ def test_a_function_of_dataframes_is_called_for_each_range_and_may_use_sql(
     assert all(len(event.ranges) == 1 for event in running.of(JobStarted))
     assert [event.reason for event in running.of(RangeFailed)] == ["ValueError: not the first time"]
     assert committed(kafka, topic, 2) == [12_000, 50]
+
+
+def test_with_dataframes_an_error_of_an_executor_is_told_as_it_was_there(
+    runner: Build, kafka: LocalKafka, kafka_topic: Topic
+) -> None:
+    """It was told as Spark's PythonException."""
+    topic = kafka_topic(1)
+    fill(kafka, topic, {0: 10})
+    schema = pa.schema([("lacking", pa.int64())])
+    with (
+        pytest.raises(RangeFailedError, match=r"next start begins there\. KeyError: ") as caught,
+        runner(topic, function=lambda records: records, batch_format="spark", schema=schema, retries=0) as running,
+    ):
+        running.until(lambda: False)
+    (note,) = caught.value.__notes__
+    assert "cast_to" in note
+    assert "JVM" not in note
 
 
 def _pool(batch: pa.RecordBatch) -> pa.RecordBatch:

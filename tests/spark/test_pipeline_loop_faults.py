@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import queue
+import sys
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
+from types import FrameType
 from typing import Any, cast
 
 import pytest
@@ -12,6 +15,7 @@ import run_help
 from run_help import PATIENCE, FakeConsumer, PanicError, Script, Stage, tp, turns, until
 
 import instride.spark._pipeline_loop
+from contained import contained
 from instride.errors import (
     KafkaError,
     KafkaTimeoutError,
@@ -28,7 +32,7 @@ from instride.records import TopicPartition
 from instride.spark._daemon_pool import DaemonPool
 from instride.spark._events import JobFinished, PipelineEvent, RangeCommitted, RangeDropped, RangeFailed
 from instride.spark._membership import OwnershipObserver
-from instride.spark._pipeline_loop import Message, inbox_dispatcher
+from instride.spark._pipeline_loop import Message, PipelineLoop, inbox_dispatcher
 from instride.spark._planning import Limits
 from instride.spark._report import JobEnded, RangeReport, Reported
 from instride.spark._starting import Start, Started
@@ -328,8 +332,14 @@ def ended(pool: DaemonPool) -> None:
         assert not thread.is_alive()
 
 
-def test_nothing_is_committed_to_the_sink_after_the_end() -> None:
+@pytest.mark.parametrize("leaves", [True, False])
+def test_nothing_is_committed_to_the_sink_after_the_end(monkeypatch: pytest.MonkeyPatch, *, leaves: bool) -> None:
+    def silent(**_: float) -> None:
+        raise KafkaTimeoutError("no coordinator")
+
     stage = Stage(stop_timeout=0.0)
+    if not leaves:
+        monkeypatch.setattr(stage.consumer, "close", silent)
     stage.sink.gate.clear()
     stage.sink.errors = [SinkError("try again")]
 
@@ -383,6 +393,7 @@ def test_what_a_stop_cancels_is_told_as_dropped_and_its_job_as_finished() -> Non
     stage.runner.obeys = True
     stage.play(stage.working(0))
     assert [type(each) for each in stage.events[-2:]] == [RangeDropped, JobFinished]
+    assert len(stage.of(RangeDropped)) == 1, "the group takes it back afterwards"
 
 
 def test_a_job_that_was_just_being_submitted_is_cancelled_again_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -452,8 +463,66 @@ def test_an_error_of_the_callback_at_the_very_end_leaves_nothing_open(caplog: py
     assert "while the pipeline stopped: mine" in caplog.text
 
 
-@pytest.mark.parametrize("kind", [KafkaTimeoutError, LookupError])
-def test_an_error_of_the_callback_at_a_loss_leaves_no_loss_half_done(kind: type[Exception]) -> None:
+@pytest.mark.parametrize("kind", [SystemExit, LookupError])
+def test_a_callback_that_raises_again_and_again_leaves_nothing_open(kind: type[BaseException]) -> None:
+    """The member stayed in the group, and the job with Spark: it raised once more as it was told what was dropped."""
+    stage, raised = Stage(stop_timeout=0.0), list[PipelineEvent]()
+    stage.runner.obeys = True
+
+    def raises(event: PipelineEvent) -> None:
+        raised.append(event)
+        raise kind(f"mine {len(raised)}")
+
+    def script() -> Script:
+        yield from stage.working(0)
+        stage.on_event = raises
+        stage.consumer.lose(7)
+        yield from until(lambda: False)
+
+    with pytest.raises(kind, match="mine"):
+        stage.play(script())
+    assert [type(each) for each in raised] == [OwnershipChanged, RangeDropped, JobFinished]
+    assert (stage.consumer.closed, stage.runner.closed) == (True, True)
+    assert stage.runner.cancelled == [stage.runner.started[0][0]]
+
+
+def test_a_second_interrupt_wherever_it_comes_leaves_nothing_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it came before the last commit, the member stayed in the group."""
+    monkeypatch.setattr(instride.spark._pipeline_loop, "_CANCEL_AGAIN_SECONDS", 0.0)
+    last = 0
+    while _interrupted_twice(last):
+        last += 1
+    assert last > 5
+
+
+def _interrupted_twice(at: int) -> bool:
+    """At that line of what is done before the last commit. Whether there is such a line."""
+    stage, lines = Stage(), itertools.count()
+    stage.runner.obeys = True
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        is_dropping = frame.f_code is PipelineLoop._drop_the_rest.__code__
+        if event == "line" and is_dropping and next(lines) == at:
+            raise KeyboardInterrupt("second")
+        return trace if is_dropping else None
+
+    def script() -> Script:
+        yield from stage.working(0)
+        raise KeyboardInterrupt("first")
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        with pytest.raises(KeyboardInterrupt) as raised:
+            contained(lambda: stage.play(script()))
+    finally:
+        sys.settrace(before)
+    assert (stage.consumer.closed, stage.runner.closed) == (True, True)
+    return "second" in str(raised.value)
+
+
+@pytest.mark.parametrize("kind", [KafkaTimeoutError, LookupError, SystemExit])
+def test_an_error_of_the_callback_at_a_loss_leaves_no_loss_half_done(kind: type[BaseException]) -> None:
     """It comes within a poll, out of which an error of Kafka's is taken for the group's: the run went on, and committed
     what was lost.
     """

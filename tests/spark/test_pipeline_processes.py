@@ -35,7 +35,7 @@ def apps(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[App, App]]:
         yield both
 
 
-@pytest.mark.drawn(2, "Spark applications")
+@pytest.mark.drawn(1, "Spark applications")
 def test_a_partition_moves_when_its_slow_job_is_committed_and_the_others_go_on(
     apps: tuple[App, App], kafka: LocalKafka, kafka_topic: Topic, tmp_path: Path
 ) -> None:
@@ -65,7 +65,7 @@ def test_a_partition_moves_when_its_slow_job_is_committed_and_the_others_go_on(
     assert {p for _, p in b.worked_on()} >= {3}
 
 
-@pytest.mark.drawn(2, "Spark applications")
+@pytest.mark.drawn(1, "Spark applications")
 def test_what_a_killed_application_was_at_is_done_by_the_other_once(
     apps: tuple[App, App], kafka: LocalKafka, kafka_topic: Topic, tmp_path: Path
 ) -> None:
@@ -101,7 +101,7 @@ def wait_rows(out: Path, rows: int) -> None:
     wait_for(lambda: len(seen(out)) == rows, f"{rows} rows in the sink")
 
 
-@pytest.mark.drawn(2, "Spark applications")
+@pytest.mark.drawn(1, "Spark applications")
 def test_a_standalone_cluster(kafka: LocalKafka, kafka_topic: Topic, tmp_path: Path) -> None:
     topic, out = kafka_topic(3), tmp_path / "out"
     values = fill_values(kafka, topic, dict.fromkeys(range(3), 2_000))

@@ -682,6 +682,7 @@ async def _awaited(letter: object) -> None: ...
 
 COUNTS = ("max_range_records", "max_range_bytes", "max_concurrent_jobs", "ranges_per_task", "retries")
 DURATIONS = ("linger", "retry_backoff", "retry_backoff_max", "stop_timeout", "read_timeout")
+LONGER_THAN_ZERO = ("read_timeout",)
 OTHERS = {
     "split_ranges": True,
     "available_now": False,
@@ -714,6 +715,7 @@ def wrong_settings() -> Iterator[tuple[str, Any]]:
     for name in DURATIONS:
         yield from ((name, value) for value in WRONG if value != 1e5)
         yield name, 1e10
+    yield from ((name, 0) for name in LONGER_THAN_ZERO)
     for name, right in OTHERS.items():
         # What is no switch may be a text or None; the consumer looks at its assignors.
         refused = ["yes", 1, None] if isinstance(right, bool) else []
@@ -738,7 +740,8 @@ def test_each_setting_is_checked(tmp_path: Path) -> None:
     given = {"spark", "topics", "group_id", "bootstrap_servers", "function", "sink"}
     settings = inspect.signature(Pipeline).parameters.keys() - given
     assert settings == {*COUNTS, "max_dead_letters", *DURATIONS, *OTHERS}
-    _pipeline(tmp_path, **OTHERS, **dict.fromkeys(COUNTS, 1), max_dead_letters=1, **dict.fromkeys(DURATIONS, 0))
+    least = {name: 1e-3 if name in LONGER_THAN_ZERO else 0 for name in DURATIONS}
+    _pipeline(tmp_path, **OTHERS, **dict.fromkeys(COUNTS, 1), max_dead_letters=1, **least)
 
 
 def test_events_go_to_a_list_that_can_be_called(tmp_path: Path) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import socket
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -17,7 +19,14 @@ from pipeline_help import range_task
 
 from filled_topics import fill
 from instride import PartitionInfo, TopicPartition
-from instride.errors import KafkaTimeoutError, OffsetOutOfRangeError, OffsetsGoneError, WrongTopicError
+from instride.errors import (
+    KafkaError,
+    KafkaTimeoutError,
+    OffsetOutOfRangeError,
+    OffsetsGoneError,
+    TransportError,
+    WrongTopicError,
+)
 from instride.spark import ParquetSink, _range_reader
 from instride.spark._range_reader import RangeReader, ReaderSettings, followed, forget, reader_for
 from instride.spark._report import RangePart, RangeReport
@@ -296,10 +305,12 @@ def test_a_range_that_was_begun_and_did_not_follow_is_read_by_who_wants_it(chain
 class ShortLog:
     """A consumer of one partition, whose log holds [begin, end). grows: the end, once a reader has looked at the ends.
 
-    silent: its broker returns no records, though there are some. away: nor does it say where the log ends.
+    silent: its broker returns no records, though there are some. away: nor does it say where the log ends. errors:
+    raised by the next polls, one each.
     """
 
     def __init__(self, begin: int, end: int, *, grows: int = 0, silent: bool = False, away: bool = False) -> None:
+        self.errors: list[KafkaError] = []
         self.topic_id = UUID(int=1)
         self._begin, self._end, self._grows = begin, end, grows
         self._silent, self._away = silent, away
@@ -313,6 +324,8 @@ class ShortLog:
         self.sought.append(offset)
 
     def poll(self, *, timeout: float, max_records: int) -> Any:
+        if self.errors:
+            raise self.errors.pop(0)
         if self._failed:
             return Offsets(range(0))  # it has said why, and waits for a seek
         if not self._begin <= self._at <= self._end:
@@ -409,6 +422,17 @@ def test_what_is_of_another_topic_is_not_passed_over_as_the_end_of_a_log(monkeyp
 def test_a_range_whose_records_do_not_come_is_not_passed_over(monkeypatch: pytest.MonkeyPatch, log: ShortLog) -> None:
     with pytest.raises(KafkaTimeoutError, match="nothing came after offset"):
         offsets(of_log(monkeypatch, log, SOURCES), PLANNED)
+
+
+@pytest.mark.parametrize("end", [4, 10])
+def test_a_trouble_is_the_cause_only_until_records_come(monkeypatch: pytest.MonkeyPatch, end: int) -> None:
+    """One that was long over was named as the reason of a later time-out."""
+    log, trouble = ShortLog(0, end), TransportError("reset by peer")
+    log.errors.append(trouble)
+    monkeypatch.setattr(_range_reader, "time", SimpleNamespace(monotonic=itertools.count().__next__))
+    with pytest.raises(KafkaTimeoutError, match=f"nothing came after offset {end}") as raised:
+        offsets(of_log(monkeypatch, log, replace(SOURCES, timeout=9.0, fail_on_data_loss=True)), PLANNED)
+    assert raised.value.__cause__ is (trouble if end == 4 else None)
 
 
 @pytest.mark.parametrize("fail", [True, False])

@@ -249,7 +249,7 @@ def test_both_give_the_same_rows_and_refuse_the_same(
         found, tasks = both.same_but_for_tasks(options)
         assert bool(found["rows"]) != (options == NOTHING), options
         assert tasks == [3, ours], options
-    wrong = REFUSED_OPTIONS if WHOLE else drawn(commit(), "options that both refuse", REFUSED_OPTIONS, 9)
+    wrong = REFUSED_OPTIONS if WHOLE else drawn(commit(), "options that both refuse", REFUSED_OPTIONS, 4)
     for refused in [*REFUSED, *wrong]:
         both.refused("batch", options=refused)
     for options in REFUSED_STREAMS:
@@ -257,7 +257,7 @@ def test_both_give_the_same_rows_and_refuse_the_same(
     batches_of_aborted_records(kafka, both)
     times_that_the_broker_sets(kafka, both)
     frames_that_are_used_again(kafka, both)
-    played = list(STORIES) if WHOLE else drawn(commit(), "stories of both sources", list(STORIES), 2)
+    played = list(STORIES) if WHOLE else drawn(commit(), "stories of both sources", list(STORIES), 1)
     for story in played:
         story(kafka, both)
     marked = {each for mark in request.node.iter_markers("requirement") for each in mark.args}

@@ -170,6 +170,8 @@ REFUSED: list[tuple[Mode, dict[str, str], str]] = [
     ("stream", {"startingOffsets": '{"t": [0]}'}, "startingOffsets must be JSON such as"),
     ("stream", {"startingOffsets": '{"t": {"0": -3}}'}, "startingOffsets must hold offsets"),
     ("stream", {"startingOffsets": '{"t": {"x": 1}}'}, "startingOffsets must hold whole numbers"),
+    ("stream", {"startingOffsets": '{"t": {"0": 9223372036854775808}}'}, "must hold whole numbers up to"),
+    ("stream", {"startingOffsetsByTimestamp": '{"t": {"0": 9223372036854775808}}'}, "must hold whole numbers up to"),
     ("stream", {"startingOffsets": "{}"}, "names no partition"),
     ("stream", {"startingOffsets": "group"}, "kafka.group.id"),
     ("stream", {"startingTimestamp": "noon"}, "startingTimestamp must be a whole number"),

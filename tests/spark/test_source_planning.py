@@ -27,11 +27,11 @@ from instride.errors import (
 )
 from instride.records import TopicPartition
 from instride.spark import OffsetsBehindListener
-from instride.spark._data_source import batch, batch_reader, reading, sampling, source_schema, stream
+from instride.spark._data_source import batch, batch_reader, cluster, reading, sampling, source_schema, stream
 from instride.spark._data_source.admission import Pace, Sample, Scale, admitted
 from instride.spark._data_source.fused import Transform
 from instride.spark._data_source.offsets import BatchPlan, Found, GroupMark, Span
-from instride.spark._data_source.options import Bound, Topics, parse_options
+from instride.spark._data_source.options import EARLIEST, LATEST, Bound, Topics, parse_options
 from instride.spark._data_source.reading import RangesPartition, TaskReader
 from instride.spark._data_source.splitting import tasks_of
 from instride.spark._functions import pickle_function
@@ -255,8 +255,11 @@ class Brokers:
     ) -> dict[TopicPartition, int]:
         return {each: self.logs[each][1] for each in partitions}
 
-    def resolve(self, bound: Bound, partitions: Iterable[TopicPartition], *, name: str) -> dict[TopicPartition, int]:
-        return self.latest(partitions) if bound.every == -1 else self.earliest(partitions)
+    def resolve(
+        self, bound: Bound, partitions: Iterable[TopicPartition], *, name: str, timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        look = self.latest if bound.every == LATEST else self.earliest
+        return look(partitions, timeout=timeout)
 
     def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         if self.error is not None:
@@ -483,7 +486,7 @@ def test_available_now_ends_where_it_begins_if_that_is_behind_its_target(
     begins = 13
     if start != "latest":
         begins = 12
-        monkeypatch.setattr(brokers, "resolve", lambda *_, name: {tp(0): begins, tp(1): 0})
+        monkeypatch.setattr(brokers, "resolve", lambda *_, **__: {tp(0): begins, tp(1): 0})
     first = latest(made, made.initialOffset())
     assert spans(first) == {0: (begins, begins), 1: (0, 0)}
     brokers.logs[tp(0)] = (0, 15)
@@ -495,7 +498,7 @@ def test_a_start_beyond_the_end_of_the_log_is_told_with_available_now_too(
 ) -> None:
     made = reader()
     made.prepareForTriggerAvailableNow()
-    monkeypatch.setattr(brokers, "resolve", lambda *_, name: {tp(0): 50, tp(1): 0})
+    monkeypatch.setattr(brokers, "resolve", lambda *_, **__: {tp(0): 50, tp(1): 0})
     with pytest.raises(OffsetsGoneError, match="the log of t-0 ends at 10, before the offset 50"):
         latest(made, made.initialOffset())
 
@@ -629,15 +632,16 @@ class SilentLeaders(Brokers):
         return wanted
 
 
+@pytest.mark.parametrize("total", [{}, {"kafka.default.api.timeout.ms": "5000"}], ids=["a minute", "5 s"])
 @pytest.mark.parametrize("lenient", [True, False])
 def test_a_topic_that_is_deleted_after_the_look_at_topics_is_data_loss(
-    monkeypatch: pytest.MonkeyPatch, clock: Clock, lenient: bool
+    monkeypatch: pytest.MonkeyPatch, clock: Clock, lenient: bool, total: dict[str, str]
 ) -> None:
     """A warning or an error, as in all other cases; the others go on. It ended the query, and named a time-out."""
     played = SilentLeaders(clock)
     monkeypatch.setattr(stream, "Cluster", lambda options: played)
     played.logs = {tp(0): (0, 10), tp(0, "gone"): (0, 5)}
-    made = named_reader(subscribe="t,gone", **({"failOnDataLoss": "false"} if lenient else {}))
+    made = named_reader(subscribe="t,gone", **total, **({"failOnDataLoss": "false"} if lenient else {}))
     first = latest(made, made.initialOffset())
     played.behind = [dict.fromkeys(played.logs, played.topic_id)]
     played.logs = {tp(0): (0, 12)}
@@ -661,6 +665,95 @@ def test_where_no_leader_says_where_a_log_ends_the_query_ends_in_time(
     with pytest.raises(KafkaTimeoutError):
         latest(made, first)
     assert clock.at == 120.0
+
+
+@pytest.mark.parametrize("now", [False, True])
+@pytest.mark.parametrize("start", ["earliest", "latest"])
+def test_a_topic_that_is_deleted_after_the_first_look_of_all_ends_no_query(
+    monkeypatch: pytest.MonkeyPatch, clock: Clock, start: str, *, now: bool
+) -> None:
+    """Where it begins was asked for without a time."""
+    played = SilentLeaders(clock)
+    monkeypatch.setattr(stream, "Cluster", lambda options: played)
+    played.logs = {tp(0): (3, 10)}
+    made = named_reader(subscribePattern=".*", startingOffsets=start)
+    if now:
+        made.prepareForTriggerAvailableNow()
+    played.behind = [{tp(0): "one", tp(0, "gone"): "one"}]
+    assert spans(latest(made, made.initialOffset())) == {0: (3 if start == "earliest" else 10, 10)}
+
+
+class Asked:
+    """A consumer that notes for how long it is asked. Its group has committed nothing, and no record is as late."""
+
+    def __init__(self) -> None:
+        self.timeouts: list[float | None] = []
+
+    def beginning_offsets(
+        self, wanted: Iterable[TopicPartition], *, timeout: float | None
+    ) -> dict[TopicPartition, int]:
+        self.timeouts.append(timeout)
+        return dict.fromkeys(wanted, 5)
+
+    end_offsets = beginning_offsets
+
+    def committed(self, wanted: Iterable[TopicPartition], *, timeout: float | None) -> dict[TopicPartition, None]:
+        self.timeouts.append(timeout)
+        return dict.fromkeys(wanted)
+
+    offsets_for_times = committed
+
+
+@pytest.mark.parametrize(
+    "bound",
+    [
+        Bound(every=EARLIEST),
+        Bound(every=LATEST),
+        Bound(offsets=((tp(0), EARLIEST), (tp(1), LATEST))),
+        Bound(timestamp=7, unmatched="latest"),
+        Bound(timestamps=((tp(0), 7), (tp(1), 8)), unmatched="latest"),
+        Bound(group="g"),
+    ],
+    ids=["earliest", "latest", "each", "a time", "times", "a group"],
+)
+def test_each_request_for_where_a_query_begins_has_the_time_that_was_given(
+    monkeypatch: pytest.MonkeyPatch, bound: Bound
+) -> None:
+    asked = Asked()
+    monkeypatch.setattr(cluster, "Consumer", lambda **_: asked)
+    made = cluster.Cluster(parse_options({"kafka.bootstrap.servers": "nowhere:1", "subscribe": "t"}, "stream"))
+    assert made.resolve(bound, [tp(0), tp(1)], name="startingOffsets", timeout=1.5) == {tp(0): 5, tp(1): 5}
+    assert set(asked.timeouts) == {1.5}
+
+
+class SlowBroker(Brokers):
+    """It takes 16 s for each response, in order; also for a request that nobody waits for any more."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__()
+        self._clock = clock
+        self._free_at = clock.at
+
+    def latest(
+        self, partitions: Iterable[TopicPartition], *, timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        until = self._clock.at + (60.0 if timeout is None else timeout)
+        self._free_at = max(self._free_at, self._clock.at) + 16.0
+        self._clock.at = min(self._free_at, until)
+        if self._free_at > until:
+            raise KafkaTimeoutError("no response yet")
+        return super().latest(partitions)
+
+
+def test_a_broker_that_takes_long_for_each_response_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, clock: Clock
+) -> None:
+    """It had to respond to each look that was too short, before it came to one that waited."""
+    played = SlowBroker(clock)
+    monkeypatch.setattr(stream, "Cluster", lambda options: played)
+    played.logs = {tp(0): (0, 10)}
+    made = reader()
+    assert spans(latest(made, made.initialOffset())) == {0: (0, 10)}
 
 
 class ChangingBrokers(Brokers):

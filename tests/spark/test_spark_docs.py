@@ -28,7 +28,7 @@ def examples(page: str) -> str:
     return "\n".join(re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(encoding="utf-8"), re.DOTALL))
 
 
-@pytest.mark.drawn(2, "Spark applications")
+@pytest.mark.drawn(1, "Spark applications")
 def test_what_the_pipeline_writes_is_read_back(
     kafka: LocalKafka, kafka_topic: Callable[..., str], tmp_path: Path
 ) -> None:
@@ -53,7 +53,7 @@ def test_what_the_pipeline_writes_is_read_back(
     assert (process.returncode, out.split()) == (0, ["60", "60"]), complaints[-3000:]
 
 
-@pytest.mark.drawn(2, "Spark applications")
+@pytest.mark.drawn(1, "Spark applications")
 @pytest.mark.timeout(600)
 def test_the_source_is_read_by_name_alone(kafka: LocalKafka, kafka_topic: Callable[..., str], tmp_path: Path) -> None:
     topic = kafka_topic(2)

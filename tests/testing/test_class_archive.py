@@ -88,9 +88,13 @@ def test_an_updated_java_replaces_its_own_archive_only(home: KafkaHome) -> None:
 
     older_kafka = KafkaHome(folder=home.folder.with_name("kafka-3.9.1"), version="3.9.1")
     kept = [of(17, "17.0.15", older_kafka), of(21, "21.0.1", home)]
-    replaced, newest = of(17, "17.0.15", home), of(17, "17.0.16", home)
-    assert not replaced.exists()
-    assert all(each.is_file() for each in [*kept, newest])
+    builds = [of(17, f"17.0.{number}", home) for number in (15, 16)]
+    for age, each in enumerate(builds):
+        os.utime(each, (age, age))
+    assert all(each.is_file() for each in builds), "two builds of one Java that are in use by turns"
+    newest = of(17, "17.0.17", home)
+    assert not builds[0].exists()
+    assert all(each.is_file() for each in [*kept, builds[1], newest])
 
 
 @pytest.fixture

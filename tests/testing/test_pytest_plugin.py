@@ -85,6 +85,39 @@ def test_a_topic_is_deleted_whatever_became_of_it(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+STUBBORN = """
+import pytest
+
+class Kafka:
+    def __init__(self):
+        self.topics = []
+
+    def create_topic(self, name, partitions, configs):
+        self.topics.append(name)
+
+    def delete_topic(self, name):
+        self.topics.remove(name)
+        raise OSError(f"no broker to delete {name}")
+
+@pytest.fixture(scope="session")
+def instride_kafka():
+    kafka = Kafka()
+    yield kafka
+    print("left:", kafka.topics)
+
+def test_topics(instride_kafka_topic):
+    instride_kafka_topic()
+    instride_kafka_topic()
+"""
+
+
+def test_a_topic_that_cannot_be_deleted_keeps_no_other_one(tmp_path: Path) -> None:
+    (tmp_path / "test_topics.py").write_text(STUBBORN)
+    done = pytest_run(tmp_path, "-s")
+    assert "no broker to delete" in done.stdout
+    assert "left: []" in done.stdout
+
+
 def test_the_fixtures_are_offered_with_their_purpose(tmp_path: Path) -> None:
     (tmp_path / "test_nothing.py").write_text("def test_nothing(): pass\n")
     done = pytest_run(tmp_path, "--fixtures")

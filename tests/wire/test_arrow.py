@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -18,6 +19,7 @@ from record_batches import CODECS, Rec, batch, decode, plain, records_of
 from instride import ConsumerRecords, TopicPartition
 from instride._core.application.partition import Delivery
 from instride._wire import arrow, arrow_array
+from instride._wire.memory_pool import Segment, Segments
 from instride._wire.record_set import RecordSet, RecordSetChunk
 
 payload = st.none() | st.binary(max_size=20)
@@ -101,6 +103,23 @@ def test_a_view_of_a_large_value_is_of_the_memory_that_it_has() -> None:
         column = part.to_arrow(binary_view=True).column("value")
         column.validate(full=True)
         assert column.to_pylist() == values[part.first_offset : part.next_offset]
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+@pytest.mark.parametrize(("start", "stop"), [(0, 1), (0, 2), (1, 2), (1, 400), (0, 9001), (5000, 9001)])
+def test_views_keep_six_times_their_bytes_also_beside_a_large_value(codec: str, start: int, stop: int) -> None:
+    """Of which the memory is its own: one row of 1 KB kept all of the 10 MB that it was decompressed with."""
+    noise = random.Random(1)
+    values = [noise.randbytes(1 << 20), *(noise.randbytes(1000) for _ in range(9000))]
+    log = batch([Rec(offset=n, value=value) for n, value in enumerate(values)], codec=codec)
+    part, _, error = decode(Segment(log, Segments()))
+    assert error is None
+    part = part.split(stop)[0] if stop < len(part) else part
+    part = part.split(start)[1] if start else part
+    column = part.to_arrow(["value"], binary_view=True).column("value")
+    column.validate(full=True)
+    assert column.to_pylist() == values[start:stop]
+    assert sum(each.size for each in column.buffers()[2:]) <= 6 * sum(map(len, values[start:stop]))
 
 
 def test_views_keep_the_memory_that_they_point_to() -> None:
@@ -239,6 +258,11 @@ def test_each_batch_has_its_own_timestamp_type() -> None:
     assert chunk.to_arrow().column("timestamp_type").to_pylist() == [0, 0, 1, 0]
     _, right = chunk.split(2)
     assert right.to_arrow().column("timestamp_type").to_pylist() == [1, 0]
+
+
+def test_of_more_topic_names_than_a_column_holds_the_error_says_what_to_do() -> None:
+    with pytest.raises(OverflowError, match="do not fit into one Arrow column; use dictionary=True"):
+        arrow._repeated(b"t" * 249, 9_000_000)
 
 
 def test_offsets_are_not_copied() -> None:

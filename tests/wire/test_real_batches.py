@@ -64,9 +64,9 @@ def codecs_seen(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     seen: set[str] = set()
     append = Sections.append
 
-    def spy(self: Sections, codec: int, data: memoryview, limit: int) -> tuple[int, int]:
+    def spy(self: Sections, codec: int, data: memoryview, limit: int, *, expected_bytes: int = 0) -> tuple[int, int]:
         seen.add(CODECS[codec])
-        return append(self, codec, data, limit)
+        return append(self, codec, data, limit, expected_bytes=expected_bytes)
 
     monkeypatch.setattr(Sections, "append", spy)
     return seen

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import random
 import struct
 import tracemalloc
@@ -14,11 +16,11 @@ from hypothesis import strategies as st
 from record_batches import CODECS, Rec, batch, corrupt, decode, marker, plain, read, record, records_of
 
 from instride._core.application.partition import Delivery
-from instride._wire import record_set
+from instride._wire import compression, record_set
 from instride._wire.batch_filter import BatchWalk
 from instride._wire.compression import Sections
 from instride._wire.frames import FrameBuffer
-from instride._wire.memory_pool import Segment, Segments
+from instride._wire.memory_pool import Pages, Segment, Segments
 from instride._wire.record_set import RecordSet, decode_record_set
 from instride.consumer_records import ConsumerRecords
 from instride.records import TopicPartition
@@ -635,15 +637,57 @@ def test_small_compressed_batches_go_to_the_codec_many_at_a_time(codec: str, mon
         assert len(fills) <= most
 
 
+def _compressible(codec: str, rows: int) -> bytes:
+    """Twelve batches, whose rows have 10 kB each and become a hundred times as much as they came."""
+    text = b"flight of today " * 625
+    one = batch([Rec(offset=offset, value=b"%04d" % offset + text) for offset in range(rows)], codec=codec)
+    return b"".join((number * rows).to_bytes(8, "big") + one[8:] for number in range(12))
+
+
+def _in_pieces(data: bytes, target: int) -> list[int]:
+    """How many bytes each piece keeps."""
+    records, sizes = RecordSet(memoryview(data), topic="t", partition=3, fetch_offset=0), []
+    while not records.done:
+        piece = records.decode(target, 1 << 30)
+        assert piece is not None
+        assert piece.corrupt is None
+        sizes.append(piece.nbytes)
+    return sizes
+
+
+@pytest.mark.parametrize("codec", CODECS[1:])
+@pytest.mark.parametrize("rows", [30, 110, 350])
+def test_a_batch_that_becomes_much_is_decompressed_once(codec: str, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """But for the first one: how much it becomes is not known before."""
+    fills: list[int] = []
+    before = Sections._fill
+
+    def fill(sections: Sections, codec: int, data: memoryview, space: int) -> int:
+        fills.append(before(sections, codec, data, space))
+        return fills[-1]
+
+    monkeypatch.setattr(Sections, "_fill", fill)
+    _in_pieces(_compressible(codec, rows), 4 << 20)
+    tries = next(number for number, size in enumerate(fills) if size > 0)
+    assert (tries <= 5, fills[tries:].count(-1)) == (True, 0)
+
+
+@pytest.mark.parametrize("codec", CODECS[1:])
+def test_a_piece_of_compressed_batches_is_not_much(codec: str) -> None:
+    """What is decompressed is gone over while the cache has it."""
+    sizes = _in_pieces(_compressible(codec, 60), 16 << 20)
+    assert (len(sizes), max(sizes) < 9 << 18) == (4, True)
+
+
 @pytest.mark.parametrize("codec", CODECS[1:])
 def test_without_capacity_nothing_is_decompressed_in_vain(codec: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It was in every turn of the network thread, for as long as a full buffer was not polled."""
     appends: list[int] = []
     before = Sections.append
 
-    def append(sections: Sections, codec: int, data: memoryview, limit: int) -> tuple[int, int]:
+    def append(sections: Sections, codec: int, data: memoryview, limit: int, *, expected_bytes: int) -> tuple[int, int]:
         appends.append(limit)
-        return before(sections, codec, data, limit)
+        return before(sections, codec, data, limit, expected_bytes=expected_bytes)
 
     monkeypatch.setattr(Sections, "append", append)
     records = _set_of(batch(plain(*range(100)), codec=codec), committed=False)
@@ -662,6 +706,40 @@ def test_ten_times_the_batches_take_no_more_calls() -> None:
     few, many = (b"".join(batch(plain(n)) for n in range(count)) for count in (20, 200))
     decode(few)
     assert calls(lambda: decode(many)) <= calls(lambda: decode(few))
+
+
+def test_pages_that_the_process_has_locked_into_memory_are_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after mlockall: the system gives none of them back. The network thread ended of it."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+    monkeypatch.setattr(Pages, "madvise", refuse)
+    monkeypatch.setattr(Pages, "resize", refuse)
+    values = [bytes([n]) * size for n, size in enumerate([1000, 2 << 20, *[500_000] * 20])]
+    chunk, next_offset, error = decode(
+        batch([Rec(offset=n, value=each) for n, each in enumerate(values)], codec="zstd")
+    )
+    assert (next_offset, error) == (22, None)
+    assert [each.value for each in records_of(chunk)] == values
+
+
+@pytest.mark.parametrize("codec", ["gzip", "lz4", "zstd"])
+def test_where_the_bound_is_more_than_the_system_gives_less_is_taken(
+    codec: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a bounded address space, say, no batch over 8 MiB could ever be read."""
+
+    def pages(size: int) -> Pages:
+        if size > 20 << 20:
+            raise MemoryError
+        return Pages(size)
+
+    monkeypatch.setattr(compression, "Pages", pages)
+    value = b"v" * (9 << 20)
+    chunk, _, error = decode(batch([Rec(offset=0, value=value)], codec=codec), max_decompressed_bytes=1 << 30)
+    assert error is None
+    assert [each.value for each in records_of(chunk)] == [value]
 
 
 def test_of_a_large_response_what_is_copied_out_is_not_there_twice() -> None:

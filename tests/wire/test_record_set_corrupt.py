@@ -284,7 +284,7 @@ def test_pieces_of_usual_batches_take_no_pages_of_their_own(monkeypatch: pytest.
 
     monkeypatch.setattr(compression, "Pages", pages)
     _, found = pieces(log, target=8 << 20, capacity=64 << 20)
-    assert ([each.next_offset for each in found], taken) == ([2, 4, 5], [])
+    assert ([each.next_offset for each in found], taken) == ([1, 2, 3, 4, 5], [])
 
 
 def test_a_record_of_very_many_headers_is_an_error_of_its_partition() -> None:
@@ -309,21 +309,27 @@ def test_headers_become_objects_when_they_are_requested() -> None:
     assert found[0].headers is found[0].headers
 
 
+@pytest.mark.parametrize("copied_out", [True, False])
 @pytest.mark.parametrize("alone", [True, False])
-def test_no_memory_is_an_error_that_may_pass_and_loses_nothing(monkeypatch: pytest.MonkeyPatch, alone: bool) -> None:
+def test_no_memory_is_an_error_that_may_pass_and_loses_nothing(
+    monkeypatch: pytest.MonkeyPatch, alone: bool, copied_out: bool
+) -> None:
     def refuse(*_: object) -> None:
         raise MemoryError
 
     data = memoryview(batch(plain(*range(5))) + batch(plain(*range(5, 9)), codec="zstd"))
-    records = RecordSet(data, topic="t", partition=0, fetch_offset=2)
+    records = RecordSet(data, topic="t", partition=0, fetch_offset=2, frame_bytes=100 * len(data))
     first = records.decode(1, 1 << 20)
     assert first is not None
     assert first.next_offset == 5
+    if copied_out:
+        records.detach(0)
     monkeypatch.setattr(record_set, "index_batches", refuse)
     piece = records.decode(1 << 20, 1 << 20, alone=alone)
     assert piece is not None
     assert (piece.chunk, piece.next_offset, records.done) == (None, 5, True)
     assert isinstance(piece.corrupt, TransportError)
+    assert "from offset 5 on" in str(piece.corrupt)
     again = RecordSet(data, topic="t", partition=0, fetch_offset=3).decode(1 << 20, 1 << 20)
     assert again is not None
     assert (again.next_offset, isinstance(again.corrupt, TransportError)) == (3, True)

@@ -32,6 +32,16 @@ from instride.errors import (
 SECRET = "canary-password"
 
 
+def breaks(error: Exception) -> Mechanism:
+    """One whose library raises."""
+
+    class Breaks(Plain):
+        def response(self, challenge: bytes) -> bytes | None:
+            raise error
+
+    return Breaks("user", SECRET)
+
+
 class Script:
     """A broker that reads what the connection sends and responds as the test says."""
 
@@ -294,3 +304,20 @@ def test_a_handshake_message_that_cannot_be_imported_is_an_error_that_may_pass(
     assert isinstance(script.failure, TransportError)
     assert "Too many open files" in str(script.failure)
     assert script.failure.retriable
+
+
+def test_whatever_a_mechanism_raises_ends_its_authentication_and_no_more() -> None:
+    script = Script(breaks(LookupError(SECRET)))
+    script.agree()
+    script.authenticate()
+    failure = script.connection.failure
+    assert isinstance(failure, AuthenticationError)
+    assert str(failure).endswith("PLAIN raised LookupError")
+
+
+def test_that_there_is_no_memory_is_no_refusal() -> None:
+    """The transport makes a TransportError of it: the connection is tried again."""
+    script = Script(breaks(MemoryError()))
+    script.agree()
+    with pytest.raises(MemoryError):
+        script.authenticate()

@@ -16,6 +16,7 @@ from record_batches import CODECS, compress, xerial
 
 from instride._wire import compression
 from instride._wire.compression import CompressionError, Sections
+from instride._wire.memory_pool import Pages
 from step_counter import calls
 
 LIMIT = 1 << 20
@@ -261,9 +262,41 @@ def test_a_view_that_a_profiler_has_of_the_buffer_is_no_bar(size: int) -> None:
     assert sections.kept <= len(whole)
 
 
-def test_no_memory_is_a_memory_error() -> None:
+def test_no_memory_is_a_memory_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compression, "Pages", lambda _: Pages(1 << 62))
     with pytest.raises(MemoryError, match="no room"):
         Sections(0).append(CODECS.index("gzip"), memoryview(compress("gzip", bytes(20 << 20))), 1 << 62)
+
+
+def test_what_is_expected_is_a_hint(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After batches that became very much, a small one cost pages for all that it might have become."""
+    monkeypatch.setattr(compression, "Pages", lambda _: pytest.fail("pages for a small batch"))
+    sections = Sections(1000)
+    for expected in (64 << 20, 128 << 20):
+        sections.append(
+            CODECS.index("zstd"), memoryview(compress("zstd", bytes(1000))), 1 << 30, expected_bytes=expected
+        )
+    assert sections.finish() == bytes(2000)
+
+
+@pytest.mark.parametrize("codec", ["gzip", "lz4", "zstd"])
+def test_where_the_system_refuses_what_is_expected_less_is_taken(codec: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The piece ended, though what the batch became would have been granted."""
+
+    def grow(sections: Sections, size: int) -> None:
+        if size > 3 << 20:
+            raise MemoryError
+        before(sections, size)
+
+    before = Sections._grow
+    monkeypatch.setattr(Sections, "_grow", grow)
+    sections, text = Sections(0), bytes(1 << 20)
+    sections.append(CODECS.index(codec), memoryview(compress(codec, text)), 1 << 30, expected_bytes=6 << 20)
+    assert bytes(sections.finish()) == text
+
+
+def test_a_bound_that_is_more_than_there_is_room_for_is_no_bar() -> None:
+    assert _one("gzip", compress("gzip", bytes(20 << 20)), 1 << 62) == bytes(20 << 20)
 
 
 def zstd_frame(letters: int, window: int | None, *, head: bytes = b"", checksum: bool = False) -> bytes:

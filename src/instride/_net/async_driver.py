@@ -30,7 +30,7 @@ from instride._net.driver import Shell
 from instride._net.loop_mailbox import LoopMailbox
 from instride.commits import CommitResult
 from instride.config import ConsumerConfig
-from instride.errors import ConcurrentUseError, ConsumerClosedError, IllegalStateError
+from instride.errors import ConcurrentUseError, ConsumerClosedError, IllegalStateError, TransportError
 
 __all__ = ["AsyncDriver", "in_loop"]
 
@@ -213,8 +213,18 @@ class AsyncDriver(Shell):
         except StopIteration as end:
             result: T = end.value
             return result
+        except TransportError:
+            if not self.started:
+                await self._back_off()
+            raise
         finally:
             call.close()
+
+    async def _back_off(self) -> None:
+        """A loop that tries again at once must not spin, also beside others that wake this task. A close ends it."""
+        until = now() + self._retry_backoff
+        while not (self.closed or self.closing) and now() < until:
+            await self._mailbox.look_again(until)
 
     def _step(self, step: Callable[..., Wait], *arguments: object) -> Wait:
         self._stepping += 1

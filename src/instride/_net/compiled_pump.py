@@ -16,6 +16,8 @@ Laws
 
 from __future__ import annotations
 
+import os
+
 from instride._wire.compiled import require_compiled
 
 try:
@@ -25,7 +27,7 @@ except ImportError:
     raise
 if cython.compiled:
     from cython.cimports.cpython.exc import PyErr_SetFromErrno
-    from cython.cimports.libc.errno import EAGAIN, EINTR, errno
+    from cython.cimports.libc.errno import EAGAIN, EINTR, ENOMEM, errno
     from cython.cimports.libc.stdlib import free, malloc
 
 __all__ = ["COMPILED", "Line", "Pump", "Waker", "receive", "send"]
@@ -38,6 +40,8 @@ require_compiled(__name__, compiled=COMPILED)
 _MOMENT = cython.declare(cython.double, 0.1)
 _LATE = cython.declare(cython.double, 0.002)
 _CROWDED_FOR = cython.declare(cython.double, 1.0)
+# Milliseconds until it is waited anew where the system had no memory for a wait.
+_PAUSE = cython.declare(cython.int, 5)
 # Of a long frame so much is to be there before the system wakes us; the last of it may be less.
 _AT_ONCE = cython.declare(cython.Py_ssize_t, 1 << 20)
 _HEAD = cython.declare(cython.Py_ssize_t, 4)
@@ -269,15 +273,17 @@ class Pump:
         eager: cython.bint = self._eager
         back: cython.double = _now()
         done: cython.double
+        failed: cython.int
         if timeout <= 0 or back < self._crowded_until:
-            _pump(fds, slots, count, 0.0, eager)
+            _check_failed(_pump(fds, slots, count, 0.0, eager))
             if timeout <= 0 or _anything(fds, slots, count):
                 return None
         self.takes += 1
         with cython.nogil:
-            _pump(fds, slots, count, timeout, eager)
+            failed = _pump(fds, slots, count, timeout, eager)
             back = _now()
         done = _now()
+        _check_failed(failed)
         if done - back > _LATE:
             self._crowded_until = done + _CROWDED_FOR
         return None
@@ -311,6 +317,17 @@ class Pump:
 if cython.compiled:
 
     @cython.cfunc
+    def _check_failed(number: cython.int) -> object:
+        if number in {ENOMEM, EAGAIN}:
+            # The system may have memory again soon. What was received before is told of.
+            with cython.nogil:
+                poll(cython.NULL, 0, _PAUSE)
+        elif number != 0:
+            # More sockets than the process may have open, say: then poll comes back at once, again and again.
+            raise OSError(number, os.strerror(number))
+        return None
+
+    @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
     def _anything(
@@ -337,8 +354,11 @@ if cython.compiled:
         count: cython.Py_ssize_t,
         timeout: cython.double,
         eager: cython.bint,
-    ) -> cython.void:
-        """Until something is whole, or ready, or the time is over: then what is there is received all the same."""
+    ) -> cython.int:
+        """Until something is whole, or ready, or the time is over: then what is there is received all the same.
+
+        Returns the number of the error that poll met, or 0.
+        """
         at: cython.double = _now()
         until: cython.double = at + timeout
         n: cython.Py_ssize_t
@@ -346,11 +366,14 @@ if cython.compiled:
         begun: cython.bint = _unpack(slots, fds, count, eager)
         if begun:
             if _anything(fds, slots, count):
-                return
+                return 0
             until = min(until, at + _MOMENT)
         while True:
             # Rounded up: poll would else come back before the time, and again and again until it is over.
             ready = poll(fds, count, 0 if until <= at else cython.cast(cython.int, (until - at) * 1000 + 0.999))
+            if ready < 0:
+                # A signal that this thread took: to look at everything a turn early does no harm.
+                return 0 if errno == EINTR else errno
             if ready > 0:
                 for n in range(count):
                     # Input and nothing else: with a hang-up or an error beside it, whoever reads is to meet that.
@@ -362,11 +385,10 @@ if cython.compiled:
                     elif fds[n].revents & ~POLLOUT:
                         slots[n].told = True
                 if _anything(fds, slots, count):
-                    return
+                    return 0
             at = _now()
-            # Below 0 is a signal that this thread took: to look at everything a turn early does no harm.
-            if ready < 0 or (at >= until and ready == 0) or at >= until + _MOMENT:
-                return
+            if (at >= until and ready == 0) or at >= until + _MOMENT:
+                return 0
 
     @cython.cfunc
     @cython.nogil

@@ -59,7 +59,7 @@ class Pump(Generic[D]):
         """Whose socket is ready, and for what (`selectors.EVENT_READ`, `EVENT_WRITE`); nothing after `timeout` seconds.
 
         A socket with a line is ready to read once a frame is whole, when it failed or ended, and where a part of a
-        frame has come and either a moment of 0.1 s is over or something else is ready.
+        frame has come and either a moment of 0.1 s is over or something else is ready. Raises OSError.
         """
 
 @final

@@ -98,6 +98,7 @@ class Shell:
         self._dispatcher = TelemetryDispatcher(config, self.application.telemetry, self.observers)
         self._check_alive = mailbox.check_alive
         self._deliver = mailbox.deliver
+        self._retry_backoff = config.retry_backoff
         self._pid: int | None = None
         self.closed = self._ends_at_exit = False
 
@@ -282,7 +283,6 @@ class Driver(Shell):
 
     def __init__(self, config: ConsumerConfig, *, ranges: bool = False, on_commit: OnCommit | None = None) -> None:
         self._mailbox = Mailbox()
-        self._retry_backoff = config.retry_backoff
         super().__init__(config, self._mailbox, ranges=ranges, on_commit=on_commit)
         # The thread and the frame of the verb that entered first; its key is "first".
         self._inside: dict[str, tuple[int, FrameType]] = {}

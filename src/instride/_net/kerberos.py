@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from instride._net.clock import now
 from instride._wire.sasl.exchange import Mechanism
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["KerberosAuthenticator"]
 
+T = TypeVar("T")
 Prepared = Callable[[Gssapi | AuthenticationError | TransportError], None]
 
 _SHOWN: Final = 400
@@ -169,7 +170,8 @@ class _Tickets:
 
 
 class _Context:
-    """`_wire.sasl.gssapi.SecurityContext` over the library's."""
+    """`_wire.sasl.gssapi.SecurityContext` over the library's, of which a mere look at a flag may raise: when the ticket
+    has ended amid the exchange, say."""
 
     def __init__(self, lib: Any, context: gssapi.SecurityContext) -> None:
         self._lib = lib
@@ -177,31 +179,32 @@ class _Context:
 
     @property
     def complete(self) -> bool:
-        return bool(self._context.complete)
+        return self._call(lambda: bool(self._context.complete))
 
     @property
     def mutual(self) -> bool:
-        return bool(self._context.actual_flags & self._lib.RequirementFlag.mutual_authentication)
+        flag = self._lib.RequirementFlag.mutual_authentication
+        return self._call(lambda: bool(self._context.actual_flags & flag))
 
     def first(self) -> bytes:
         """Asks the KDC. Raises what the library does."""
         return bytes(self._context.step() or b"")
 
     def step(self, token: bytes) -> bytes:
-        return self._call(lambda: self._context.step(token) or b"")
+        return self._call(lambda: bytes(self._context.step(token) or b""))
 
     def wrap(self, message: bytes) -> bytes:
         # RFC 4752 wants the choice of a layer signed, not encrypted.
-        return self._call(lambda: self._context.wrap(message, encrypt=False).message)
+        return self._call(lambda: bytes(self._context.wrap(message, encrypt=False).message))
 
     def unwrap(self, message: bytes) -> bytes:
-        return self._call(lambda: self._context.unwrap(message).message)
+        return self._call(lambda: bytes(self._context.unwrap(message).message))
 
-    def _call(self, work: Callable[[], bytes]) -> bytes:
+    def _call(self, work: Callable[[], T]) -> T:
         try:
-            return bytes(work())
+            return work()
         except self._lib.exceptions.GSSError as error:
-            raise AuthenticationError(_told("the broker's GSSAPI token is refused", error)) from None
+            raise AuthenticationError(_told("GSSAPI with the broker came to nothing", error)) from None
 
 
 def _check_readable(keytab: str) -> None:

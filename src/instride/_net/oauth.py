@@ -2,7 +2,8 @@
 
 Laws of the client-credentials grant (RFC 6749, 4.4): a client's id and secret for a bearer token, over HTTPS
 1. Only https, only the one URL that was given: no redirect is followed, no proxy asked, no other scheme known. Where
-   the environment has INSTRIDE_OAUTH_ALLOWED_URLS (URLs with commas between), the URL must be one of these.
+   the environment has INSTRIDE_OAUTH_ALLOWED_URLS (URLs with commas between), the URL must be one of these; so in each
+   process that the object is sent to.
 2. A call ends within its timeout, and reads a bounded response, however slowly and however much the other side sends.
    Of a name with several addresses each has its share of the time (`resolver.share`), and those that failed come last
    the next time. To look the name up is the system's business, and takes nothing of the timeout.
@@ -138,6 +139,9 @@ class OAuthClientCredentials:
         for name, value in (("client_id", client_id), ("client_secret", client_secret)):
             if not isinstance(value, str) or not value:
                 raise ConfigError(f"{name} must be a text that is not empty")
+            _check_letters(name, value)
+        for name, given in (("scope", scope), ("audience", audience)):
+            _check_letters(name, given)
         if send_in not in ("header", "body"):
             raise ConfigError(f"send_in must be 'header' or 'body', not {send_in!r}")
         if not 0 < timeout <= 3600:
@@ -145,7 +149,7 @@ class OAuthClientCredentials:
         self._url = token_url
         self._timeout = timeout
         self._client_id, self._secret = client_id, client_secret
-        self._extensions = dict(extensions or {})
+        self._extensions = _checked_extensions(extensions)
         self._form = {"grant_type": "client_credentials"}
         self._form |= {name: value for name, value in (("scope", scope), ("audience", audience)) if value is not None}
         self._headers = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json"}
@@ -164,6 +168,11 @@ class OAuthClientCredentials:
     def __getstate__(self) -> dict[str, Any]:
         """Without what is true on this machine only."""
         return self.__dict__ | {"_order": AddressOrder(), "_not_before": 0.0}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Law 1, by this process's environment. Raises ConfigError."""
+        _checked(state["_url"])
+        self.__dict__.update(state)
 
     def _context(self) -> ssl.SSLContext:
         """Made anew for each fetch, so that this object can be sent to other processes. Raises ConfigError."""
@@ -337,6 +346,22 @@ def _checked(url: object) -> SplitResult:
     if allowed is not None and url not in {each.strip() for each in allowed.split(",")}:
         raise ConfigError(f"token_url {url} is not among those that the environment's {_ALLOWED_URLS} allows")
     return parts
+
+
+def _check_letters(name: str, value: object) -> None:
+    """An error of Python's own would show the secret."""
+    if any("\ud800" <= letter <= "\udfff" for letter in str(value)):
+        raise ConfigError(f"{name} has a character that cannot be sent (half of a surrogate pair)")
+
+
+def _checked_extensions(extensions: Mapping[str, str] | None) -> dict[str, str]:
+    """As each token checks them."""
+    try:
+        given = dict(extensions or {})
+        OAuthToken(value="x", extensions=given)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"extensions must be texts by name, names of letters only: {error}") from None
+    return given
 
 
 def _json_object(body: bytes) -> dict[str, Any]:

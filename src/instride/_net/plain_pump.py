@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import socket
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
@@ -18,6 +20,7 @@ D = TypeVar("D")
 _READ: Final = 1
 _WRITE: Final = 2
 _MOMENT: Final = 0.1
+_PAUSE: Final = 0.005
 _AT_ONCE: Final = 1 << 20
 _HEAD: Final = 4
 
@@ -122,7 +125,7 @@ class Pump(Generic[D]):
         until = at + max(0.0, timeout)
         self.takes += 1
         while True:
-            ready, whole = dict(poll.poll(max(0.0, until - at) * 1000)), set()
+            ready, whole = _polled(poll, max(0.0, until - at)), set()
             idle = not ready
             for entry in entries:
                 line = entry.line
@@ -136,6 +139,16 @@ class Pump(Generic[D]):
             if ready or whole or (at >= until and idle) or at >= until + _MOMENT:
                 told = [(each, each.told(ready.get(each.number, 0), whole=each.number in whole)) for each in entries]
                 return [(each.data, mask) for each, mask in told if mask]
+
+
+def _polled(poll: select.poll, seconds: float) -> dict[int, int]:
+    try:
+        return dict(poll.poll(seconds * 1000))
+    except OSError as error:
+        if error.errno not in (errno.ENOMEM, errno.EAGAIN):
+            raise
+        time.sleep(_PAUSE)  # the system may have memory again soon
+        return {}
 
 
 class Waker:

@@ -13,6 +13,11 @@ Laws
 5. It is a daemon: a program that forgets to close ends all the same (and the group waits for its session to end).
 6. Which addresses of a place have failed is known to all connections to it (`resolver.AddressOrder`): those that were
    tried before the one that got ready, and all of an attempt that came to nothing.
+7. What the user's code raises on it (a callback of a future, an observer) is logged and goes no further, `sys.exit()`
+   too.
+8. A forked child closes its copies of the sockets: else what the parent closes or aborts lives on for as long as the
+   child does, and what the broker has not received by then arrives later. What is left to the child is a socket that
+   is within `socket.socket()` or `Tls.wrap` just then.
 """
 
 from __future__ import annotations
@@ -25,8 +30,9 @@ import selectors
 import socket
 import sys
 import threading
+import weakref
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
@@ -94,6 +100,8 @@ _LONGEST_WAIT = 60.0
 _MOST_WAIT = 100
 # Network threads of this process for which the GIL is kept.
 _keepers: set[int] = set()
+# Those of this process that may have sockets.
+_with_sockets: weakref.WeakSet[NetworkThread] = weakref.WeakSet()
 # Refusals that say nothing of a token: it was not sent yet.
 _BEFORE_IT_WAS_SENT = (TlsError, UnsupportedSaslMechanismError, IllegalSaslStateError)
 
@@ -102,6 +110,8 @@ def _begin_child() -> None:
     """Of the parent's threads none runs in a forked child."""
     _keepers.clear()
     keep_gil(keep=False)
+    for each in tuple(_with_sockets):
+        each.let_go()
 
 
 os.register_at_fork(after_in_child=_begin_child)
@@ -252,7 +262,18 @@ class NetworkThread:
             self._wake_pair = None
         return begun
 
+    def let_go(self) -> None:
+        """Law 8. To be called in the child."""
+        if not self.begun:
+            return  # it may begin in the child
+        self._stopping = True  # a callback of the user's may have forked on this very thread
+        for each in tuple(self._transports.values()):
+            each.let_go()
+        if self._wake_pair is not None:
+            self._wake_pair.close()
+
     def _open_own(self, opened: ExitStack) -> None:
+        _with_sockets.add(self)
         self._wake_pair = opened.enter_context(closing(_WakePair()))
         self._pump.register(None, self._wake_pair.inner.fileno(), selectors.EVENT_READ)
 
@@ -393,9 +414,13 @@ class NetworkThread:
 
     # -- what the machine and the observers hear
 
+    def _tell(self, call: Callable[[Observer], None]) -> None:
+        """Law 7."""
+        self._observers.each(call, survived=BaseException)
+
     def _handle(self, event: ApplicationEvent, at: float) -> None:
         if self._observers:
-            self._observers.each(lambda observer: observer.on_application_event(event, at))
+            self._tell(lambda observer: observer.on_application_event(event, at))
         if isinstance(event, ChangeSettings):
             self.change_settings(event.config)
         self._machine.handle(event, at)
@@ -406,12 +431,12 @@ class NetworkThread:
 
     def _response_received(self, request_id: int, result: Response | Exception, at: float) -> None:
         if self._observers:
-            self._observers.each(lambda observer: observer.on_response(request_id, result, at))
+            self._tell(lambda observer: observer.on_response(request_id, result, at))
         self._machine.response_received(request_id, result, at)
 
     def _closed(self, key: ConnectionKey, error: Exception, at: float) -> None:
         if self._observers:
-            self._observers.each(lambda observer: observer.on_connection_closed(key, at))
+            self._tell(lambda observer: observer.on_connection_closed(key, at))
         self._machine.closed(key, error, at)
 
     def _tell_actions(self, actions: list[Action], at: float) -> None:
@@ -419,12 +444,12 @@ class NetworkThread:
         for action in actions:
             match action:
                 case Transmit(key=key, request_id=number, request=request):
-                    self._observers.each(functools.partial(_tell_request, key, number, request, at))
+                    self._tell(functools.partial(_tell_request, key, number, request, at))
                 case OpenConnection(key=key) | CloseConnection(key=key):
-                    self._observers.each(functools.partial(_tell_closed, key, at))
+                    self._tell(functools.partial(_tell_closed, key, at))
         for action in actions:
             if isinstance(action, Deliver):
-                self._observers.each(functools.partial(_tell_event, action.event, at))
+                self._tell(functools.partial(_tell_event, action.event, at))
 
     # -- actions
 
@@ -518,7 +543,8 @@ class NetworkThread:
         where = f"{opening.name}:{opening.port}"
         tls = None if self._tls is None else Tls(context=self._tls, host=opening.name, where=where)
         ordered = self._order.ordered(where, found)
-        self._transports[opening.key] = Transport(
+        # Noted before it has a socket (law 8).
+        transport = self._transports[opening.key] = Transport(
             ordered,
             where,
             connection,
@@ -528,6 +554,7 @@ class NetworkThread:
             ahead=0.0 if self._authenticator is None else self._authenticator.patience,
             all_failed=self._order.all_failed(where, ordered),
         )
+        transport.open()
         if mechanism is not None:
             self._mechanisms[opening.key] = mechanism
         self._after(opening.key)
@@ -679,12 +706,20 @@ class NetworkThread:
 
     def _resolve_future(self, event: CallCompleted) -> None:
         future = self._futures.pop(event.call, None)
-        if future is None:
-            return
-        if event.error is not None:
-            future.set_exception(event.error)
-        else:
-            future.set_result(event.result)
+        if future is not None:
+            self._end(future, event.result, event.error)
+
+    def _end(self, future: Future[CommitResult], result: CommitResult, error: BaseException | None) -> None:
+        """Law 7: its callbacks run here. On the application's thread an interrupt goes on."""
+        try:
+            if error is not None:
+                future.set_exception(error)
+            else:
+                future.set_result(result)
+        except BaseException as raised:
+            if not self.is_current:
+                raise
+            _logger.error("a callback of commit_async's future raised %s", type(raised).__name__, exc_info=raised)
 
     def _fail_futures(self, error: BaseException) -> None:
         while self._futures:
@@ -692,7 +727,7 @@ class NetworkThread:
                 _, future = self._futures.popitem()
             except KeyError:
                 return  # the other thread was quicker
-            future.set_exception(error)
+            self._end(future, CommitResult(), error)
 
     def _clean_up(self) -> None:
         assert self._wake_pair is not None

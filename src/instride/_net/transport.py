@@ -105,7 +105,11 @@ class Transport:
         self._patience = patience
         self._errors: list[str] = []
         self.failure: KafkaError | None = None
+
+    def open(self) -> Transport:
+        """Begin to connect. Apart from `__init__`: whoever closes it can know of it before there is a socket."""
         self._connect_next()
+        return self
 
     # -- for the selector
 
@@ -481,6 +485,19 @@ class Transport:
             with suppress(OSError):  # macOS takes no option of a socket that both sides have shut
                 self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
         self._fail(TransportError("closed"))
+
+    def let_go(self) -> None:
+        """In a forked child: the connection is the parent's, whose peer is told nothing. Of TLS nothing is touched: the
+        parent's thread may have been inside it.
+
+        The child may go on within a method of this object, where a callback forked: what it sends or reads then goes by
+        the socket, which has no number any more, and not by OpenSSL's copy of that, which may be another file's.
+        """
+        self.line = self._tls = None
+        self._connected = self._secure = True
+        if self._socket is not None and (number := self._socket.detach()) >= 0:
+            with suppress(OSError):  # another hook of the fork's may have closed it
+                os.close(number)
 
     def _drop_socket(self) -> None:
         self._take_back()

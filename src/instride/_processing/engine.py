@@ -15,7 +15,7 @@ Laws (rules 16 and 18 of docs/rebalance.md)
    others were tried. While more would have to be remembered than the metadata takes, only the first unfinished record
    is started.
 5. A record that fails for good ("stop") ends the processing: nothing more is started, and its partition's commits stay
-   before it.
+   before it, unless the log has lost it (law 9).
 6. Of a draining partition (its revocation is requested) nothing is started. A hand-over waits for what is started and
    for the commit of what is finished and tried, for nothing else; so a partition without these is released: its queue
    is dropped. What was given up before the deadline is queued again if the partition is reassigned.
@@ -27,8 +27,9 @@ Laws (rules 16 and 18 of docs/rebalance.md)
 9. A record is known by partition, epoch, seek number and offset. What ends under an older one, or of a lost partition,
    is ignored; what was started of it is given up, so that its owner can cancel it. A seek number that rises by itself
    says that the consumer has reset the position: the log was cut, say. Nobody reads again what lies below that, so what
-   is unfinished of it is queued anew, before what comes. What a commit remembers is of the log as it was, and counts no
-   more. If the topic was made again, all that came before is of no use.
+   is unfinished of it is queued anew, before what comes. No commit waits for what lies below the log's beginning, as
+   far as `locate` is told that: from there the next owner would be reset again. What a commit remembers is of the log
+   as it was, and counts no more. If the topic was made again, all that came before is of no use.
 10. Where a database keeps the offsets (`has_store`), a record that is skipped, or dead-lettered, stays started until
    its offset is there too; then `wrote` is told.
 11. Before its first record is started a commit says so, and of what came before a crash one record is started at a
@@ -179,9 +180,13 @@ class Task:
     def copy(self) -> Task:
         """The same work, not given up."""
         found = Task(self.record, self.lane, self.key, self.size)
-        for name in _COPIED:
-            setattr(found, name, getattr(self, name))
+        found.go_on_from(self)
         return found
+
+    def go_on_from(self, before: Task) -> None:
+        """It does the same work."""
+        for name in _COPIED:
+            setattr(self, name, getattr(before, name))
 
 
 class Batch:
@@ -247,6 +252,9 @@ class Lane:
     jobs: calls of handlers at work. noted: when its next batch is due. progress_at: when a record of it was finished
     last, or the first came that is not. version rises with each thing that a commit would tell. due: whose dead letter
     is due, of those in `attempts` and `tried_before`. reset_to: where a reset of the position has led (law 9); -1.
+    gone: unfinished records that came before a reset, and that the log has lost, by offset. unproven_from: of the
+    resets since the topic's id was known, the first one's seek number; -1. letters: by offset, what came before a reset
+    and had its dead letter due. is_compared: with the store's row (law 4 of `store`).
     """
 
     __slots__ = (
@@ -260,9 +268,12 @@ class Lane:
         "epoch",
         "fresh",
         "given_up",
+        "gone",
         "guard",
+        "is_compared",
         "jobs",
         "later",
+        "letters",
         "located",
         "noted",
         "partition",
@@ -282,6 +293,7 @@ class Lane:
         "to_come",
         "topic_id",
         "tried_before",
+        "unproven_from",
         "version",
     )
 
@@ -301,7 +313,9 @@ class Lane:
         self.to_come = _ToCome(())
         self.tried_before: dict[int, int] = {}
         self.due: set[int] = set()
-        self.reset_to = -1
+        self.gone: dict[int, ConsumerRecord] = {}
+        self.letters: dict[int, Task] = {}
+        self.reset_to = self.unproven_from = -1
         self.topic_id: UUID | None = None
         self.guard: Guard | None = None
         self.jobs = 0
@@ -319,6 +333,7 @@ class Lane:
         self.draining = False
         self.released = False
         self.paused = False
+        self.is_compared = False
 
     @property
     def is_ahead(self) -> bool:
@@ -328,7 +343,7 @@ class Lane:
         """All of its records. It stays at its offset, perhaps for long: until its partition is gone."""
         for each in (self.fresh, self.again, self.behind, self.pending, self.given_up):
             each.clear()
-        for memory in (self.attempts, self.tried_before, self.due):
+        for memory in (self.attempts, self.tried_before, self.due, self.gone, self.letters):
             memory.clear()
         self.to_come = _ToCome(())
         self.base = self.next_offset()
@@ -337,16 +352,41 @@ class Lane:
     def go_on_from(self, old: Lane) -> list[ConsumerRecord]:
         """Law 9: the consumer has reset the position. What the old lane leaves to this one."""
         self.reset_to, self.topic_id = self.base, old.topic_id
-        left = [each for each in old.run.records(UNDER_WAY) if each.offset < self.base]
+        self.unproven_from = self.seek_number if old.unproven_from < 0 else old.unproven_from
+        left = [each for each in old.run.records(UNDER_WAY) if each.offset < self.reset_to]
+        # Where the reset led does not tell whether the log was cut, or has lost its beginning: `lose` is told.
         if left:
-            self.base = old.next_offset()
+            self.base = min(self.base, old.next_offset())
+        left = [*(each for each in old.gone.values() if each.offset < self.reset_to), *left]
+        old.gone.clear()
         tried = {**old.tried_before, **old.attempts}
         self.tried_before = {each.offset: tried[each.offset] for each in left if each.offset in tried}
         self.due = old.due.intersection(self.tried_before)
         return left
 
+    def lose(self, log_begin: int, reset_to: int) -> None:
+        """Law 9: of what came before the reset the log has no more what lies before its beginning. Nothing is queued
+        yet."""
+        end = min(log_begin, reset_to)
+        lost = [each for each in self.pending if each.offset < end]
+        if not lost:
+            return
+        self.gone.update((each.offset, each) for each in lost)
+        kept = self.pending[len(lost) :]
+        self.base = min(reset_to, kept[0].offset)
+        self.run = PartitionLedger(self.partition, self.epoch, self.seek_number)
+        for _, group in groupby(kept, _run):
+            self.run.add(Block(list(group)))
+
+    def take_gone(self, records: list[ConsumerRecord]) -> None:
+        """The first of these the log has lost."""
+        gone = [each for each in records if each.offset < self.base]
+        self.gone.update((each.offset, each) for each in gone)
+        if len(gone) < len(records):
+            self.run.add(Block(records[len(gone) :]))
+
     def next_offset(self) -> int:
-        return self.run.next_offset if self.run.next_offset >= 0 else self.base
+        return max(self.run.next_offset, self.base)
 
     def first_startable(self) -> Task | None:
         if self.again and not (self.fresh and self.fresh[0].offset < self.again[0][0]):
@@ -388,6 +428,8 @@ class Lane:
         to_come = {at: number for at, number in self.tried_before.items() if at >= reached}
         self.ranges, self.since = len(ranges), 0
         attempts = {**self.attempts, **to_come} if to_come else self.attempts
+        if self.gone:
+            attempts = {at: number for at, number in attempts.items() if at not in self.gone}
         return Remembered(finished=ranges, attempts=attempts, due=self.due, mark=mark)
 
     def count_ranges(self) -> None:
@@ -410,6 +452,7 @@ class Engine:
     """See the laws above. `queued` and `started` count records; `records` and `bytes` all that is unfinished.
 
     failure: what ended the processing (law 5). died: under which records processes died, and how many; for the log.
+    missed: what was not handled, and no owner can read, since the log has lost it; for the log.
     breaker: its state, where there is one. tally: what was done so far.
     """
 
@@ -422,6 +465,7 @@ class Engine:
         self.breaker = None if plan.breaker is None else Breaker(plan.breaker)
         self.tally = Tally()
         self.died: list[tuple[Task, int]] = []
+        self.missed: list[ConsumerRecord] = []
         self.uncommitted = 0
         self._size = size
         self._lanes: dict[tuple[str, int], Lane] = {}
@@ -510,6 +554,9 @@ class Engine:
         """What was started and is given up."""
         partition = lane.partition
         left = lane.go_on_from(old) if old is not None and old.epoch == lane.epoch else []
+        if old is not None and left:
+            lane.letters = {at: each for at, each in self._letters_of(old).items() if at < lane.reset_to}
+            lane.tried_before.update((at, each.attempts) for at, each in lane.letters.items())
         given_up = self._drop(partition)
         self._lanes[partition] = self._unlocated[partition] = lane
         if partition in self._located:
@@ -518,8 +565,18 @@ class Engine:
             self._add(lane, list(group))
         return given_up
 
+    def _letters_of(self, lane: Lane) -> dict[int, Task]:
+        """What waits to be written, or for the store (law 10), and what is at work of that."""
+        found = [*lane.fresh, *lane.given_up, *lane.started.values(), *(each for _, each in lane.again)]
+        found += [each for _, _, each in self._later if each.lane is lane]
+        found += [each for waiting in lane.behind.values() for each in waiting or ()]
+        return {**lane.letters, **{each.offset: each for each in found if each.writes_dead_letter}}
+
     def _add(self, lane: Lane, records: list[ConsumerRecord]) -> None:
-        lane.run.add(Block(records))
+        if records[0].offset < lane.base:
+            lane.take_gone(records)
+        else:
+            lane.run.add(Block(records))
         # What was idle is not stuck: its time counts from the first record that waits.
         if not lane.records:
             lane.progress_at = self._now
@@ -576,14 +633,26 @@ class Engine:
         self._finish(task, releases=False)
 
     def _was_tried_before(self, lane: Lane, task: Task) -> None:
-        """By an earlier owner. If that was to write its dead letter, we write it. All else has another attempt: who
-        lowers `attempts` may do so to mend what they fail by."""
+        """By an earlier owner, or before a reset. If its dead letter was due, we write it. Else it has another attempt:
+        who lowers `attempts` may do so to mend what they fail by."""
         task.attempts = lane.attempts[task.offset] = lane.tried_before.pop(task.offset)
+        before = lane.letters.pop(task.offset, None)
+        if before is not None:
+            self._has_its_letter_due(task, before)
+            return
         # Law 8: it may have failed in a batch, and be the one to blame.
         task.alone = True
         task.writes_dead_letter = task.offset in lane.due and self.plan.failures.has_dead_letters
         if not task.writes_dead_letter:
             lane.due.discard(task.offset)
+
+    def _has_its_letter_due(self, task: Task, before: Task) -> None:
+        """Before a reset the same record had, and perhaps it is written (law 10): it is not handled again."""
+        task.go_on_from(before)
+        self._remember(task)
+        if before.letter_error is not None:
+            task.letter_error = before.letter_error
+            self._unwritten[task] = None
 
     def _is_over_by_deaths(self, guard: Guard, task: Task) -> bool:
         """Law 11: the process died under it, once more. Whether it is finished by that. One death proves nothing yet;
@@ -634,6 +703,7 @@ class Engine:
 
     def _empty(self, lane: Lane) -> None:
         """Drop all that is counted of it, and leave every list."""
+        self.missed += lane.gone.values()
         self._count(lane, -lane.records, -lane.size)
         self.queued -= lane.queued
         lane.queued = lane.later = lane.jobs = 0
@@ -683,17 +753,29 @@ class Engine:
         """Partitions with records of which `locate` was not told yet: ask the group for their committed offsets."""
         return [lane.partition for lane in self._unlocated.values()]
 
+    def left_before_resets(self) -> list[TopicPartition]:
+        """Of `unlocated`, those of which `locate` wants to be told where the log begins (law 9)."""
+        return [lane.partition for lane in self._unlocated.values() if lane.base < lane.reset_to]
+
     def locate(
-        self, partition: tuple[str, int], committed: OffsetAndMetadata | None, topic_id: UUID | None = None
+        self,
+        partition: tuple[str, int],
+        committed: OffsetAndMetadata | None,
+        topic_id: UUID | None = None,
+        *,
+        log_begin: int = -1,
     ) -> None:
-        """What the group has committed of it. None: nothing, so the start is committed first (law 7)."""
+        """What the group has committed of it. None: nothing, so the start is committed first (law 7). log_begin: -1
+        where nobody tells it; then all that is left of before a reset holds commits back."""
         lane = self._unlocated.get(partition) or self._beginning_here.get(partition)
         # The committed offset is fetched at the assignment, before the first records: it is kept until these come.
         if lane is None:
             if committed is not None:
                 self._located[partition] = committed, topic_id
             return
+        reset_to = lane.reset_to
         lane = self._of_topic(lane, topic_id)
+        lane.lose(log_begin, reset_to)
         remembered = None if committed is None else self._remembered(lane, committed)
         if remembered is not None:
             lane.to_come, lane.tried_before = _ToCome(remembered.finished), dict(remembered.attempts)
@@ -713,14 +795,15 @@ class Engine:
         """Law 9: without what came of a topic that was made again since."""
         if lane.reset_to >= 0 and topic_id is not None and lane.topic_id not in (None, topic_id):
             paused = lane.paused
-            new = [each for each in lane.pending if each.seek_number == lane.seek_number]
-            lane = Lane(lane.partition, lane.epoch, lane.seek_number, lane.reset_to)
+            new = [each for each in lane.pending if each.seek_number >= lane.unproven_from]
+            # It may have been held back for records of the old topic alone.
+            lane = Lane(lane.partition, lane.epoch, lane.seek_number, min(lane.reset_to, new[0].offset))
             self._replace(None, lane)
             for _, group in groupby(new, _run):
                 self._add(lane, list(group))
             # These came before, so nobody has resumed it.
             lane.paused = paused
-        lane.topic_id = topic_id
+        lane.topic_id, lane.unproven_from = topic_id, -1
         return lane
 
     def _remembered(self, lane: Lane, committed: OffsetAndMetadata) -> Remembered | None:
@@ -947,7 +1030,8 @@ class Engine:
         if lane.ranges + len(lane.started) < self._most_ranges:
             return True
         first = lane.first_startable()
-        return first is not None and first.offset == lane.run.first_unfinished()
+        # Below that is what the log has lost, and no range is of it.
+        return first is not None and first.offset <= lane.run.first_unfinished()
 
     def end(self, job: Job, error: BaseException | None, now: float, chance: float) -> Verdict | None:
         """An attempt ended. None: the record is finished, or its result is ignored. chance: in [0, 1).
@@ -1148,7 +1232,8 @@ class Engine:
     def _finish(self, task: Task, *, releases: bool = True) -> None:
         """releases: whether the next of its key may go on."""
         lane = task.lane
-        lane.run.mark(task.offset, FINISHED)
+        if not lane.run.mark(task.offset, FINISHED):
+            lane.gone.pop(task.offset, None)
         lane.progress_at = self._now
         lane.since += 1
         if lane.attempts:
@@ -1373,6 +1458,7 @@ class Engine:
         given_up: list[Task] = []
         for lane in self._lanes.values():
             given_up += self._give_up(lane)
+            self.missed += lane.gone.values()
             self._take_mark_back(lane)
         return given_up
 

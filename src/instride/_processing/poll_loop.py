@@ -185,6 +185,7 @@ class Rounds(RebalanceListener):
         self._ask_store_at = clock()
         # When a topic that the group or the broker refused is asked about again.
         self._ask_topic_at: dict[str, float] = {}
+        self._asked_last = ""
         self._fresh: set[TopicPartition] = set()
         # The group has no offset of these. Where each begins is committed as soon as it is known.
         self._startless: set[TopicPartition] = set()
@@ -273,6 +274,7 @@ class Rounds(RebalanceListener):
         yield from self._commit()
         yield from self._pause_and_resume()
         self._tell_of_deaths()
+        self._tell_of_missed()
         self._tell_of_stuck()
         self._tell_of_outage()
         self._begin_to_drain()
@@ -371,7 +373,8 @@ class Rounds(RebalanceListener):
         if wanted:
             yield from self._locate_these(wanted)
 
-    def _locate_these(self, wanted: Sequence[TopicPartition]) -> Verbs:
+    def _locate_these(self, wanted: Sequence[TopicPartition], until: float | None = None) -> Verbs:
+        """until: when the polls have waited long enough for the logs' beginnings."""
         topics = sorted({each.topic for each in wanted})
         try:
             committed = yield Verb("committed", tuple(wanted), {"timeout": _PATIENCE})
@@ -385,36 +388,49 @@ class Rounds(RebalanceListener):
             else:
                 self._wait_for(topics[0], error)
             return
-        for topic in topics:
-            self._ask_topic_at.pop(topic, None)
         stored = yield from self._stored(wanted, ids)
         if stored is None:
+            return
+        lower = [each for each in wanted if self._is_lower(each, stored, committed.get(each))]
+        begins = yield from self._log_begins(wanted, lower, self._clock() + _PATIENCE if until is None else until)
+        if begins is None:
             return
         for partition in wanted:
             found: OffsetAndMetadata | None = committed.get(partition)
             # The database is right: its offset was written in one transaction with the records' effects (exactly once).
             if partition in stored and (found is None or found.offset != stored[partition]):
-                found = OffsetAndMetadata(offset=stored[partition])
+                if partition in lower and partition not in begins:
+                    continue
+                found = self._in_log(partition, stored[partition], begins)
                 if partition in self._fresh:
                     # Only one whose records have not begun: a seek below records at work would read them twice.
                     yield from self._seek(partition, found, ids.get(partition.topic))
                     continue
-            with self._guard:
-                self._engine.locate(partition, found, ids.get(partition.topic))
-                has_lane = self._engine.has_lane(partition)
-            if found is None and not has_lane and partition in self._fresh:
-                self._startless.add(partition)
-            self._fresh.discard(partition)
+            self._tell_engine(partition, found, ids.get(partition.topic), begins.get(partition, -1))
+        for topic in {*topics}.difference(each.topic for each in lower if each not in begins):
+            self._ask_topic_at.pop(topic, None)
         self._executor.wake()
+
+    def _tell_engine(
+        self, partition: TopicPartition, found: OffsetAndMetadata | None, topic_id: UUID | None, log_begin: int
+    ) -> None:
+        with self._guard:
+            self._engine.locate(partition, found, topic_id, log_begin=log_begin)
+            has_lane = self._engine.has_lane(partition)
+        if found is None and not has_lane and partition in self._fresh:
+            self._startless.add(partition)
+        self._fresh.discard(partition)
 
     def _locate_each(self, topics: Iterable[str], wanted: Sequence[TopicPartition]) -> Verbs:
         """What is left when the time is out, the next round asks."""
         # For all together: polls are not to wait for each topic.
         until = self._clock() + _PATIENCE
-        for topic in topics:
+        # From where the last round left off: one that is slow each time does not keep the others from being asked.
+        for topic in sorted(topics, key=lambda each: (each <= self._asked_last, each)):
             if self.is_stopping or self._clock() >= until:
                 return
-            yield from self._locate_these([each for each in wanted if each.topic == topic])
+            self._asked_last = topic
+            yield from self._locate_these([each for each in wanted if each.topic == topic], until)
 
     def _wait_for(self, topic: str, error: KafkaError) -> None:
         if topic not in self._ask_topic_at:
@@ -436,6 +452,43 @@ class Rounds(RebalanceListener):
             self._ask_store_at = self._clock() + _PATIENCE
             return None
         return found
+
+    def _is_lower(
+        self, partition: TopicPartition, stored: Mapping[TopicPartition, int], group: OffsetAndMetadata | None
+    ) -> bool:
+        """It is to be read from below where the group is: the log may have lost that."""
+        return partition in self._fresh and group is not None and stored.get(partition, group.offset) < group.offset
+
+    def _log_begins(
+        self, wanted: Collection[TopicPartition], lower: Sequence[TopicPartition], until: float
+    ) -> Generator[Verb, Any, Mapping[TopicPartition, int] | None]:
+        """Of all that it matters of, in one call: the polls wait for no leader twice. None: the next round asks."""
+        with self._guard:
+            left = [each for each in self._engine.left_before_resets() if each in wanted]
+        if not (lower or left):
+            return {}
+        if self.is_stopping:
+            return None
+        try:
+            found: Mapping[TopicPartition, int] = yield Verb(
+                "beginning_offsets", (sorted({*lower, *left}),), {"timeout": max(0.0, until - self._clock())}
+            )
+        except WakeupError:
+            return None
+        except KafkaError as error:
+            # What is left of before a reset holds commits back, then. All others wait.
+            for topic in sorted({each.topic for each in lower}):
+                self._wait_for(topic, error)
+            return {}
+        return found
+
+    def _in_log(self, partition: TopicPartition, row: int, begins: Mapping[TopicPartition, int]) -> OffsetAndMetadata:
+        """Where the database says, or where the log begins, if it has lost that: the reset policy might lead past what
+        the group has begun with."""
+        begin = begins.get(partition, row)
+        if row < begin:
+            _logger.warning("%s: its row in the database is at %d, and its log begins at %d", partition, row, begin)
+        return OffsetAndMetadata(offset=max(row, begin))
 
     def _seek(self, partition: TopicPartition, start: OffsetAndMetadata, topic_id: UUID | None) -> Verbs:
         """To where the database says, from where the group says. Nothing was started. Tools look at the group's."""
@@ -587,6 +640,13 @@ class Rounds(RebalanceListener):
             else:
                 _logger.error("%s: %d processes died while it was handled: it has failed", where, deaths)
 
+    def _tell_of_missed(self) -> None:
+        with self._guard:
+            missed, self._engine.missed = self._engine.missed, []
+        for record in missed:
+            where = record.topic_partition
+            _logger.warning("%s at offset %d was not handled, and its log has lost it", where, record.offset)
+
     def _tell_of_outage(self) -> None:
         """When it begins, and when it is over."""
         breaker = self._engine.breaker
@@ -665,6 +725,7 @@ class Rounds(RebalanceListener):
         self._fail_by_letters(unwritten, untold)
         self._fail_by_time(given_up)
         self._give_up(given_up, "the end")
+        self._tell_of_missed()
         yield from self._commit_last()
         until = self._clock() + self._pace.close_timeout
         try:

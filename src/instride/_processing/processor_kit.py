@@ -175,6 +175,9 @@ class _Double:
     def topic_ids(self, *topics: str) -> dict[str, UUID]:
         return dict.fromkeys(topics, _TOPIC_ID)
 
+    def beginning_offsets(self, partitions: list[TopicPartition], *, timeout: float) -> dict[TopicPartition, int]:
+        return dict.fromkeys(partitions, 0)
+
     def seek(self, partition: TopicPartition, offset: int) -> None:
         self._positions[partition] = offset
 

@@ -110,7 +110,8 @@ class Retry:
     """When a failed record is tried again. Immutable; any thread may use it.
 
     attempts: how often a record is handled at most, the first time included; None: without a limit.
-    on: which errors: a class, a tuple of them, or a function of the error. `RetryRecord` is always tried again.
+    on: which errors: a class, a tuple of them, or a function of the error. `RetryRecord` needs none: it is tried again
+        while attempts are left.
     backoff: seconds before the second attempt; doubled for each further one, up to backoff_max.
     jitter: up to this part of a delay is added or taken off by chance.
     Raises TypeError or ValueError for a wrong value.

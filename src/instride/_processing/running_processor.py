@@ -55,7 +55,7 @@ from instride._processing.thread_workers import ThreadWorkers
 from instride._setting_parsing import POLL_RECORDS
 from instride._wire.decoder import ConsumerRecord
 from instride.consumer import Consumer
-from instride.errors import ConfigError, DrainTimeoutError, IllegalStateError, KafkaTimeoutError
+from instride.errors import ConfigError, DrainTimeoutError, ForkedConsumerError, IllegalStateError, KafkaTimeoutError
 from instride.records import TopicPartition
 from instride.telemetry import Hold
 
@@ -138,7 +138,8 @@ class RunningProcessor:
         )
         self._thread = threading.Thread(target=self._run, name=f"instride-processor-{what.name}", daemon=True)
         self._setting_up: Future[None] | None = None
-        self._is_entered = False
+        # The process that entered it.
+        self._pid: int | None = None
         self._is_set_up = threading.Event()
         self._gave_up_set_up = False
         self._gave_up_tear_down = False
@@ -162,7 +163,9 @@ class RunningProcessor:
         self._consumer.wakeup()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Until it has ended, or the time-out (seconds): whether it has. Raises what ended it, if it failed."""
+        """Until it has ended, or the time-out (seconds): whether it has. Raises what ended it, if it failed; and
+        ForkedConsumerError in a child of the process that entered it."""
+        self._is_forked()
         ended = self._wait(timeout)
         if ended and self._error is not None:
             raise self._error
@@ -225,7 +228,10 @@ class RunningProcessor:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stops. Raises what ended the processing, unless the context ends by an error anyway."""
+        """Stops. Raises what ended the processing, unless the context ends by an error anyway; and ForkedConsumerError
+        in a child of the process that entered it, which stops nothing."""
+        if self._is_forked(error):
+            return
         # Only a signal's exception is raised (Ctrl-C, say): a second wish to end, which waits for nothing.
         with self._letting_go():
             self.stop()
@@ -251,6 +257,8 @@ class RunningProcessor:
         """Stops, as leaving `with` does, without blocking the event loop. Cancelled, it cancels and still waits, as it
         does when it is cancelled again.
         """
+        if self._is_forked(error):
+            return
         self.stop()
         ended, cancelled = self._end_event(), None
         while not ended.is_set():
@@ -296,9 +304,18 @@ class RunningProcessor:
 
     def _enter(self) -> None:
         with self._lock:
-            if self._is_entered:
+            if self._pid is not None:
                 raise IllegalStateError("a RunningProcessor runs once: make another one by processor.running(...)")
-            self._is_entered = True
+            self._pid = os.getpid()
+
+    def _is_forked(self, error: BaseException | None = None) -> bool:
+        """Whether this is a child of the process that runs it: no thread of it is here that could end. error: what ends
+        the context, and is raised anyway."""
+        if self._pid in (None, os.getpid()):
+            return False
+        if error is None:
+            raise ForkedConsumerError("this RunningProcessor was entered before the process forked: its parent has it")
+        return True
 
     def _start(self) -> None:
         # The watch first: where the system has one thread left, and not two, no set-up has begun.

@@ -342,13 +342,14 @@ class Rows:
 
     def attempt(self, job: Job, what: Any) -> Generator[Request, Any, bool]:
         """False: the row was not where it was thought to be."""
+        # Before what is known is touched: the next owner in this process may know the partition already.
+        _refuse_over(job)
         known = yield from self._know(job.lane)
         # Until the commit has returned, nobody knows which of the two rows is there.
         known.is_sure = False
         after = yield from _handle(known, what)
-        # Asked after the handler: the partition may have been lost while that ran.
-        if job.over:
-            raise IllegalStateError(f"{job.lane.partition} is another's: what was handled is rolled back")
+        # Asked after the handler, too: the partition may have been lost while that ran.
+        _refuse_over(job)
         if after is not None and not (yield from self._moves(known, after)):
             yield Request("roll_back")
             return False
@@ -363,7 +364,10 @@ class Rows:
         known = self._known.get(lane.partition)
         if known is None or known.lane is not lane:
             row = yield from self._read(lane)
-            _refuse_cut(lane, row)
+            # Once: by then the lane's own transactions have moved the row.
+            if not lane.is_compared:
+                _refuse_cut(lane, row)
+                lane.is_compared = True
             known = self._known[lane.partition] = _Known(lane, row)
         elif not known.is_sure:
             found = yield from self._read(lane)
@@ -394,6 +398,11 @@ class Rows:
                 "and no other owner has changed the row. A store needs a driver that counts the rows of an UPDATE"
             )
         return False
+
+
+def _refuse_over(job: Job) -> None:
+    if job.over:
+        raise IllegalStateError(f"{job.lane.partition} is another's: what was handled is rolled back")
 
 
 def _handle(known: _Known, what: Any) -> Generator[Request, Any, Row | None]:
@@ -427,9 +436,9 @@ def _refuse_cut(lane: Lane, row: Row | None) -> None:
         return
     raise StorePositionError(
         f"{lane.partition}: its row in the database is at {row.next_offset}, and the consumer has reset the position "
-        f"to {lane.reset_to}: the log was cut. New records from the cut on would count as written. Undo what is "
-        "written of the lost ones, set next_offset of the row to the offset at which the log was cut "
-        f"({lane.reset_to} at the least), and start the processor again"
+        f"to {lane.reset_to}: the log was truncated. New records from there on would count as written. Undo what is "
+        "written of the lost ones, set next_offset of the row to the offset at which the log was truncated, and start "
+        "the processor again"
     )
 
 

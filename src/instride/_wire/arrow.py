@@ -32,6 +32,8 @@ _KEY, _VALUE = 0, 1
 _OFFSET, _TIMESTAMP = 0, 1
 _INT: Final = Struct("=i")
 _LONG: Final = Struct("=q")
+# What offsets of four bytes can point at.
+_LARGEST_COLUMN: Final = (1 << 31) - 1
 # Offsets of more rows are not kept for the next batch.
 _MANY: Final = 1 << 16
 
@@ -179,7 +181,9 @@ def _kept_steps(length: int, rows: int) -> memoryview:
 
 
 def _steps(length: int, rows: int) -> memoryview:
-    """Offsets of so many texts of this length."""
+    """Offsets of so many texts of this length. Raises OverflowError."""
+    if length * rows > _LARGEST_COLUMN:
+        raise OverflowError("over 2 GiB of topic names do not fit into one Arrow column; use dictionary=True")
     return memoryview(array("i", range(0, length * rows + 1, length) if length else [0] * (rows + 1))).cast("B")
 
 

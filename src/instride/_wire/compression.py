@@ -1,7 +1,8 @@
 """Kafka's codecs, decompressed into one buffer for a whole record set, within a bound.
 
 Laws
-1. Memory follows what is there, never what bytes claim: it grows step by step up to `limit`, then stops.
+1. Memory follows what is there, never what bytes claim: it grows step by step up to `limit`, then stops. What is
+   expected is a hint: it is taken up to `LARGE_BYTES` at once, and where the system refuses that, less is tried.
    Much of it never exists twice: what is large is decompressed into pages that exist once they are written to, and
    that can be released to the system one by one.
 2. Whatever is wrong with the bytes, `CompressionError` says so; no other error leaves this module.
@@ -92,7 +93,8 @@ class Sections:
 
     def __init__(self, expected_bytes: int, let_go: Callable[[], object] | None = None) -> None:
         self._let_go = let_go
-        self._buffer: bytearray | mmap.mmap = bytearray(expected_bytes)
+        # Not `bytearray(expected_bytes)`: it writes zeros where the codec writes next.
+        self._buffer: bytearray | mmap.mmap = extended(bytearray(), expected_bytes)
         self._used = 0
         self.kept = 0
 
@@ -100,14 +102,17 @@ class Sections:
     def used(self) -> int:
         return self._used
 
-    def append(self, codec: int, data: memoryview, limit: int) -> tuple[int, int]:
-        """Adds a batch's records. Returns where they start and end. Raises CompressionError, MemoryError."""
+    def append(self, codec: int, data: memoryview, limit: int, *, expected_bytes: int = 0) -> tuple[int, int]:
+        """Adds a batch's records. Returns where they start and end. Raises CompressionError, MemoryError.
+
+        expected_bytes: of the records, for the first try (law 1); 0 where nothing is known.
+        """
         # Decompressing a few rows takes hardly longer than these steps, so there are as few as possible.
         window = 0
         if codec == _ZSTD:
             window = _window(data)
             limit = _limit_beside(window, limit)
-        start, size = self._used, self._fill_growing(codec, data, len(data), limit)
+        start, size = self._used, self._fill_growing(codec, data, expected_bytes or len(data), limit)
         if size < 0:
             # The limit was lowered for the window: without a word of it, the batch would seem to fit.
             beside = " beside its decoder's large window" if window > _USUAL_WINDOW else ""
@@ -149,7 +154,7 @@ class Sections:
         self.kept = self._used
         if isinstance(self._buffer, mmap.mmap):
             # Where it cannot be cut, or somebody has a view of it: its last pages were never there.
-            with suppress(SystemError, BufferError):
+            with suppress(SystemError, BufferError, OSError):
                 self._buffer.resize(max(1, self._used))
             return self._buffer
         spare = len(self._buffer) - self._used
@@ -173,7 +178,9 @@ class Sections:
         """Gives back the pages that lie wholly within these bytes. Only where it `releases`."""
         first, last = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE, end // mmap.PAGESIZE * mmap.PAGESIZE
         if isinstance(self._buffer, mmap.mmap) and first < last:
-            self._buffer.madvise(_GIVE_BACK, first, last - first)
+            # Pages that the process has locked into memory (mlockall) stay there until the buffer goes.
+            with suppress(OSError):
+                self._buffer.madvise(_GIVE_BACK, first, last - first)
 
     def _between_marks(self, start: int, end: int) -> list[tuple[int, int]]:
         found = []
@@ -185,14 +192,35 @@ class Sections:
 
     def _fill_growing(self, codec: int, data: memoryview, expected_bytes: int, limit: int) -> int:
         """How many bytes it filled, or -1 where they are more than the limit."""
-        space = min(limit, max(len(self._buffer) - self._used, expected_bytes))
+        space = min(limit, len(self._buffer) - self._used)
+        if space < expected_bytes:
+            space = self._expecting(expected_bytes, max(space, len(data)), limit)
         while (size := self._fill(codec, data, space)) < 0 and space < limit:
-            # By half of what is there at least: so few batches are tried twice.
-            space = min(limit, max(2 * space, len(self._buffer) // 2, _SMALLEST_STEP))
-            # From here on it is made of pages, which are there only where something is written.
-            if space > LARGE_BYTES:
-                space = limit
+            space = self._more(space, limit)
         return size
+
+    def _expecting(self, expected_bytes: int, least: int, limit: int) -> int:
+        """What is tried first where what is there seems too little (law 1)."""
+        least = min(limit, least)
+        space = min(limit, expected_bytes, LARGE_BYTES - self._used)
+        if space > least:
+            with suppress(MemoryError):
+                self._grow(self._used + space)
+                return space
+        return least
+
+    def _more(self, space: int, limit: int) -> int:
+        """What is tried after so much was too little."""
+        # By half of what is there at least: so few batches are tried twice.
+        more = min(limit, max(2 * space, len(self._buffer) // 2, _SMALLEST_STEP))
+        if more <= LARGE_BYTES:
+            return more
+        # From here on it is made of pages, which are there only where something is written. The system may refuse the
+        # whole bound all the same: it counts addresses (RLIMIT_AS), or promises no more than it has (overcommit).
+        with suppress(MemoryError):
+            self._grow(self._used + limit)
+            return limit
+        return more
 
     def _fill(self, codec: int, data: memoryview, space: int) -> int:
         """How many bytes it filled, or -1 where they do not fit."""

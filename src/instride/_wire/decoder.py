@@ -535,8 +535,11 @@ class RecordColumns:
             return b"", 0
         first: cython.Py_ssize_t = self._edge(start)
         end: cython.Py_ssize_t = self._edge(stop)
-        # Where values are in memory of their own, the system has most of the base's pages again.
-        if self._large is not None or 6 * (end - first) >= memoryview(self._buffer.obj).nbytes:
+        kept: cython.Py_ssize_t = memoryview(self._buffer.obj).nbytes
+        if self._large is not None:
+            # Of values that are in memory of their own the system has the base's pages again.
+            kept -= sum(map(len, self._large.values()))
+        if 6 * (end - first) >= kept:
             return self._buffer, 0
         return self._bytes(first, end - first), first
 

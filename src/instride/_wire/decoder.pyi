@@ -99,7 +99,8 @@ class RecordColumns:
     def binary(self, field: int, start: int, stop: int) -> tuple[bytearray, bytes | bytearray, bytearray | None]: ...
     def kept_bytes(self, start: int, stop: int) -> tuple[bytes | memoryview, int]:
         """A buffer with the keys and values of these rows, and where in the base it begins: the base itself where the
-        rows are a sixth or more of what it keeps, else a copy, so that a few rows do not keep all of a response.
+        rows are a sixth or more of what it keeps, else a copy, so that a few rows do not keep all of a response. Large
+        values that were moved out of it, it does not keep.
         """
 
     def binary_view(

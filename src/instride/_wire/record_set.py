@@ -20,6 +20,8 @@ Laws
    meanwhile.
 9. Compressed batches behind the first one of a piece are decompressed by one call where they can be (`compression`, law
    4). What comes of them is what would come one by one, and the bound of each batch is the same.
+10. As a rule a batch is decompressed once, but for the first one of a response that becomes very much: those before it
+   say how much a compressed byte becomes. A piece ends before a batch that would take it beyond what a cache holds.
 
 Checksums: `batch_headers`, law 1. What becomes of the partition of a bad batch: `_core/network/fetcher.py`, law 4.
 """
@@ -59,6 +61,10 @@ _LENGTH_AT: Final = 8
 _ABORTED_BYTES: Final = 136
 # This part of max_decompressed_bytes a compressed batch may have besides (law 4).
 _AS_IT_CAME: Final = 4
+# What a compressed byte may become, before any is decompressed: much, as with too little it is decompressed once more.
+_EXPANSION: Final = 32.0
+# A piece of compressed batches has about so many bytes: what is decompressed is gone over while the cache has it.
+_DECOMPRESSED_BYTES: Final = 1 << 21
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,10 +165,12 @@ class RecordSetChunk:
 class _Decompressed:
     """Batches of one piece, whose records are in `sections`. count: of these.
 
-    compressed_bytes: of the batches, as they came.
+    expansion: what a compressed byte became before these; 0 where that is unknown. compressed_bytes: of the batches, as
+    they came.
     """
 
     sections: Sections
+    expansion: float
     table: bytearray = field(default_factory=bytearray)
     batches: list[Batch] = field(default_factory=list)
     compressed_bytes: int = 0
@@ -171,6 +179,11 @@ class _Decompressed:
     @property
     def nbytes(self) -> int:
         return self.sections.used + self.count * INDEX_BYTES
+
+    def expected(self, compressed_bytes: int) -> int:
+        """What so many become; 0 where there were none before."""
+        expansion = self.sections.used / self.compressed_bytes if self.compressed_bytes else self.expansion
+        return _expected(compressed_bytes, expansion)
 
     def add(self, batch: Batch, start: int, end: int) -> None:
         self.table += batch.row(start, end)
@@ -232,6 +245,8 @@ class RecordSet:
         self._least_room = 0
         # Whether several batches may be decompressed by one call: until that was in vain.
         self._joins = True
+        # What a compressed byte of the last piece became; 0 where there was none.
+        self._expansion = 0.0
         self.done = False
 
     @property
@@ -255,12 +270,11 @@ class RecordSet:
         alone: the first batch may take max_decompressed_bytes in any case. Raises nothing for any bytes; that the
         system has no memory left is an error of the piece, which may pass.
         """
-        at = self._pending.position if self._pending is not None else None
+        at = self._position
         try:
             return self._decode(target, capacity, alone=alone)
         except MemoryError:
             self.done = True  # some of it may have been gone over already: it is to be fetched again
-            at = self._fetch_offset if at is None else at
             why = f"no memory is left to decode what came of partition {self._name} from offset {at} on"
             return Piece(next_offset=at, corrupt=TransportError(why))
 
@@ -284,6 +298,14 @@ class RecordSet:
             )
         except (CompressionError, BatchError) as error:
             return self._failed_at(self._pending.position, f"{error} (in {self._pending.describe()})")
+
+    @property
+    def _position(self) -> int:
+        """Behind what was decoded."""
+        if self._pending is not None:
+            return self._pending.position
+        # Nothing is pending before the first, and once the rest was copied out: the walk begins anew there.
+        return self._fetch_offset if self._walk is None else self._walk.next_offset
 
     def detach(self, most: int = LARGEST_BASE, *, usual: int = 0, stays: bool = False) -> None:
         """Copy out what is left, where much more than that is kept for it.
@@ -363,15 +385,21 @@ class RecordSet:
     def _compressed(self, target: int, capacity: int, most: int) -> Piece | None:
         first = self._pending
         assert first is not None
-        # Four times is a guess, which spares most batches a second try; it grows where they need more.
-        expected = min(most, self._most_bytes, target, 4 * (len(self._data) - first.start))
-        found = _Decompressed(Sections(expected, None if self._segments is None else self._segments.let_go))
-        while self._pending is not None and (not found.batches or found.nbytes < target):
+        target = min(target, _DECOMPRESSED_BYTES)
+        expected = _expected(len(self._data) - first.start, self._expansion or _EXPANSION)
+        expected = min(most, self._most_bytes, target, expected)
+        let_go = None if self._segments is None else self._segments.let_go
+        found = _Decompressed(Sections(expected, let_go), self._expansion)
+        while (batch := self._pending) is not None and found.nbytes < target:
+            # One that would go far beyond the target comes first in the next piece: the buffer need not grow.
+            if found.batches and found.nbytes + found.expected(batch.end - batch.start) > target:
+                break
             if not (self._add_several(found, target, capacity) or self._add_one(found, capacity, most)):
                 break
         if not found.batches:
             return None
         sections = found.sections
+        self._expansion = sections.used / max(1, found.compressed_bytes)
         base = memoryview(sections.finish())
         release = sections.release if sections.releases else None
         return self._piece(base, found.table, found.batches, sections.kept + found.count * INDEX_BYTES, release)
@@ -391,7 +419,8 @@ class RecordSet:
         try:
             # The index alone may be too large: that is known before anything is decompressed.
             check_count(batch, LARGEST_BASE, self._most_bytes)
-            start, end = sections.append(batch.codec, self._data[batch.start : batch.end], limit)
+            data = self._data[batch.start : batch.end]
+            start, end = sections.append(batch.codec, data, limit, expected_bytes=found.expected(len(data)))
             check_count(batch, end - start, self._most_bytes)
         except TooLargeError as error:
             if not found.batches and allowed >= full:
@@ -429,7 +458,7 @@ class RecordSet:
             first.codec,
             [self._data[each.start : each.end] for each in run],
             least_bytes=[each.count * MIN_RECORD_BYTES for each in run],
-            expected_bytes=9 * joined * found.sections.used // (8 * found.compressed_bytes),
+            expected_bytes=found.expected(joined),
             limit=max(0, most - joined - count * INDEX_BYTES),
         )
         if places is None:
@@ -496,6 +525,11 @@ class RecordSet:
         text = f"partition {tp} cannot be read at offset {offset}: {failure}. Seek past it to go on."
         error = CorruptRecordError(text, topic=tp.topic, partition=tp.partition, offset=offset)
         return Piece(chunk=chunk, next_offset=offset, nbytes=nbytes, corrupt=error)
+
+
+def _expected(compressed_bytes: int, expansion: float) -> int:
+    """What so many become: as much as those before, and an eighth more."""
+    return int(compressed_bytes * expansion * 9 / 8)
 
 
 def _as_requested(data: memoryview, requested_bytes: int) -> memoryview:

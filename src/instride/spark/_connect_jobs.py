@@ -7,6 +7,9 @@ Laws
 3. The operations of a job bear a tag, by which they are interrupted; one that is not yet begun is not begun then. The
    server is told of it on a thread of its own: it may be dead or silent, and the group is not to wait for that.
 4. How many tasks Spark runs at a time is known from `prepare` on: a client is told of it by nothing but a job.
+5. A server closes a session in which nothing is called for an hour, and a pipeline may have no records for longer. So
+   it is called all the same while work may be begun. A session that it has lost takes no job any more: that ends the
+   run, since each range would fail as often as it is tried.
 """
 
 from __future__ import annotations
@@ -19,7 +22,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from instride.errors import PipelineError
-from instride.spark._report import JobEnded, JobMessage, RangePart, RangeReport, Reported, problem_of, reason_of
+from instride.spark._report import (
+    JobEnded,
+    JobMessage,
+    RangePart,
+    RangeReport,
+    Reported,
+    problem_from_spark,
+    reason_of,
+)
 from instride.spark._task import RangeTask
 
 if TYPE_CHECKING:
@@ -34,6 +45,10 @@ _PATIENCE: Final = 10.0
 """Seconds that the server has at the end to take cancellations."""
 _MANY: Final = 1 << 16
 """Rows of the first job: Spark makes as many tasks of them as it runs at a time."""
+_CALL_SECONDS: Final = 60.0
+"""Between two calls of law 5. A server may be told to close sessions sooner than after an hour."""
+_LOST: Final = "INVALID_HANDLE.SESSION_"
+"""Spark's names of the errors of a session that is not there. PySpark takes note of one of them only."""
 
 
 def over_connect(spark: object) -> bool:
@@ -42,26 +57,46 @@ def over_connect(spark: object) -> bool:
 
 
 class ConnectJobRunner:
-    """As `JobRunner`; see the laws above. spark: a session of Connect. frames: where the function is of DataFrames."""
+    """As `JobRunner`; see the laws above. spark: a session of Connect. frames: where the function is of DataFrames.
+
+    clock: in seconds.
+    """
 
     reports = None
 
-    def __init__(self, spark: Any, tell: Callable[[JobMessage], None], frames: Frames | None = None) -> None:
+    def __init__(
+        self,
+        spark: Any,
+        tell: Callable[[JobMessage], None],
+        frames: Frames | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._spark = spark
         self._frames = frames
         self._tell = tell
         self._cancelled: set[str] = set()
-        self._interrupting: dict[str, threading.Thread] = {}
+        self._calls: dict[str, threading.Thread] = {}
         self._cores = 1
+        self._clock = clock
+        self._call_at = clock() + _CALL_SECONDS
+        self._lost: BaseException | None = None
 
     @property
     def cores(self) -> int:
-        """How many tasks Spark runs at a time (law 4). Raises PipelineError where the session is stopped, or lost."""
-        if self._spark.is_stopped:
+        """How many tasks Spark runs at a time (law 4). Raises PipelineError where the session is stopped, or lost.
+
+        For the thread of the loop, which asks in each turn in which it may begin work: so the session is kept, too
+        (law 5).
+        """
+        if self._lost is not None or self._spark.is_stopped:
             raise PipelineError(
                 "the session of Spark Connect is stopped, or its server has lost it. What is committed stays. Stop a "
                 "pipeline, and wait for its end, before you stop its session"
-            )
+            ) from self._lost
+        now = self._clock()
+        if now >= self._call_at:
+            self._call_at = now + _CALL_SECONDS
+            self._aside("call", self._call)
         return self._cores
 
     def prepare(self, task: RangeTask) -> None:
@@ -86,24 +121,45 @@ class ConnectJobRunner:
         once (law 3).
         """
         self._cancelled.add(job)
-        for each in [each for each, thread in self._interrupting.items() if not thread.is_alive()]:
-            del self._interrupting[each]
-        if job not in self._interrupting:
-            thread = _begun(f"instride-cancel-{job}", [], self._interrupt, job)
-            if thread is not None:
-                self._interrupting[job] = thread
+        self._aside(f"cancel-{job}", self._interrupt, job)
 
     def close(self) -> None:
         """Wait for what the server is being told, for some seconds. Operations end by themselves."""
         deadline = time.monotonic() + _PATIENCE
-        for thread in self._interrupting.values():
+        for thread in self._calls.values():
             thread.join(max(0.0, deadline - time.monotonic()))
+
+    def _aside(self, what: str, work: Callable[..., None], *arguments: Any) -> None:
+        """What calls the server for the loop, on a thread of its own; one at a time of the same."""
+        for each in [each for each, thread in self._calls.items() if not thread.is_alive()]:
+            del self._calls[each]
+        if what not in self._calls:
+            thread = _begun(f"instride-{what}", [], work, *arguments)
+            if thread is not None:
+                self._calls[what] = thread
 
     def _interrupt(self, job: str) -> None:
         try:
             self._spark.interruptTag(_tag(job))
         except Exception as error:  # noqa: BLE001 - the job may go on, and nothing of it is committed
+            self._note(error)
             _log.warning("Spark was not told to cancel job %s: %s", job, reason_of(error))
+
+    def _call(self) -> None:
+        """Law 5. Nothing has this tag: no other call is as cheap, and is sure to reach the server."""
+        try:
+            self._spark.interruptTag(_tag("call"))
+        except Exception as error:  # noqa: BLE001 - a later call may succeed; a lost session `_note` tells
+            self._note(error)
+            _log.warning("Spark's server did not take the call that keeps the session: %s", reason_of(error))
+
+    def _note(self, error: BaseException) -> None:
+        """Law 5: whether the session is lost."""
+        from pyspark.errors import PySparkException  # noqa: PLC0415 - an extra
+
+        # Not by its text, which may quote a record.
+        if isinstance(error, PySparkException) and str(error.getCondition()).startswith(_LOST):
+            self._lost = error
 
     def _run(self, task: RangeTask, tasks: list[list[RangePart]]) -> None:
         reasons: list[str] = []
@@ -126,6 +182,7 @@ class ConnectJobRunner:
                 self._tell(Reported(report=report))
         except BaseException as error:  # noqa: BLE001 - told as the job's end: a panic of a library in Rust, too
             _log.debug("job %s", task.job, exc_info=True)
+            self._note(error)
             reasons.append(reason_of(error))
 
     def _worked(self, task: RangeTask, parts: list[RangePart]) -> Iterator[RangeReport]:
@@ -139,9 +196,10 @@ class ConnectJobRunner:
         for part in parts:
             self._check(task.job)
             try:
-                yield self._frames.run(task, part.range, self.cores)
+                yield self._frames.run(task, part.range, self._cores)
             except Exception as error:  # noqa: BLE001 - the user's function may raise anything; the run decides
-                yield RangeReport(job=task.job, range=part.range, problem=problem_of(error))
+                self._note(error)
+                yield RangeReport(job=task.job, range=part.range, problem=problem_from_spark(error, task.job))
 
     def _check(self, job: str) -> None:
         if job in self._cancelled:

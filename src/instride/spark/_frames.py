@@ -7,6 +7,8 @@ Laws
    time the same offsets are read.
 3. The files of a range are those that the tasks of Spark's last stage returned: what other attempts wrote is named by
    nobody.
+4. Of an error on an executor Spark gives the driver the text alone. So its class, and whether it is fatal, go within
+   that text. The job's id marks them: no record can know it.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from instride.spark._data_source.columns import in_spark_schema, spark_schema
 from instride.spark._data_source.splitting import tasks_of
 from instride.spark._functions import cast_to
 from instride.spark._range_reader import ReaderSettings, forget, reader_for
-from instride.spark._report import RangeReport
+from instride.spark._report import MarkedError, RangeReport
 from instride.spark._worker import spare_collections
 from instride.spark.sink import JobResult, OutputRange, RangeWriter, WrittenRange
 
@@ -49,7 +51,7 @@ class Frames:
     def run(self, task: RangeTask, wanted: OutputRange, cores: int) -> RangeReport:
         """Work on the range. Raises what the function and Spark raise."""
         began = time.monotonic()
-        frame = self._function(self._frame(task.reader, wanted, cores))
+        frame = self._function(self._frame(task, wanted, cores))
         if not hasattr(frame, "mapInArrow"):
             raise TypeError(f"the function returned {type(frame).__name__}; it must return a DataFrame of Spark")
         write = _Write(task.writer, wanted, task.job, task.schema)
@@ -59,10 +61,10 @@ class Frames:
         (written,) = JobResult.merge(task.job, parts).written
         return RangeReport(job=task.job, range=wanted, written=written, seconds=time.monotonic() - began)
 
-    def _frame(self, settings: ReaderSettings, wanted: OutputRange, cores: int) -> DataFrame:
+    def _frame(self, task: RangeTask, wanted: OutputRange, cores: int) -> DataFrame:
         parts = min(cores, -(-(wanted.end - wanted.start) // _PART))
         pieces = tuple(each for ranges in tasks_of([wanted], min_partitions=parts) for each in ranges)
-        read = _Read(settings, pieces, self._columns)
+        read = _Read(task.reader, pieces, self._columns, task.job)
         numbers = self._spark.range(0, len(pieces), 1, len(pieces))
         return numbers.mapInArrow(read, spark_schema(self._columns))
 
@@ -74,6 +76,7 @@ class _Read:
     settings: ReaderSettings
     pieces: tuple[OutputRange, ...]
     columns: tuple[str, ...]
+    job: str
 
     def __call__(self, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in numbers:
@@ -86,9 +89,9 @@ class _Read:
             spare_collections()
             for batch in reader.read(piece):
                 yield in_spark_schema(batch, self.columns)
-        except Exception:
+        except Exception as error:
             forget(self.settings)
-            raise
+            raise MarkedError(error, self.job) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +110,10 @@ class _Write:
         context = TaskContext.get()
         attempt = context.taskAttemptId() if context is not None else 0
         fitted = (each for batch in batches if batch.num_rows for each in cast_to(batch, self.schema))
-        written = self.writer.write(self.wanted, job=self.job, attempt=attempt, batches=fitted)
+        try:
+            written = self.writer.write(self.wanted, job=self.job, attempt=attempt, batches=fitted)
+        except Exception as error:
+            raise MarkedError(error, self.job) from error
         yield pa.record_batch({"written": [written.to_json()]})
 
 

@@ -21,7 +21,15 @@ from pyspark.accumulators import Accumulator, AccumulatorParam
 from pyspark.util import InheritableThread
 
 from instride.errors import PipelineError
-from instride.spark._report import JobEnded, JobMessage, RangePart, RangeReport, Reported, problem_of, reason_of
+from instride.spark._report import (
+    JobEnded,
+    JobMessage,
+    RangePart,
+    RangeReport,
+    Reported,
+    problem_from_spark,
+    reason_of,
+)
 from instride.spark._task import RangeTask
 
 if TYPE_CHECKING:
@@ -150,7 +158,7 @@ class JobRunner:
             try:
                 report = frames.run(task, wanted, self.cores)
             except Exception as error:  # noqa: BLE001 - the user's function may raise anything; the run decides
-                report = RangeReport(job=task.job, range=wanted, problem=problem_of(error))
+                report = RangeReport(job=task.job, range=wanted, problem=problem_from_spark(error, task.job))
             self._tell(Reported(report=report))
         return None
 

@@ -33,7 +33,7 @@ class OwnershipObserver(Observer):
 
     def __init__(self, emit: Callable[[PipelineEvent], None]) -> None:
         self._emit = emit
-        self._error: Exception | None = None
+        self._error: BaseException | None = None
 
     def on_telemetry(self, event: TelemetryEvent) -> None:
         if isinstance(event, OwnershipChanged):
@@ -43,7 +43,7 @@ class OwnershipObserver(Observer):
         """Within a call of the consumer."""
         try:
             self._emit(event)
-        except Exception as error:  # noqa: BLE001 - raised by `check`
+        except BaseException as error:  # noqa: BLE001 - raised by `check`; a SystemExit, too, leaves no step half done
             if self._error is None:
                 self._error = error
 

@@ -191,7 +191,7 @@ class Pipeline:
             bootstrap_servers=bootstrap_servers if isinstance(bootstrap_servers, str) else tuple(bootstrap_servers),
             client_id=f"{client_id}-reader",
             isolation_level=isolation_level,
-            timeout=read_timeout,
+            timeout=_checked_timeout(read_timeout),
             fail_on_data_loss=fail_on_data_loss,
             columns=_checked_columns(columns),
             security=carried(checked := _checked_security({} if security is None else security)),
@@ -466,6 +466,12 @@ def _durations(**settings: float) -> None:
         # Nor NaN, of which no comparison is true.
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= FOREVER:
             raise ConfigError(f"{name} must be a number of seconds, from 0 to {FOREVER:g}; it is {value!r}")
+
+
+def _checked_timeout(read_timeout: float) -> float:
+    if read_timeout == 0:
+        raise ConfigError("read_timeout must be more than 0: no record comes in no time")
+    return read_timeout
 
 
 def _switches(**settings: bool) -> None:

@@ -458,8 +458,9 @@ class PipelineLoop:
             running_job = self._running_jobs.pop(partition, None)
             if running_job is None:
                 continue
+            told = running_job.cancelled  # by `_drop_the_rest`
             running_job.cancelled = True
-            if not running_job.reported:
+            if not (running_job.reported or told):
                 dropped.append(RangeDropped(job=running_job.job.name, range=running_job.range))
                 if lost:
                     jobs[running_job.job.name] = running_job.job
@@ -493,7 +494,16 @@ class PipelineLoop:
     # -- the end
 
     def _end(self) -> None:
-        """Commit what is finished, cancel what is not, leave the group. Never raises but for interrupts."""
+        """Commit what is finished, cancel what is not, leave the group. Raises only interrupts, and what `on_event`
+        raised that is no Exception; before that it leaves the group.
+        """
+        try:
+            self._drop_the_rest()
+            self._quietly(lambda: self._consumer.commit(self._ledger.committable(), timeout=_LEAVE_SECONDS))
+        finally:
+            self._leave()
+
+    def _drop_the_rest(self) -> None:
         for running_job in self._running_jobs.values():
             if not running_job.reported:
                 self._ownership.tell(RangeDropped(job=running_job.job.name, range=running_job.range))
@@ -501,12 +511,15 @@ class PipelineLoop:
         self._committer.close()
         self._starts.close()
         self._cancel_all()
-        self._quietly(lambda: self._consumer.commit(self._ledger.committable(), timeout=_LEAVE_SECONDS))
-        self._quietly(lambda: self._consumer.close(timeout=_LEAVE_SECONDS))
-        self._quietly(self._ownership.check)
-        self._hear_of_ends()
-        self._cancel_all()
-        self._quietly(self._runner.close)
+
+    def _leave(self) -> None:
+        try:
+            self._quietly(lambda: self._consumer.close(timeout=_LEAVE_SECONDS))
+            self._hear_of_ends()
+        finally:
+            self._cancel_all()
+            self._quietly(self._runner.close)
+            self._quietly(self._ownership.check)
 
     def _cancel_all(self) -> None:
         for job in [each for each in self._jobs.values() if not each.ended]:

@@ -301,7 +301,7 @@ class RangeReader:
             # After the yields: the time that the user's function took is no waiting for Kafka.
             now = time.monotonic()
             if reached > position:
-                position, last_progress = reached, now
+                position, last_progress, self._trouble = reached, now, None
             elif now - last_progress > self._settings.timeout:
                 if self._is_the_end(wanted, position):
                     return

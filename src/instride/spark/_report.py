@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Final
 
@@ -16,10 +18,12 @@ from instride.spark.sink import JobResult, OutputRange, WrittenRange
 __all__ = [
     "JobEnded",
     "JobMessage",
+    "MarkedError",
     "RangePart",
     "RangeProblem",
     "RangeReport",
     "Reported",
+    "problem_from_spark",
     "problem_of",
     "reason_of",
     "whole",
@@ -155,6 +159,28 @@ def problem_of(error: BaseException, message: str | None = None) -> RangeProblem
         fatal=error.fatal if isinstance(error, KafkaError) else not isinstance(error, Exception),
         private=not _quotes_nobody(error),
     )
+
+
+class MarkedError(Exception):
+    """Raised by a task in the place of an error: of what a task raises the driver has the text, and no class."""
+
+    def __init__(self, error: Exception, job: str) -> None:
+        super().__init__(_mark(job) + json.dumps(asdict(problem_of(error, text_of(error)))))
+
+
+def problem_from_spark(error: BaseException, job: str) -> RangeProblem:
+    """What a driver caught: of a `MarkedError` of the job the problem as the task knew it."""
+    text = text_of(error)
+    # The last one: before it stands the error's own text, which may quote an earlier one.
+    for mark in reversed(list(re.finditer(re.escape(_mark(job)), text))):
+        with suppress(ValueError, TypeError):  # Spark has cut it, or it is in a quotation
+            return RangeProblem(**json.JSONDecoder().raw_decode(text, mark.end())[0])
+    return problem_of(error)
+
+
+def _mark(job: str) -> str:
+    """An error of the user's may quote a record, and a record may hold anything but the job's id."""
+    return f"instride-problem-{job}: "
 
 
 def _quotes_nobody(error: BaseException) -> bool:

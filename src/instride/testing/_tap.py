@@ -4,8 +4,8 @@ Laws
 1. It sees what the shell of `_core.network` sees: events delivered, requests sent, responses, connections closed.
    The same code watches the simulation's processes and a `Consumer`'s thread.
 2. It changes nothing and decides nothing. It takes no clock: `now` is given.
-3. A look-up that the application's seek has overtaken is no position: the application drops it. Only who sees both
-   sides can tell (`is_overtaken`).
+3. A look-up that the application's seek has overtaken is no position, and a failure of before it is none: the
+   application drops them. Only who sees both sides can tell (`is_overtaken`).
 4. Only a request that was put on a connection counts as sent. When the connection ends, its response will not come: a
    commit is then told as a response with code -1.
 """
@@ -57,7 +57,7 @@ _WATCHED = (
 class Tap(Observer):
     """say: takes an event's kind and detail. session_timeout: the member's. Not thread-safe.
 
-    overtaken: whether a look-up is (law 3).
+    overtaken: whether a look-up or a failure is (law 3).
     beats: how often the coordinator has said that the member is one; any thread may read it.
     """
 
@@ -66,7 +66,7 @@ class Tap(Observer):
         say: Callable[..., None],
         *,
         session_timeout: float,
-        overtaken: Callable[[Positioned], bool] = lambda _: False,
+        overtaken: Callable[[Positioned | PartitionFailed], bool] = lambda _: False,
     ) -> None:
         self._say = say
         self._overtaken = overtaken
@@ -103,7 +103,7 @@ class Tap(Observer):
                 self._positioned(event)
             case CallCompleted() | CallsCompleted():
                 self._completed(event)
-            case PartitionFailed() if isinstance(event.error, OffsetOutOfRangeError):
+            case PartitionFailed() if isinstance(event.error, OffsetOutOfRangeError) and not self._overtaken(event):
                 self._say("out of range", event.partition)
 
     def _positioned(self, event: Positioned | PositionsFound) -> None:
@@ -211,10 +211,14 @@ class Tap(Observer):
             self._say("alive", bound)
 
 
-def is_overtaken(application: ApplicationMachine, position: Positioned) -> bool:
-    """Whether the application has sought since, so that it will drop this position. Any thread may ask."""
-    owned = application._state.lists.owned.get(position.partition)
-    return owned is not None and owned.epoch == position.epoch and position.seek_number < owned.seek_number
+def is_overtaken(application: ApplicationMachine, event: Positioned | PartitionFailed) -> bool:
+    """Whether the application has sought since, so that it will drop this. Any thread may ask."""
+    owned = application._state.lists.owned.get(event.partition)
+    if owned is None or owned.epoch != event.epoch:
+        return False
+    if isinstance(event, Positioned):
+        return event.seek_number < owned.seek_number
+    return event.fetch_number < owned.fetch_number
 
 
 def _pairs(partitions: Epochs) -> tuple[tuple[TopicPartition, int], ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -299,6 +301,26 @@ def test_after_an_unsubscribe_that_was_interrupted_another_subscription_begins()
     assert len(leaver.script.take_posted(Unsubscribe)) == 1
     leaver.script.subscribe()
     assert leaver.script.machine.subscription() == {"t"}
+
+
+@pytest.mark.rule("12")
+@pytest.mark.parametrize("comes", ["before it is given up", "after it"])
+def test_nobody_keeps_the_response_of_an_unsubscribe_that_was_interrupted(comes: str) -> None:
+    leaver = Leaver(Unsubscribe)
+    since = leaver.script.machine.unsubscribed
+    leaver.go()
+    leaver.call.close()
+    (event,) = leaver.script.take_posted(Unsubscribe)
+    error = KafkaTimeoutError("the group's response to LeaveGroup did not come within the timeout")
+    kept = weakref.ref(error)
+    leaver.script.up(CallCompleted(call=event.call, error=error))
+    del error
+    if comes == "before it is given up":
+        leaver.script.assignment()
+    leaver.script.machine.give_up(leaver.script.now, 10.0, since=since)
+    leaver.script.assignment()
+    gc.collect()
+    assert kept() is None
 
 
 @pytest.mark.rule("12")

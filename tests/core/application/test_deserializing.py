@@ -26,7 +26,7 @@ from instride._core.events import (
     Wakeup,
 )
 from instride.errors import DeserializationError, LogTruncationError, WakeupError
-from instride.records import ConsumerRecord
+from instride.records import ConsumerRecord, TopicPartition
 from instride.testing._simulation.chunk import SimulatedChunk
 
 
@@ -605,15 +605,98 @@ def test_an_error_behind_what_an_interrupted_poll_took_is_raised_after_that() ->
     assert script.fails() == (0, 2)
 
 
-def test_what_a_listener_of_telemetry_lets_go_of_after_the_reading_is_not_returned() -> None:
+def by_hand() -> Script:
+    """Partition 0 is assigned, and three records of it are there."""
     script = Script()
     script.machine.assign([tp(0)])
     script.up(Positioned(partition=tp(0), epoch=1, seek_number=0, offset=0))
     chunk = SimulatedChunk(topic="t", partition=0, first_offset=0, next_offset=3)
     script.up(Fetched(partition=tp(0), epoch=1, fetch_number=0, start=0, chunk=chunk, next_offset=3))
+    return script
+
+
+def test_what_a_listener_of_telemetry_lets_go_of_after_the_reading_is_not_returned() -> None:
+    script = by_hand()
     call = script.machine.poll(script.now, 0.0, immediate=False, limit=-1, read=Reader().read)
     script.start(call)
     script.machine.assign([])  # as a listener may that hears of an event before the poll goes on
     with pytest.raises(StopIteration) as end:
         call.send(script.now)
     assert end.value.value == []
+
+
+# A deserializer may call the consumer, and so may a handler of a signal while it runs.
+
+
+@pytest.mark.rule("17")
+def test_a_record_of_a_place_that_was_left_while_it_was_read_bars_no_other_place() -> None:
+    script = ReadingScript((0, 0))
+    script.arrives(0, 0, 3)
+    script.arrives(1, 0, 2)
+    script.reader.meanwhile = lambda: script.machine.seek(tp(0), 50)
+    assert script.read() == [(1, 0), (1, 1)]
+    assert script.machine.failed() == {}
+    script.arrives(0, 50, 52, fetch_number=1)
+    assert script.read() == [(0, 50), (0, 51)]
+
+
+@pytest.mark.rule("17")
+def test_a_poll_whose_reading_left_its_place_returns_what_others_have_at_once() -> None:
+    """All that it takes is of the partition that was sought; what others have waits in the buffer, and wakes nobody."""
+    script = ReadingScript((0, 1))
+    script.arrives(0, 0, 2)
+    script.arrives(1, 0, 2)
+    script.reader.meanwhile = lambda: script.machine.seek(tp(0), 50)
+    began = script.now
+    call = script.machine.poll(script.now, 60.0, immediate=False, limit=2, read=script.reader.read)
+    assert shown_records(script.run(call)) == [(1, 0), (1, 1)]
+    assert script.now == began
+    assert script.position(0) == 50
+
+
+@pytest.mark.rule("17")
+@pytest.mark.parametrize("again", [False, True], ids=["first", "tried again"])
+def test_a_wakeup_that_a_deserializer_takes_from_a_poll_ends_it(*, again: bool) -> None:
+    """It looks at the queue, as any call of the consumer does, and leaves the place of the record that it refuses."""
+    script = ReadingScript((0, 0))
+    script.arrives(0, 0, 3)
+    if again:
+        script.fails()
+        script.now += 1.0
+
+    def seeks_and_looks() -> None:
+        script.machine.seek(tp(0), 50)
+        script.up(Wakeup())
+        script.machine.positions()
+
+    script.reader.meanwhile = seeks_and_looks
+    call = script.machine.poll(script.now, 60.0, immediate=False, limit=-1, read=script.reader.read)
+    assert script.start(call).until <= script.now
+    with pytest.raises(WakeupError):
+        call.send(script.now)
+
+
+@pytest.mark.rule("17")
+def test_nor_does_one_that_is_tried_again() -> None:
+    script = ReadingScript((0, 0))
+    script.arrives(0, 0, 3)
+    script.fails()
+    script.now += 1.0
+    script.reader.meanwhile = lambda: script.machine.seek(tp(0), 50)
+    assert script.read() == []
+    assert script.machine.failed() == {}
+
+
+@pytest.mark.rule("17")
+@pytest.mark.parametrize("after", [[], [tp(0)]], ids=["nothing", "the same"])
+def test_a_record_that_cannot_be_read_and_was_let_go_of_bars_no_assignment(after: list[TopicPartition]) -> None:
+    script = by_hand()
+    reader = Reader([(0, 0)])
+
+    def assigns() -> None:
+        script.machine.assign([])
+        script.machine.assign(after)
+
+    reader.meanwhile = assigns
+    assert script.run(script.machine.poll(script.now, 0.0, immediate=False, limit=-1, read=reader.read)) == []
+    assert script.machine.failed() == {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from network_script import NetworkScript, tp
 
-from instride._core.events import CallCompleted, Close, Commit, MissingOffsets, SetPosition
+from instride._core.events import Assign, CallCompleted, Close, Commit, MissingOffsets, SetPosition, Unsubscribe
 from instride._core.network.actions import ConnectionKey, Role
 from instride._wire import api
 from instride.commits import CommitEntry, CommitResult
@@ -113,6 +113,19 @@ def test_a_commit_that_never_left_this_machine_bars_no_other(script: NetworkScri
 
 
 @pytest.mark.rule("15")
+def test_so_it_is_not_sent_where_its_connection_is_there_too_late(script: NetworkScript) -> None:
+    """The coordinator is found again and again, and no connection to it opens: the pause before the next try grows."""
+    for offset in range(10):
+        script.reachable = False
+        script.machine.closed(ConnectionKey(Role.COORDINATOR, 1), TransportError("the connection broke"), script.now)
+        script.commit({0: offset}, timeout=0.3)
+        script.pass_time(0.4)
+        script.reachable = True
+    script.pass_time(5.0)
+    assert not sent(script)
+
+
+@pytest.mark.rule("15")
 @pytest.mark.parametrize("lost", ["first", "then"])
 @pytest.mark.parametrize("end", [TransportError("gone"), LOADING, REBALANCE_IN_PROGRESS])
 def test_without_a_final_response_nobody_says_that_it_was_not_committed(
@@ -154,6 +167,22 @@ def test_what_had_no_response_and_is_refused_then_is_no_bar_any_more(script: Net
     script.pass_time(5.0)
     script.commit({0: 60})
     assert script.committed() == {0: 60}
+
+
+@pytest.mark.rule("15")
+@pytest.mark.parametrize("code", [NOT_AUTHORIZED, ErrorCode.GROUP_AUTHORIZATION_FAILED])
+def test_that_it_may_commit_no_more_says_nothing_of_what_had_no_response(script: NetworkScript, code: int) -> None:
+    """The authorization may have been withdrawn after the broker accepted it."""
+    script.commit({0: 100}, timeout=1.0)
+    script.pass_time(1.5)
+    script.response(api.OffsetCommit, TransportError("gone"))
+    script.commit({0: 50})
+    script.pass_time(5.0)
+    assert script.committed(code) == {0: 100}
+    script.pass_time(5.0)
+    call = script.commit({0: 60}, by_hand=True)
+    assert script.committed() == {0: 100}
+    assert isinstance(error_of(script, call), CommitRewindError)
 
 
 @pytest.mark.rule("15")
@@ -307,16 +336,32 @@ def test_a_rewind_without_a_response_hides_nothing_that_may_be_further(script: N
 
 
 @pytest.mark.rule("15")
-def test_a_rewind_that_is_refused_in_the_end_hides_nothing_that_is_further(script: NetworkScript) -> None:
+@pytest.mark.parametrize("code", [METADATA_TOO_LARGE, NOT_AUTHORIZED])
+def test_a_rewind_that_is_refused_in_the_end_hides_nothing_that_is_further(script: NetworkScript, code: int) -> None:
     script.commit({0: 100})
     script.committed()
     script.commit({0: 50}, allow_rewind=True, by_hand=True)
     script.response(api.OffsetCommit, TransportError("connection reset"))
     script.pass_time(5.0)
-    script.committed(NOT_AUTHORIZED)
+    script.committed(code)
     script.commit({0: 70})
     script.pass_time(5.0)
     assert script.committed() == {0: 100}
+
+
+@pytest.mark.rule("15")
+def test_a_further_commit_that_is_refused_says_nothing_of_what_may_be_accepted(script: NetworkScript) -> None:
+    script.commit({0: 100}, timeout=1.0)
+    script.pass_time(1.5)
+    script.response(api.OffsetCommit, TransportError("gone"))
+    with_metadata(script, 2, 120, "x" * 5000)
+    script.pass_time(5.0)
+    assert script.committed(METADATA_TOO_LARGE) == {0: 120}
+    script.pass_time(5.0)
+    call = script.commit({0: 80}, by_hand=True)
+    script.pass_time(5.0)
+    assert script.committed() == {0: 100}
+    assert isinstance(error_of(script, call), CommitRewindError)
 
 
 @pytest.mark.rule("15")
@@ -684,6 +729,169 @@ def test_a_start_that_cannot_be_sent_at_once_is_asked_about_again(resetting: Net
     assert script.committed() == {1: 1}
     assert not sent(script)
     assert isinstance(error_of(script, call), CommitOvertakenError)
+
+
+@pytest.mark.rule("18")
+def test_a_start_that_begins_amid_a_join_and_sync_is_asked_about_after_them(resetting: NetworkScript) -> None:
+    """Between the two responses the broker takes no commit of this member; of a producer it does."""
+    script = resetting
+    script.heartbeat(REBALANCE_IN_PROGRESS)
+    script.join(2)
+    call = start(script, 1, 50)
+    script.committed_offset = 70  # a transactional producer's, meanwhile
+    script.sync(0, 1)
+    assert not sent(script)
+    error = error_of(script, call)
+    assert isinstance(error, CommitOvertakenError)
+    assert error.committed == 70
+
+
+@pytest.mark.rule("18")
+def test_what_was_known_of_a_start_amid_a_join_and_sync_is_asked_again(resetting: NetworkScript) -> None:
+    script = resetting
+    script.committed_offset = None
+    call = start(script, 1, 50)
+    script.heartbeat(REBALANCE_IN_PROGRESS)
+    script.join(2)
+    fetched(script)
+    script.committed_offset = 70  # a transactional producer's, meanwhile
+    script.sync(0, 1)
+    assert not sent(script)
+    error = error_of(script, call)
+    assert isinstance(error, CommitOvertakenError)
+    assert error.committed == 70
+
+
+@pytest.mark.rule("18")
+@pytest.mark.parametrize("known", ["before it", "after it"])
+def test_what_was_asked_of_a_start_before_a_rebalance_says_nothing_after_it(
+    resetting: NetworkScript, known: str
+) -> None:
+    """known: when the response came. While another commit is under way nobody looked at the start."""
+    script = resetting
+    script.committed_offset = None
+    script.commit({1: 1})
+    call = start(script, 1, 50)
+    if known == "before it":
+        fetched(script)
+    script.heartbeat(REBALANCE_IN_PROGRESS)
+    script.join(2)
+    script.committed_offset = 70  # a transactional producer's, meanwhile
+    script.sync(0, 1)
+    if known == "after it":
+        fetched(script)
+    assert script.committed() == {1: 1}
+    assert not sent(script)
+    error = error_of(script, call)
+    assert isinstance(error, CommitOvertakenError)
+    assert error.committed == 70
+
+
+@pytest.mark.rule("18")
+def test_nor_of_a_start_that_is_next_after_a_large_commit(resetting: NetworkScript) -> None:
+    """It is free, and its place was in a request that is full."""
+    script = resetting
+    script.committed_offset = None
+    script.commit({1: 1})
+    large = CommitEntry(offset=2, epoch=script.epoch(1), seek_number=0, metadata="x" * (600 << 10))
+    script.do(Commit(call=2, deadline=script.now + 60, entries={tp(1): large}))
+    call = start(script, 1, 50)
+    fetched(script)
+    assert script.committed() == {1: 1}
+    script.heartbeat(REBALANCE_IN_PROGRESS)
+    script.join(2)
+    script.committed_offset = 70  # a transactional producer's, meanwhile
+    script.sync(0, 1)
+    assert script.committed() == {1: 2}
+    assert not sent(script)
+    assert isinstance(error_of(script, call), CommitOvertakenError)
+
+
+@pytest.mark.rule("18")
+def test_a_start_to_be_sent_again_waits_for_no_response_of_a_lost_coordinator() -> None:
+    """By hand nothing else looks for the coordinator."""
+    script = NetworkScript()
+    script.committed_offset = -1
+    script.do(Assign(partitions={tp(0): 1, tp(1): 1}))
+    start(script, 1, 50, epoch=1)
+    script.committed_offset = None
+    entry = CommitEntry(offset=60, epoch=1, seek_number=0)
+    script.do(Commit(call=2, deadline=script.now + 60, entries={tp(1): entry}, starts=True))
+    script.coordinator_error = ErrorCode.GROUP_AUTHORIZATION_FAILED
+    script.committed(ErrorCode.NOT_COORDINATOR)
+    script.pass_time(2.0)
+    assert "OffsetFetch" in script.waits()
+    assert isinstance(error_of(script, 1), BrokerResponseError)
+
+
+@pytest.mark.rule("18")
+def test_a_start_that_waits_for_its_turn_in_vain_is_asked_about_again(resetting: NetworkScript) -> None:
+    """It waits for a back-off; before that is over a rebalance comes."""
+    script = resetting
+    script.committed_offset = None
+    script.pass_time(script.config.heartbeat_interval)
+    script.commit({1: 1})
+    call = start(script, 1, 50)
+    script.committed(LOADING)
+    fetched(script)
+    script.response(api.Heartbeat, api.HeartbeatResponse(error=REBALANCE_IN_PROGRESS))
+    script.join(2)
+    script.committed_offset = 70  # a transactional producer's, meanwhile
+    script.sync(0, 1)
+    script.pass_time(2.0)
+    assert script.committed() == {1: 1}
+    error = error_of(script, call)
+    assert isinstance(error, CommitOvertakenError)
+    assert error.committed == 70
+
+
+@pytest.mark.rule("18")
+def test_a_start_that_waits_for_a_lease_is_asked_about_again() -> None:
+    script = NetworkScript(session_timeout=10.0)
+    script.committed_offset = -1
+    script.member_of(1, 0, 1)
+    script.committed_offset = None
+    call = start(script, 1, 50)
+    script.pass_time(11.0)
+    assert not script.lease.holds(script.now)
+    fetched(script)
+    assert not sent(script)
+    script.committed_offset = 70  # a transactional producer's, meanwhile
+    script.response(api.Heartbeat, api.HeartbeatResponse())
+    assert script.lease.holds(script.now)
+    assert not sent(script)
+    error = error_of(script, call)
+    assert isinstance(error, CommitOvertakenError)
+    assert error.committed == 70
+
+
+@pytest.mark.rule("17")
+def test_starts_go_though_another_commit_is_refused_again_and_again(resetting: NetworkScript) -> None:
+    """What is known of them holds for as long as its back-off lasts."""
+    script = resetting
+    script.committed_offset = None
+    script.commit({1: 1})
+    call = start(script, 1, 50)
+    script.committed(LOADING)
+    fetched(script)
+    script.pass_time(2.0)
+    assert script.committed() == {0: 50, 1: 1}
+    assert error_of(script, call) is None
+
+
+@pytest.mark.rule("12")
+def test_a_start_ends_with_its_partition_and_holds_up_no_close(resetting: NetworkScript) -> None:
+    script = resetting
+    script.committed_offset = None
+    call = start(script, 1, 50)
+    script.do(Unsubscribe(call=8, deadline=script.now + 2))
+    script.pass_time(3.0)
+    script.response(api.LeaveGroup, api.LeaveGroupResponse())
+    script.do(Close(call=9, deadline=script.now + 30))
+    script.pass_time(0.5)
+    found = completions(script)
+    assert isinstance(found[call].committed[tp(0)], StaleCommitError)
+    assert found[9].error is None
 
 
 @pytest.mark.rule("18")

@@ -44,7 +44,9 @@ class World:
     group: dict[int, list[tuple[int, str, int, int]]] = field(default_factory=lambda: {0: [], 1: []})
     seeks: dict[int, int] = field(default_factory=lambda: {0: 0, 1: 0})
     calls: int = 0
-    accepted_and_gone: bool = False
+    # What a broker accepted without a response: (partition, offset, metadata). It does not find the very
+    # same's metadata too long then; that nobody is authorized any more it may say.
+    unheard: set[tuple[int, int, str]] = field(default_factory=set)
     # The newest call of each partition that allowed a rewind, and that the broker has accepted.
     rewound: dict[int, int] = field(default_factory=dict)
     completed: set[int] = field(default_factory=set)
@@ -94,9 +96,11 @@ class World:
             self.script.pass_time(1.5)
             self.judge()
             return
-        if code in REFUSED and self.accepted_and_gone:
-            code = 0  # a broker that accepts a commit does not refuse the same one
-        self.accepted_and_gone = code == ACCEPTED_AND_GONE or (self.accepted_and_gone and code != 0)
+        named = {(each[1], found.offset, found.metadata) for each, found in request.offsets.items()}
+        if code == ErrorCode.OFFSET_METADATA_TOO_LARGE and min(named) in self.unheard:
+            code = 0
+        if code == ACCEPTED_AND_GONE:
+            self.unheard |= named
         if code < 0:
             for each, found in request.offsets.items() if code == ACCEPTED_AND_GONE else ():
                 self.take(each[1], found.offset, found.metadata)
@@ -220,6 +224,16 @@ SOUGHT = [("commit", {0: 0}, "", False, 1), ("respond", GONE), ("seek", 0), ("co
 @example([
     ("commit", {0: 3}, "", False, 1), ("commit", {0: 0}, "", False, 0), ("respond", GONE), ("respond", 0),
     ("respond", 0), ("commit", {0: 1}, "", False, 1),
+])  # fmt: skip
+# A refusal of a further commit says nothing of one that was accepted, and whose response is missing.
+@example([
+    ("commit", {0: 3}, "", False, 1), ("respond", ACCEPTED_AND_GONE), ("commit", {0: 5}, "", False, 1), ("respond", 0),
+    ("respond", ErrorCode.TOPIC_AUTHORIZATION_FAILED), ("commit", {0: 1}, "", True, 1),
+])  # fmt: skip
+# Nor does one for want of authorization say anything of the very same that was accepted before.
+@example([
+    ("commit", {0: 3}, "", False, 1), ("respond", ACCEPTED_AND_GONE), ("respond", 0),
+    ("respond", ErrorCode.TOPIC_AUTHORIZATION_FAILED), ("commit", {0: 1}, "", True, 1),
 ])  # fmt: skip
 def test_each_response_is_true_of_the_broker(plan: list[Any]) -> None:
     world = World(NetworkScript())

@@ -14,10 +14,11 @@ from instride._core.events import (
     PartitionsAssigned,
     RevocationRequested,
     Revoked,
+    SetPosition,
     Subscribe,
 )
 from instride._wire import api
-from instride.errors import TransportError, UnknownTopicOrPartitionError
+from instride.errors import StaleCommitError, TransportError, UnknownTopicOrPartitionError
 
 UNKNOWN_TOPIC = 3
 UNKNOWN_MEMBER_ID = 25
@@ -149,3 +150,21 @@ def test_a_commit_of_an_id_that_is_gone_ends(known_by_id: NetworkScript) -> None
     call = known_by_id.commit({0: 5})
     refused_for(known_by_id, 8.0, UNKNOWN_TOPIC_ID)
     assert isinstance(outcome(known_by_id, call), UnknownTopicOrPartitionError)
+
+
+def test_what_another_assign_left_behind_goes_into_no_topic_that_was_made_anew() -> None:
+    """Of one topic a request names one id, or its name alone: what waits for another partition would take it along."""
+    script = NetworkScript(topics={"t": 2})
+    script.topic_ids = {"t": OLD}
+    script.do(Assign(partitions={tp(0): 1, tp(1): 2}))
+    left = script.commit({0: 5}, epoch=1)
+    script.do(Assign(partitions={tp(1): 2}))
+    script.topic_ids = {"t": NEW}
+    script.fresh_metadata()
+    script.do(SetPosition(partition=tp(1), epoch=2, seek_number=1, fetch_number=1, offset=0))
+    script.commit({1: 3}, epoch=2, seek_number=1)
+    script.response(api.OffsetCommit, TransportError("gone"))
+    script.pass_time(2.0)
+    request = script.requested(api.OffsetCommit)
+    assert (set(request.offsets), request.topic_ids) == ({tp(1)}, {"t": NEW})
+    assert isinstance(outcome(script, left), StaleCommitError)

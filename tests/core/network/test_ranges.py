@@ -244,6 +244,22 @@ def test_a_partition_that_is_refused_for_long_is_asked_about_ever_more_seldom(co
     assert script.asks_for() == {0}, "it is well again"
 
 
+def test_a_seek_ends_the_back_off_of_a_partition_that_was_refused() -> None:
+    script = Ranging(range_poll_interval=0.1, retry_backoff_max=60.0)
+    script.member_of(1, 0)
+    refused = 0
+    while refused < 6:
+        if script.asks_for():
+            refused += 1
+            script.ends(error=ErrorCode.TOPIC_AUTHORIZATION_FAILED, p0=-1)
+        script.pass_time(0.05)
+    script.pass_time(1.0)
+    assert script.asks_for() == set()
+    script.do(SetPosition(partition=tp(0), epoch=script.epoch(0), seek_number=1, fetch_number=1, offset=4))
+    script.pass_time(0.1)
+    assert script.asks_for() == {0}
+
+
 def test_a_broker_that_does_not_respond_is_asked_again(script: Ranging) -> None:
     script.response(api.ListOffsets, TransportError("gone"))
     script.pass_time(2.0)

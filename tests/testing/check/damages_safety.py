@@ -107,6 +107,12 @@ def _a_commit_without_its_leader_epoch(history: History) -> Iterator[History]:
             yield with_events(history, at, event._replace(detail=(number, bare)), instead=True)
 
 
+@damage("S5", "S7")
+def _a_second_commit_before_the_response(history: History) -> Iterator[History]:
+    for at, event in said(history, "sends commit"):
+        yield with_events(history, at + 1, event._replace(detail=(-7, event.detail[1])))
+
+
 @damage("S6", "S2 S3 S4 S5")
 def _a_commit_of_an_older_assignment(history: History) -> Iterator[History]:
     """Once a new assignment has begun, what was finished in the older one is committed."""

@@ -81,7 +81,7 @@ def refused_at_once() -> list[Say | float]:
 def at_the_end(*said: Say) -> list[Say | float]:
     """A begins at the end of the log, where nothing is committed, and has committed something of another partition."""
     begins: list[Say] = [*OWNS[:-1], ("A", "positioned", P, 1, 10), ("A", "sends commit", 1, ((Q, 0, 5),))]
-    return [*begins, *said, *ASKED, ("A", "revoked", ((P, 1),))]
+    return [*begins, ("A", "commit response", 1, ((Q, 0, 0),)), *said, *ASKED, ("A", "revoked", ((P, 1),))]
 
 
 def at_a_reset(*said: Say) -> list[Say | float]:
@@ -111,6 +111,15 @@ BROKEN: list[Broken] = [
             ("B", "positioned", P, 7, 0),
             poll("B", 0, 4, epoch=7),
             OVER,
+        ],
+        {},
+    ),
+    (
+        "S1",
+        "exactly once",
+        [
+            *[*READS, *commits("A", 3), ("A", "allows rewind", ((P, 4),)), *commits("A", 4, number=2), *ASKED, *TO_B],
+            *[("B", "looked up", P, 4, 0), ("B", "positioned", P, 7, 4), poll("B", 4, 9, epoch=7)],
         ],
         {},
     ),
@@ -188,6 +197,17 @@ BROKEN: list[Broken] = [
     ),
     ("S5", "commits rise", [*REWINDS[:-3], *commits("A", 1, number=2)], {}),
     ("S5", "commits rise", [*REWINDS, *commits("A", 5, number=3), *commits("A", 2, number=4)], {}),
+    (
+        "S5",
+        "commits rise",
+        [
+            *[*REWINDS[:-3], ("A", "revoked", ((P, 1),)), ("A", "assigned", 2, ((P, 2),))],
+            *[("A", "looked up", P, 5, 0), ("A", "positioned", P, 2, 5), poll("A", 5, 9, epoch=2)],
+            *[done("A", 5, 9, epoch=2), *commits("A", 8, number=2), *commits("A", 6, number=3)],
+        ],
+        {},
+    ),
+    ("S5", "one commit at a time", [*READS, *commits("A", 3)[:2], *commits("A", 5, number=2)], {}),
     ("S5", "commits carry the leader epoch", [*READS, *commits("A", 5, leader_epoch=-1)], {}),
     (
         "S6",
@@ -362,6 +382,16 @@ BROKEN: list[Broken] = [
     ("P2", "listeners hear once", [*READS, ("A", "on assigned", (P,)), ("A", "on assigned", (P,))], {}),
     ("P2", "listeners hear once", [*READS, ("A", "on assigned", (P,)), ("A", "on revoked", (P, Q))], {}),
     ("P2", "listeners hear once", [*READS, ("A", "on assigned", (P,)), ("A", "closed", True)], {}),
+    (
+        "P2",
+        "listeners hear once",
+        [
+            *[*READS, ("A", "subscribes", ("t",)), ("A", "on revoked", (P,)), ("A", "revoked", ((P, 1),))],
+            *[("A", "assigned", 2, ((P, 2),)), ("A", "on assigned", (P,)), ("A", "closed", True)],
+        ],
+        CLIENTS,
+    ),
+    ("P2", "listeners hear once", [*READS, ("A", "subscribes", ("t",)), *[("A", "on revoked", (P,))] * 2], CLIENTS),
     ("P3", "a calm history loses nothing", [*READS, ("A", "lost", ((P, 1),)), ("A", "poll", (), (), (P,))], {}),
     ("P4", "a calm commit succeeds", [*READS, ("A", "commit failed", "CommitFailedError")], {}),
     ("P4", "a calm commit succeeds", [*READS, ("A", "commit failed", "StaleCommitError")], {}),
@@ -374,6 +404,12 @@ BROKEN: list[Broken] = [
     ("S5", "a commit's result is true", [*READS, *commits("A", 4), ("A", "commit told", ((P, 5),), ())], {}),
     ("S5", "a commit's result is true", [*READS, *commits("A", 4), ("A", "commit told", (), ((P, 3),))], {}),
     ("P5", "epochs rise", [*READS, ("A", "revoked", ((P, 1),)), ("A", "assigned", 2, ((P, 1),))], {}),
+    (
+        "P5",
+        "epochs rise",
+        [*READS, *TO_B, ("B", "revoked", ((P, 7),)), ("A", "assigned", 3, ((P, 1),))],
+        {},
+    ),
 ]
 
 
@@ -750,6 +786,58 @@ KEPT: dict[str, tuple[list[Say | float], dict[str, Any]]] = {
             *commits("A", 2, number=2),
         ],
         {},
+    ),
+    "a commit that was in flight before its user allowed the next one to go back": (
+        [
+            *[*READS, *commits("A", 3), *commits("A", 5, number=2)[:1], ("A", "allows rewind", ((P, 2),))],
+            *[*commits("A", 5, number=2)[1:], *commits("A", 2, number=3), *TO_B],
+            *[("B", "looked up", P, 2, 0), ("B", "positioned", P, 7, 2), poll("B", 2, 9, epoch=7)],
+        ],
+        {},
+    ),
+    "the same, and it was sent only then": (
+        [
+            *[*READS, *commits("A", 3), ("A", "allows rewind", ((P, 2),)), *commits("A", 5, number=2)],
+            *commits("A", 2, number=3),
+        ],
+        CLIENTS,
+    ),
+    "two commits that may go back, one after the other": (
+        [
+            *[*READS, *commits("A", 5), ("A", "allows rewind", ((P, 4),)), ("A", "allows rewind", ((P, 2),))],
+            *[*commits("A", 4, number=2), *commits("A", 2, number=3)],
+        ],
+        {},
+    ),
+    "a commit that goes back behind one that may have been taken": (
+        [
+            *[*READS, *commits("A", 3), *commits("A", 5, number=2, code=-1), ("A", "allows rewind", ((P, 3),))],
+            *[*commits("A", 3, number=3), *TO_B],
+            *[("B", "looked up", P, 3, 0), ("B", "positioned", P, 7, 3), poll("B", 3, 9, epoch=7)],
+        ],
+        {**CLIENTS, "kind": "faults"},
+    ),
+    "a listener that is there no more once its member subscribes anew": (
+        [
+            *[*READS, ("A", "on assigned", (P,)), ("A", "subscribes", ("t",)), ("A", "revoked", ((P, 1),))],
+            ("A", "closed", True),
+        ],
+        CLIENTS,
+    ),
+    "a listener that comes when its member subscribes anew": (
+        [
+            *[*READS, ("A", "subscribes", ("t",)), ("A", "on revoked", (P,)), ("A", "revoked", ((P, 1),))],
+            ("A", "closed", True),
+        ],
+        CLIENTS,
+    ),
+    "a commit of what is let go of by hand has its response later": (
+        [
+            *[*OWNS[:-3], ("A", "assigned", None, ((P, 1),)), *OWNS[-2:], *READS[-2:]],
+            *[("A", "sends commit", 1, ((P, 3, 5),)), ("A", "revoked", ((P, 1),))],
+            *[("A", "commit response", 1, ((P, 3, 0),)), *commits("A", 5, number=2)],
+        ],
+        CLIENTS,
     ),
     "a later commit in the place of one that may go back": (
         [*REWINDS[:-3], *commits("A", 3, number=2), *commits("A", 5, number=3), OVER],

@@ -27,17 +27,19 @@ from instride._core.events import (
     CallCompleted,
     Commit,
     Fetched,
+    Lost,
+    PartitionFailed,
     Positioned,
 )
 from instride._wire import api
-from instride.errors import IllegalStateError
+from instride.errors import IllegalStateError, OffsetOutOfRangeError
 from instride.observers import Observer, Polled
 from instride.testing import Recorder
 from instride.testing._check import vocabulary
 from instride.testing._check.events import read_histories
 from instride.testing._simulation.chunk import SimulatedChunk
 
-P = TopicPartition("t", 0)
+P, Q = TopicPartition("t", 0), TopicPartition("t", 1)
 STRIDE = 1 if WHOLE else 29
 OURS = str(Path(instride.__file__).parent)
 
@@ -69,6 +71,8 @@ class Scene:
         self.consumer = Consumer(bootstrap_servers="127.0.0.1:1", group_id="g", **settings)
         driver = self.consumer._driver
         self.network = Network(driver._thread.events)
+        self.responses: deque[tuple[int, api.Response]] = deque()
+        self.granted: deque[BackgroundEvent] = deque()
         driver._thread = self.network  # type: ignore[assignment]
         self.member = self.recorder.watch(self.consumer, "a")
         (self.observer,) = self.consumer._observers
@@ -84,19 +88,26 @@ class Scene:
             self.observer.on_background_event(each, 0.0)
         self.consumer._driver._mailbox.queue.extend(events)
 
-    def responds(self, request: api.Request, response: api.Response) -> None:
+    def requests(self, request: api.Request, response: api.Response) -> None:
         self.network.number += 1
         self.observer.on_request("a connection", self.network.number, request, 0.0)
-        self.observer.on_response(self.network.number, response, 0.0)
+        self.responses.append((self.network.number, response))
+
+    def answer(self) -> None:
+        while self.responses:
+            self.observer.on_response(*self.responses.popleft(), 0.0)
+        while self.granted:
+            self.up(self.granted.popleft())
 
     def looked_up(self, offset: int | None) -> None:
         found = api.CommittedOffset(offset=-1 if offset is None else offset)
         where = (P.topic, P.partition)
         request = api.OffsetFetch(group_id="g", partitions=(where,))
-        self.responds(request, api.OffsetFetchResponse(offsets={where: found}))
+        self.requests(request, api.OffsetFetchResponse(offsets={where: found}))
+        self.answer()
 
-    def takes(self) -> None:
-        """The network thread takes what is there; it grants each commit."""
+    def takes(self, *, answers: bool = True) -> None:
+        """The network thread takes what is there; it grants each commit. answers: now, else with the next that are."""
         while self.network.events:
             event = self.network.events.popleft()
             self.observer.on_application_event(event, 0.0)
@@ -106,8 +117,10 @@ class Scene:
                     for tp, each in event.entries.items()
                 }
                 request = api.OffsetCommit(group_id="g", generation=1, member_id="m", offsets=offsets)
-                self.responds(request, api.OffsetCommitResponse(errors=dict.fromkeys(offsets, 0)))
-                self.up(CallCompleted(call=event.call, committed=dict.fromkeys(event.entries)))
+                self.requests(request, api.OffsetCommitResponse(errors=dict.fromkeys(offsets, 0)))
+                self.granted.append(CallCompleted(call=event.call, committed=dict.fromkeys(event.entries)))
+        if answers:
+            self.answer()
 
     def fetched(self, start: int, end: int) -> None:
         owned = self.consumer._application._state.lists.owned[P]
@@ -187,6 +200,30 @@ def test_holes_of_a_poll_that_an_exception_leaves_are_told_with_the_next(begin: 
     assert scene.poll() == [4, 5, 8]
     assert scene.wrong() == []
     assert [detail for _, detail in scene.told("hole")] == [(P, 2, 3), (P, 6, 7)]
+
+
+def test_holes_that_auto_commit_passes_are_told_before_it_is_sent(
+    begin: Scenes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were told with the next poll, behind the commit that speaks of them: S4 reported the consumer."""
+    scene = begin(holes=True, enable_auto_commit=True)
+    chunk = SimulatedChunk(topic="t", partition=0, first_offset=0, next_offset=5, offsets=(0, 1, 2))
+    scene.up(Fetched(partition=P, epoch=1, fetch_number=0, start=0, chunk=chunk, next_offset=5))
+    assert scene.poll() == [0, 1, 2]
+    scene.consumer._application._state.next_auto_commit = 0.0
+    monkeypatch.setattr(scene.network, "wake", scene.takes)
+    assert scene.poll() == []
+    assert scene.wrong() == []
+    assert scene.told("hole", "sends commit")[:2] == [("hole", (P, 3, 4)), ("sends commit", (2, ((P, 5, 0),)))]
+
+
+def test_holes_that_a_users_own_number_passes_are_none(begin: Scenes) -> None:
+    scene = begin(holes=True)
+    scene.fetched(0, 5)
+    assert scene.poll() == [0, 1, 2, 3, 4]
+    scene.consumer.commit_async({P: 9})
+    scene.takes()
+    assert scene.told("hole") == []
 
 
 def traced(verb: Callable[[], object], at: int | None) -> int:
@@ -293,6 +330,24 @@ def test_a_seek_of_what_was_assigned_by_hand_a_moment_before_is_told(begin: Scen
     assert scene.told("assigned", "seek") == told
 
 
+def test_a_failure_that_a_seek_has_overtaken_is_not_told(begin: Scenes) -> None:
+    """The application drops it; the checker took it for a reset, after which nothing may come again."""
+    scene = begin()
+    scene.fetched(0, 6)
+    assert scene.poll() == [0, 1, 2, 3, 4, 5]
+    scene.consumer.seek(P, 3)
+    scene.up(PartitionFailed(partition=P, epoch=1, fetch_number=0, error=OffsetOutOfRangeError("6 is gone")))
+    scene.fetched(3, 6)
+    assert scene.poll() == [3, 4, 5]
+    assert scene.wrong() == []
+
+
+def test_a_failure_of_where_it_reads_is_told(begin: Scenes) -> None:
+    scene = begin()
+    scene.up(PartitionFailed(partition=P, epoch=1, fetch_number=0, error=OffsetOutOfRangeError("0 is gone")))
+    assert scene.told("out of range") == [("out of range", (P,))]
+
+
 def test_a_place_that_a_seek_has_overtaken_is_not_told(begin: Scenes) -> None:
     scene = begin()
     scene.consumer.seek(P, 3)
@@ -300,6 +355,60 @@ def test_a_place_that_a_seek_has_overtaken_is_not_told(begin: Scenes) -> None:
     scene.fetched(3, 6)
     assert scene.poll() == [3, 4, 5]
     assert scene.wrong() == []
+
+
+# -- commits of what is let go of
+
+
+@pytest.mark.parametrize("takes", ["before", "after"])
+def test_a_commit_of_what_is_unassigned_by_hand_at_once_is_right(begin: Scenes, takes: str) -> None:
+    """It is sent all the same, and S7 reported that: nobody waits for what is assigned by hand."""
+    scene = begin(by_hand=True)
+    scene.consumer.assign([P])
+    scene.consumer.seek(P, 0)
+    scene.takes()
+    scene.fetched(0, 6)
+    assert scene.poll() == [0, 1, 2, 3, 4, 5]
+    scene.consumer.commit_async({P: 6})
+    commit = scene.network.events.pop()
+    scene.consumer.assign([Q])
+    scene.network.events.insert(0 if takes == "before" else len(scene.network.events), commit)
+    scene.takes(answers=False)
+    scene.answer()
+    assert scene.wrong() == []
+    kinds = [each for each, _ in scene.told("sends commit", "revoked", "commit response")]
+    assert sorted(kinds) == ["commit response", "revoked", "sends commit"]
+
+
+def test_a_commit_of_what_is_assigned_by_hand_again_meanwhile_is_right(begin: Scenes) -> None:
+    """Its response came in the new assignment, and S6 took the commit for one of the old."""
+    scene = begin(by_hand=True)
+    scene.consumer.assign([P])
+    scene.consumer.seek(P, 0)
+    scene.takes()
+    scene.fetched(0, 6)
+    assert scene.poll() == [0, 1, 2, 3, 4, 5]
+    scene.consumer.commit_async({P: 6})
+    scene.takes(answers=False)
+    for partition in (Q, P):
+        scene.consumer.assign([partition])
+    scene.takes()
+    assert scene.wrong() == []
+
+
+# -- what a user lets go of
+
+
+def test_what_was_not_begun_is_of_the_present_assignment(begin: Scenes) -> None:
+    """It was told of the last one that had returned something: of that the records might come again then."""
+    scene = begin()
+    scene.fetched(0, 3)
+    assert scene.poll() == [0, 1, 2]
+    scene.member.not_begun(P, 3)
+    scene.up(Lost(partitions={P: 1}), Assigned(generation=2, partitions={P: 2}))
+    assert [scene.poll() for _ in range(2)] == [[], []]  # one tells of the loss, the next takes what comes after it
+    scene.member.not_begun(P, 0)
+    assert scene.told("not begun") == [("not begun", (P, 1, 3)), ("not begun", (P, 2, 0))]
 
 
 # -- commits that go back

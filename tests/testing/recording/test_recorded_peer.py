@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import linecache
+import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from threading import Lock, Thread
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -42,6 +46,29 @@ def test_a_peers_turns_are_assignments_polls_and_ends(tmp_path: Path) -> None:
         ("closed", (True,)),
     ]
     assert [each.number for each in recorder.check()] == ["S3"], "3 and 4 were skipped"
+
+
+def test_what_a_peer_lost_and_has_again_in_one_turn_is_lost_first(tmp_path: Path) -> None:
+    """S7 reported it, since one poll had the records and the loss."""
+    with Recorder(tmp_path / "history.jsonl", kind="slow", reset="earliest") as recorder:
+        peer = recorder.peer("java")
+        peer.turn({P: [0, 1]}, [P])
+        peer.turn({P: [0, 1, 2]}, [P], [P])
+    told = [(each.what, each.detail) for each in events(recorder.path, "java")]
+    assert told[-4:] == [
+        ("lost", (((P, 1),),)),
+        ("poll", ((), (), (P,))),
+        ("assigned", (None, ((P, 2),))),
+        ("poll", (((P, 2, 0, 0, 2, -1),), (), ())),
+    ]
+    assert recorder.check() == []
+
+
+def test_what_a_peer_lost_and_nobody_saw_it_have_is_no_loss(tmp_path: Path) -> None:
+    """It may have been assigned between two polls: S8 reported a loss of what it never had."""
+    with Recorder(tmp_path / "history.jsonl", kind="slow", reset="earliest") as recorder:
+        recorder.peer("java").turn({P: [0]}, [P], [Q])
+    assert recorder.check() == []
 
 
 def test_what_two_peers_both_return_is_found(tmp_path: Path) -> None:
@@ -103,7 +130,7 @@ class Passing:
         self.other = other
         self.taken = False
 
-    def acquire(self, *, timeout: float) -> bool:
+    def acquire(self, _blocking: bool, _timeout: float) -> bool:
         assert not self.taken
         self.taken = True
         return True
@@ -130,7 +157,7 @@ class LetGo:
         self.other = other
         self.taken = False
 
-    def acquire(self, *, timeout: float) -> bool:
+    def acquire(self, _blocking: bool, _timeout: float) -> bool:
         taken, self.taken = self.taken, True
         return not taken
 
@@ -166,15 +193,29 @@ class Slow:
         self._file.write(line)
 
 
+class Patient:
+    """A lock; whoever waits long for it may wait until `goes_on` is called."""
+
+    def __init__(self, goes_on: Callable[[], None]) -> None:
+        self._lock = Lock()
+        self._goes_on = goes_on
+        self.release = self._lock.release
+
+    def acquire(self, blocking: bool, timeout: float) -> bool:
+        if timeout == recorder._LONG_PATIENCE:
+            self._goes_on()
+        return self._lock.acquire(blocking, timeout)
+
+
 @pytest.mark.parametrize("verb", ["end", "close", "check"])
 def test_who_ends_a_history_or_judges_it_waits_for_a_slow_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
     """An event is left to the thread that writes after a moment, since a signal's handler may have it wait."""
     written = Recorder(tmp_path / "history.jsonl")
-    monkeypatch.setattr(recorder, "_PATIENCE", 0.0)
     slow = Slow(written._file)
     monkeypatch.setattr(written, "_file", slow)
+    monkeypatch.setattr(written, "_lock", Patient(slow.may_end.set))
     writer = Thread(target=written.produced, args=(P, 10))
     writer.start()
     assert slow.began.wait(60)
@@ -186,11 +227,11 @@ def test_who_ends_a_history_or_judges_it_waits_for_a_slow_line(
     }
     reader = Thread(target=verbs[verb])
     reader.start()
-    slow.may_end.set()
     reader.join(60)
     told = [each.event.what for each in read_histories([written.path])]
-    assert told[:3] == ["history", "produced", "produced"]
+    slow.may_end.set()
     writer.join(60)
+    assert told[:3] == ["history", "produced", "produced"]
     written.close()
 
 
@@ -221,8 +262,9 @@ class Bounded:
         self._lock = Lock()
         self.release = self._lock.release
 
-    def acquire(self, *, timeout: float) -> bool:
-        return self._lock.acquire(timeout=timeout)
+    def acquire(self, blocking: bool, timeout: float) -> bool:
+        assert timeout >= 0
+        return self._lock.acquire(blocking, timeout)
 
 
 class Interrupted:
@@ -262,6 +304,82 @@ def test_a_signals_handler_that_closes_a_consumer_amid_a_line_waits_for_nobody(
     told = [decode(line) for line in file.lines]
     assert [each.what for each in told] == ["produced", "leaving", "group refused", "closed"]
     assert [each.time for each in told] == sorted(each.time for each in told)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
+def test_a_poll_whose_line_is_written_as_an_exception_comes_is_written_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+) -> None:
+    """It was told again: a file has what is written before a signal's handler runs, and keeps what a disk refuses."""
+    written = Recorder(tmp_path / "history.jsonl")
+    written.hold("a", [("poll", (), (P,), ())], lambda: True)
+    file = written._file
+
+    def write(line: str) -> None:
+        file.write(line)
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(written, "_file", SimpleNamespace(closed=False, write=write))
+        with pytest.raises(error):
+            written.add("a", "leaving")
+    written.close()
+    assert [each.what for each in events(written.path, "a")] == ["poll", "leaving"]
+
+
+def interrupted(verb: Callable[[], object], at: int) -> bool:
+    """Raises KeyboardInterrupt at that line of the recorder's code, where Python may run a handler; else False."""
+    left = at
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal left
+        if frame.f_code.co_filename != recorder.__file__:
+            return None
+        if event == "line" and not is_let_go_of(frame.f_lineno):
+            left -= 1
+            if left < 0:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        verb()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
+
+
+def is_let_go_of(line: int) -> bool:
+    """Python runs no handler here: its turn is at a function's beginning, after a call, and at a loop's end."""
+    before, here = (linecache.getline(recorder.__file__, each).strip() for each in (line - 1, line))
+    return before == "finally:" or here in ("self._writer = 0", "self._lock.release()")
+
+
+def test_a_writer_that_is_interrupted_at_any_line_loses_nothing_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lock was never let go again, and all that came later was lost; so was the event that was to be written."""
+    at, goes_on = 0, True
+    while goes_on:
+        written = Recorder(tmp_path / f"{at}.jsonl")
+        written.hold("a", [("poll", (), (P,), ())], lambda: True)
+        with monkeypatch.context() as patch:
+            patch.setattr(written, "_lock", SimpleNamespace(acquire=lambda _blocking, _timeout: False))
+            written.produced(P, 9)  # is left to who writes next
+        goes_on = interrupted(partial(written.produced, P, 10), at)
+        other = Thread(target=written.produced, args=(P, 11))
+        other.start()
+        other.join()
+        told = [(each.event.what, each.event.detail[-1]) for each in read_histories([written.path])]
+        written.close()
+        ends = [("poll", ()), ("produced", 9), ("produced", 10), ("produced", 11)]
+        assert told[1:] in (ends, [ends[0], ends[1], ends[3]]), at
+        at += 1
+    assert at > 20
 
 
 def test_each_member_has_a_name_of_its_own(tmp_path: Path) -> None:

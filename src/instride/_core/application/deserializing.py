@@ -9,6 +9,8 @@ Laws
 3. Trying it again takes nothing from the records of others.
 4. What a poll took and does not return was never taken: position, leader epoch and buffer are as before. A record that
    cannot be read, behind what was taken, was never reached either: who seeks past it would lose what is before it.
+5. A deserializer, or a handler of a signal while it runs, may seek, or let go of the partition: then the error is of
+   nothing that is read any more, and bars neither another place nor another assignment.
 
 How a deserializer is called, and that it is not called for null: `_record_deserializer.py`.
 """
@@ -20,6 +22,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Final
 
+from instride._core.application.committing import speaks_of
 from instride._core.application.partition import Delivery, OwnedPartition, PollResult, Unreadable
 from instride._core.application.revoke_lists import RevokeLists
 from instride.errors import DeserializationError
@@ -52,10 +55,11 @@ def retry_unreadable(read: Read | None, partitions: Iterable[OwnedPartition], no
             continue
         owned.unreadable = None
         if read is not None:
-            _, error = _read(read, owned.take(min(owned.available(), 1)))
+            tried = owned.take(min(owned.available(), 1))
+            _, error = _read(read, tried)
             # Law 3: it was taken for the try alone, and is returned in its turn.
             owned.take_only(0)
-            if error is not None:
+            if error is not None and speaks_of(tried[0], owned):  # law 5
                 owned.unreadable = _unreadable(error, now, min(before.delay * 2, LONGEST_RETRY))
 
 
@@ -70,7 +74,10 @@ def read_taken(read: Read, lists: RevokeLists, taken: Iterable[Delivery], now: f
 def _read_partition(read: Read, lists: RevokeLists, taken: Sequence[Delivery], now: float) -> list[Delivery]:
     records, error = _read(read, taken)
     if error is not None:
-        owned = lists.owned[taken[0].partition]
+        owned = lists.owned.get(taken[0].partition)
+        if owned is None or not speaks_of(taken[0], owned):
+            # Law 5: the poll sees that it is of no present place, and collects anew.
+            return list(taken)
         lists.failing.mark(owned)
         taken = owned.take_only(len(records))
         owned.unreadable = _unreadable(error, now, FIRST_RETRY, after=lists.polls.current if taken else None)

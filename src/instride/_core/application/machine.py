@@ -401,6 +401,9 @@ class ApplicationMachine:
         """
         if self._state.unsubscribed == since:
             closing.leave_group(self._state, now + timeout)
+        # Nobody awaits its response any more.
+        self._state.awaited.discard(self._state.unsubscribed)
+        self._state.completions.pop(self._state.unsubscribed, None)
         self._poller.forget()
 
     def end(self, now: float, timeout: float, *, leave: bool | None) -> None:

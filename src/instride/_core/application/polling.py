@@ -132,9 +132,9 @@ class Poller:
                     self._tell_taken(result.deliveries)
             if not heard and (result.deliveries or self._news or now >= deadline):
                 return result
-            # A poll that may not collect tries nothing again: woken when that is due, it would spin.
-            collects = holds and not self._awaited
-            now = yield Wait(until=now if heard else min(deadline, alive, self._next_look(collects=collects)))
+            then = min(deadline, alive, self._next_look(holds=holds))
+            # A deserializer, tried again, may have taken events by a call of its own: these wake the poll no more.
+            now = yield Wait(until=now if heard or not state.looked else then)
             holds = self._look(now)
             if now >= alive:  # law 8; however often something woke it meanwhile
                 alive = now + state.config.max_poll_interval / 3
@@ -201,8 +201,9 @@ class Poller:
     def _telling_large(self) -> list[Write]:
         return [*self._telling_consumed(), (setattr, self, "_returned_large", False)]
 
-    def _next_look(self, *, collects: bool) -> float:
-        """collects: whether the next turn may try again what could not be deserialized. Else an event wakes it."""
+    def _next_look(self, *, holds: bool) -> float:
+        """A poll that may not collect tries nothing again: woken when that is due, it would spin."""
+        collects = holds and not self._awaited
         retry = next_retry(self._state.lists.failing.those()) if collects else float("inf")
         return min(next_auto_commit(self._state), retry)
 

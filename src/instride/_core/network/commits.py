@@ -22,9 +22,9 @@ Laws of sending (`Commits`)
    What is remembered of a partition goes with its assignment, once no call is open that was handed over before.
 9. A start offset is sent only where no other commit of its epoch was accepted or waits, and the group has no
    offset from elsewhere (a transactional producer's, say): the coordinator is asked first, and again where the start
-   cannot be sent then, or must be sent again. It bars none (rule 18). If a reset led to the start, what was committed
-   before it counts for nothing, where the log did not have that: from there the next owner would be reset as well, and
-   to a later end.
+   cannot be sent then (but for a back-off), or must be sent again. It bars none (rule 18). If a reset led to it, what
+   was committed before it counts for nothing, where the log did not have that: from there the next owner would be reset
+   as well, and to a later end.
 10. A commit for which no call waits any more is not sent, but for one of a partition that completes its
     revoke: that is tried again until the deadline of the revoke, since the next owner would repeat what was finished.
 11. A request is of limited length, and the rest goes with the next: a coordinator writes a request as one batch of its
@@ -270,6 +270,7 @@ _FENCED = frozenset(
         ErrorCode.GROUP_ID_NOT_FOUND,
     }
 )
+_UNAUTHORIZED = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.GROUP_AUTHORIZATION_FAILED})
 _NOTHING_KNOWN = api.CommittedOffset(error=ErrorCode.UNKNOWN_SERVER_ERROR)
 _ELSEWHERE = "committed by another"
 _NOT_OWNED = "it is not this consumer's any more, or was sought elsewhere"
@@ -287,8 +288,8 @@ class _Entry:
     """What of one partition is to be committed next, and who wants to hear of it, by call.
 
     rewind: it may lie behind what the group has. start: nobody's work, but where the partition began (law 9).
-    free: of a start: the coordinator has said that the group has no offset of the partition, or one of `missing`: after
-    a reset, what the log did not have.
+    free: of a start: the membership, as of when the coordinator was asked, in which the group has no offset of the
+    partition, or one of `missing`: after a reset, what the log did not have. Of a later one that says nothing.
     unanswered: it was transmitted before, and the response was missing or no final one.
     """
 
@@ -296,7 +297,7 @@ class _Entry:
     rewind: bool
     start: bool
     waiters: dict[int, Waiter]
-    free: bool = False
+    free: tuple[int, int, int] | None = None
     missing: MissingOffsets | None = None
     unanswered: bool = False
 
@@ -469,13 +470,13 @@ class Commits:
     def _send_queued(self, now: float) -> float:
         """Returns when to try again, where only time has to pass."""
         if self._sent is None:
-            self._queue_starts()
+            self._queue_starts(now)
             self._drop_hopeless()
         if self._sent is not None or not self._queued:
             return float("inf")
         if not self._coordinator.need():
             self._settle_refused()
-        elif not self._waits_for_sync() and self._membership.may_commit(now):
+        elif self._may_send(now):
             if not self._backoff.ready(now):
                 return self._backoff.ready_at
             self._send(now)
@@ -531,55 +532,80 @@ class Commits:
 
     def _may_still_go(self, sent: _InFlightCommit, now: float) -> bool:
         """The connection may have to be opened first: until then a rebalance may begin, the lease end, or something of
-        it be lost."""
+        it be lost or given up."""
         entries = sent.entries.items()
         assigned = all(self._holds(tp, entry.commit.epoch, entry.commit.seek_number) for tp, entry in entries)
-        return assigned and self._same(sent) and self._membership.may_commit(now)
+        awaited = all(entry.waiters or self._completes(tp) for tp, entry in entries)  # law 10
+        return assigned and self._same(sent) and self._membership.may_commit(now) and awaited
 
-    def _queue_starts(self) -> None:
-        """Law 9, while nothing is under way."""
-        soon = self._coordinator.known and not self._waits_for_sync()
+    def _may_send(self, now: float) -> bool:
+        """But for a back-off, which is short."""
+        return not self._waits_for_sync() and self._membership.may_commit(now)
+
+    def _queue_starts(self, now: float) -> None:
+        """Law 9, while nothing is under way. What is known of a start may be of before a rebalance."""
+        # A back-off, which is bounded, is no reason to ask again: else a commit that is refused again and again would
+        # hold up all starts.
+        soon = self._coordinator.known and self._may_send(now)
+        for tp in [tp for tp, entry in self._queued.items() if entry.start and not (soon and self._is_free(entry))]:
+            self._requeue(tp, self._queued.pop(tp))
         for tp in [tp for tp in self._starts if tp not in self._queued]:
             entry, accepted = self._starts.pop(tp), self._accepted.get(tp)
-            if accepted is not None and accepted.epoch == entry.commit.epoch and not _was_reset(accepted, entry):
+            if not self._holds(tp, entry.commit.epoch, entry.commit.seek_number):
+                self._abandon(tp, entry, _NOT_OWNED)
+            elif accepted is not None and accepted.epoch == entry.commit.epoch and not _was_reset(accepted, entry):
                 self._settle_accepted(tp, entry, accepted)
-            elif entry.free and soon:
+            elif soon and self._is_free(entry):
                 self._queued[tp] = entry
             else:
-                entry.free = False
+                entry.free = None
                 self._starts[tp] = entry
 
     def _ask_about_starts(self, now: float) -> float:
         """Law 9. Returns when to try again, where only time has to pass."""
-        starts = {tp: entry for tp, entry in self._starts.items() if not entry.free}
-        if not starts or self._lookup_in_flight or self._waits_for_sync():
+        starts = {tp: entry for tp, entry in self._starts.items() if not self._is_free(entry)}
+        if not starts:
             return float("inf")
+        # First: the response of a look-up in flight may come late, and the coordinator is lost.
         if not self._coordinator.need():
             self._settle_refused()
-            return float("inf")
-        if not self._backoff.ready(now):
-            return self._backoff.ready_at
+        elif not self._lookup_in_flight and self._may_send(now):
+            if not self._backoff.ready(now):
+                return self._backoff.ready_at
+            self._ask_about(starts, now)
+        return float("inf")
+
+    def _ask_about(self, starts: dict[TopicPartition, _Entry], now: float) -> None:
         self._lookup_in_flight = True
         request = api.OffsetFetch(
             group_id=self._context.config.group_id or "",
             partitions=tuple(sorted(starts)),
             topic_ids=self._cluster.topic_ids({tp.topic for tp in starts}),
         )
-        self._coordinator.send(request, lambda result, then: self._known(starts, result, then), now)
-        return float("inf")
+        asked = self._present()
+        self._coordinator.send(request, lambda result, then: self._known(starts, asked, result, then), now)
 
-    def _known(self, starts: dict[TopicPartition, _Entry], result: api.Response | Exception, now: float) -> None:
-        """What the group has of partitions whose start is to be committed. What may be known later is asked again."""
+    def _known(
+        self,
+        starts: dict[TopicPartition, _Entry],
+        asked: tuple[int, int, int],
+        result: api.Response | Exception,
+        now: float,
+    ) -> None:
+        """What the group has of partitions whose start is to be committed. What may be known later is asked again.
+        asked: the membership by then."""
         self._lookup_in_flight = False
         self._context.touch()
         if isinstance(result, Exception) or getattr(result, "error", 0) in _REDISCOVER:
             self._coordinator.lost(result)
         current = [(tp, entry) for tp, entry in starts.items() if self._starts.get(tp) is entry]
-        known = [self._known_of(tp, entry, result) for tp, entry in current]
+        known = [self._known_of(tp, entry, asked, result) for tp, entry in current]
         if not all(known):
             self._backoff.failed(now)
 
-    def _known_of(self, tp: TopicPartition, entry: _Entry, result: api.Response | Exception) -> bool:
+    def _known_of(
+        self, tp: TopicPartition, entry: _Entry, asked: tuple[int, int, int], result: api.Response | Exception
+    ) -> bool:
         """False: it is to be asked again."""
         found = _NOTHING_KNOWN
         if isinstance(result, api.OffsetFetchResponse):
@@ -591,11 +617,14 @@ class Commits:
             del self._starts[tp]
             self._settle(tp, entry, error)
         elif found.offset < 0 or _is_missing(found.offset, entry) or _is_its_own(found.offset, entry):
-            entry.free = True
+            entry.free = asked
         else:
             del self._starts[tp]
             self._settle_accepted(tp, entry, replace(entry.commit, offset=found.offset, metadata=_ELSEWHERE))
         return True
+
+    def _is_free(self, entry: _Entry) -> bool:
+        return entry.free == self._present()
 
     def _drop_hopeless(self) -> None:
         """What is not owned any more, and what lies behind what the broker accepted (law 2)."""
@@ -689,11 +718,13 @@ class Commits:
                 elif not entry.start and (before is None or _older(before, entry.commit)):
                     self._doubtful[tp] = entry.commit
             # This commit is as far as the doubtful one, and its response is final. Whatever became of the doubtful one,
-            # the group has what this one says. A rewind that is refused says nothing of what is further.
+            # the group has what this one says. A refusal says nothing of any commit but its own, and one for want of
+            # authorization, which may have been withdrawn since, not even of that.
             elif (
                 before is not None
                 and code not in not_yet
-                and (_replaces(entry, before) if code == ErrorCode.NONE else not _older(entry.commit, before))
+                and code not in _UNAUTHORIZED
+                and (_replaces(entry, before) if code == ErrorCode.NONE else entry.commit == before)
             ):
                 del self._doubtful[tp]
 
@@ -766,8 +797,11 @@ class Commits:
         return code == ErrorCode.ILLEGAL_GENERATION and (self._membership.rebalancing or not self._same(sent))
 
     def _same(self, sent: _InFlightCommit) -> bool:
+        return (sent.member, sent.generation, sent.syncs) == self._present()
+
+    def _present(self) -> tuple[int, int, int]:
         member = self._membership
-        return (sent.member, sent.generation, sent.syncs) == (member.number, member.generation, member.syncs)
+        return member.number, member.generation, member.syncs
 
     def _requeue(self, tp: TopicPartition, entry: _Entry) -> None:
         """Law 2: what was handed over meanwhile is the newer."""
@@ -777,7 +811,7 @@ class Commits:
         if not self._holds(tp, entry.commit.epoch, entry.commit.seek_number):
             self._abandon(tp, entry, _NOT_OWNED)
             return
-        entry.free = False  # law 9: another's offset may have come meanwhile
+        entry.free = None  # law 9: another's offset may have come meanwhile
         table = self._starts if entry.start else self._queued
         newer = table.get(tp)
         table[tp] = entry if newer is None else _merged(entry, newer)

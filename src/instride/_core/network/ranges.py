@@ -5,7 +5,8 @@ Laws
    isolation_level "read_committed", at the last stable offset).
 2. What comes back under an older epoch or fetch number, or of a topic that was made anew since, is dropped.
 3. A turn looks at what has changed. It looks at all partitions only when the next request is due, after one that failed
-   or named a partition that has, when the leader of one more may be asked, and when the metadata have changed.
+   or named a partition that has (or a seek ended the back-off of one), when the leader of one more may be asked, and
+   when the metadata have changed.
 4. A log that ends before the position: at once refresh the metadata, since the topic may be another one; if the next
    response says the same, it is as if a fetch had been out of range. The last stable offset may lie before the position
    of a reader of committed records, for as long as a transaction is open: once the log was found to have the position,
@@ -141,8 +142,10 @@ class LogEnds:
             if not is_ours:
                 self._looked_up.pop(assigned, None)
             askable = is_ours and assigned.fetchable and not assigned.records
-            if askable and assigned not in self._askable:
-                self._look_at = min(self._look_at, self._requests.ready_at(assigned.partition))
+            if askable:
+                # Also of one that was askable before: a seek ends its back-off.
+                ready_at = max(assigned.backoff.ready_at, self._requests.ready_at(assigned.partition))
+                self._look_at = min(self._look_at, ready_at)
             keep(self._askable, assigned, wanted=askable)
 
     def _look_at_all(self, now: float) -> float:

@@ -5,6 +5,7 @@ Laws
 2. An exchange ends in success only when the broker said so and the mechanism agrees: a broker that must prove itself
    (SCRAM) and does not is refused.
 3. No error holds a secret, also where the broker's own text repeats it.
+4. Whatever a mechanism raises ends this exchange, and no more: it may be a library's behind it.
 
 When a session's exchange begins anew (KIP-368): `_net/transport.py`, law 5.
 """
@@ -87,6 +88,10 @@ class Exchange:
                 self._challenged(response)
         except AuthenticationError as error:
             return error
+        except MemoryError:
+            raise  # the connection's business: there may be some later
+        except Exception as error:  # noqa: BLE001 - law 4; without its text, by law 3
+            return AuthenticationError(f"{self._mechanism.name} raised {type(error).__name__}")
         return None
 
     def _agreed(self, response: SaslHandshakeResponse) -> None:

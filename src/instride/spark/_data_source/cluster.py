@@ -62,18 +62,21 @@ class Cluster:
         chosen = list(partitions)
         return self._opened().end_offsets(chosen, timeout=timeout) if chosen else {}
 
-    def resolve(self, bound: Bound, partitions: Iterable[TopicPartition], *, name: str) -> dict[TopicPartition, int]:
-        """The offset of each partition. name: the option, for errors. Raises ConfigError."""
+    def resolve(
+        self, bound: Bound, partitions: Iterable[TopicPartition], *, name: str, timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """The offset of each partition. name: the option, for errors. timeout: seconds for each request, else
+        default_api_timeout. Raises ConfigError."""
         chosen = sorted(partitions)
         if bound.group is not None:
-            return self._committed(bound.group, chosen)
+            return self._committed(bound.group, chosen, timeout)
         if bound.timestamp is not None or bound.timestamps:
-            return self._at_times(bound, chosen, name)
+            return self._at_times(bound, chosen, name, timeout)
         if bound.offsets:
             _check_all_named(dict(bound.offsets), chosen, name)
         wanted = dict(bound.offsets) or dict.fromkeys(chosen, bound.every or LATEST)
-        first = self.earliest(partition for partition in chosen if wanted[partition] == EARLIEST)
-        last = self.latest(partition for partition in chosen if wanted[partition] == LATEST)
+        first = self.earliest((each for each in chosen if wanted[each] == EARLIEST), timeout=timeout)
+        last = self.latest((each for each in chosen if wanted[each] == LATEST), timeout=timeout)
         return {partition: wanted[partition] for partition in chosen} | first | last
 
     def sample(self, spans: Mapping[TopicPartition, Span]) -> dict[TopicPartition, Sample]:
@@ -109,19 +112,23 @@ class Cluster:
             self._groups[group] = Consumer(**dict(self._options.consumer), group_id=group, auto_offset_reset="none")
         return self._groups[group]
 
-    def _committed(self, group: str, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+    def _committed(
+        self, group: str, partitions: list[TopicPartition], timeout: float | None
+    ) -> dict[TopicPartition, int]:
         """Where the group has committed nothing: earliest, so that nothing is passed over."""
-        found = self._of_group(group).committed(partitions)
+        found = self._of_group(group).committed(partitions, timeout=timeout)
         known = {partition: each.offset for partition, each in found.items() if each is not None}
-        return known | self.earliest(partition for partition in partitions if partition not in known)
+        return known | self.earliest((each for each in partitions if each not in known), timeout=timeout)
 
-    def _at_times(self, bound: Bound, partitions: list[TopicPartition], name: str) -> dict[TopicPartition, int]:
+    def _at_times(
+        self, bound: Bound, partitions: list[TopicPartition], name: str, timeout: float | None
+    ) -> dict[TopicPartition, int]:
         times = dict(bound.timestamps)
         if bound.timestamp is not None:
             times = dict.fromkeys(partitions, bound.timestamp)
         else:
             _check_all_named(times, partitions, name)
-        found = self._opened().offsets_for_times(times)
+        found = self._opened().offsets_for_times(times, timeout=timeout)
         late = [partition for partition in partitions if found[partition] is None]
         if late and bound.unmatched == "error":
             raise ConfigError(
@@ -129,7 +136,7 @@ class Cluster:
                 "to begin at the end there"
             )
         known = {partition: each.offset for partition, each in found.items() if each is not None}
-        return known | self.latest(late)
+        return known | self.latest(late, timeout=timeout)
 
 
 def _check_all_named(given: Mapping[TopicPartition, int], partitions: list[TopicPartition], name: str) -> None:

@@ -91,11 +91,7 @@ class GroupStreamReader(StreamReader):
         self._parent = 0
         self._asks_at = float("-inf")  # when the group may be asked again
 
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - PySpark's names, here and below
-        """What is there now, of all partitions, is the target: one that is assigned later is read up to it, too."""
-        self._target = self._cluster.latest(self._cluster.partitions(self._options.topics))
-
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - PySpark's names, here and below
         """Law 7."""
         limit = super().getDefaultReadLimit()
         return _NO_LIMIT if isinstance(limit, ReadAllAvailable) else limit
@@ -280,6 +276,7 @@ class GroupStreamReader(StreamReader):
         return last.mark is None or last.mark.run != self._mark.run
 
     def _up_to_target(self, free: Mapping[TopicPartition, Span]) -> dict[TopicPartition, Span]:
+        """The target is of all partitions: one that is assigned later is read up to it, too."""
         if self._target is None:
             return dict(free)
         limits = self._target

@@ -5,7 +5,8 @@ Laws
    the driver finds the unix socket on which the source listens.
 2. A source that was asked to leave plans no batch any more. When the batch in flight is confirmed and its offsets are
    committed to the group, it leaves the group, and says so. One whose member an error has ended says nothing: Spark
-   finishes the batch, and then the query ends by that error.
+   finishes the batch, and then the query ends by that error. One that hangs up without a word is asked again while the
+   query is active: it may have had no thread for the request.
 3. The sockets are in a folder that only this user may enter. One whose process was killed is removed by the next
    source that begins.
 4. A query is known to be in group mode by its first progress. One without progress is stopped at once where no source
@@ -102,7 +103,11 @@ class Door:
                     return  # it is closed
                 time.sleep(_TURN)
                 continue
-            threading.Thread(target=self._serve, args=(caller,), name="instride-leaving", daemon=True).start()
+            try:
+                threading.Thread(target=self._serve, args=(caller,), name="instride-leaving", daemon=True).start()
+            except RuntimeError:  # the system has no thread left: the caller asks again
+                caller.close()
+                time.sleep(_TURN)
 
     def _serve(self, caller: socket.socket) -> None:
         with caller, suppress(OSError):
@@ -132,32 +137,33 @@ def stop(query: StreamingQuery, *, timeout: float | None = None) -> None:
     deadline = None if timeout is None else time.monotonic() + timeout
     callers = _reached(query, deadline)
     try:
-        for caller in callers:
-            while query.isActive and not _has_left(caller):
+        for token in callers:
+            while query.isActive and not _has_left(token, callers):
                 _check(deadline)
     finally:
-        for caller in callers:
+        for caller in callers.values():
             caller.close()
     query.stop()
 
 
-def _reached(query: StreamingQuery, deadline: float | None) -> list[socket.socket]:
-    """Every source of the query in group mode, asked to leave. Waits for the run's first progress, which names them."""
+def _reached(query: StreamingQuery, deadline: float | None) -> dict[str, socket.socket]:
+    """Every source of the query in group mode, asked to leave, by its token. Waits for the run's first progress,
+    which names them."""
     while query.isActive:
         progress = query.lastProgress
         if progress is not None:
             tokens = _tokens(progress["sources"])
-            callers = [caller for token in tokens for caller in _requested(token)]
+            callers = {token: caller for token in tokens for caller in _requested(token)}
             if len(callers) == len(tokens):
                 return callers
             # The batch before the first one of this run: the sources of the last run planned it.
-            for caller in callers:
+            for caller in callers.values():
                 caller.close()
         elif _waits_for_data(query) or not _anybody_listens():
-            return []
+            return {}
         _check(deadline)
         time.sleep(_TURN)
-    return []
+    return {}
 
 
 def _runs_in_this_thread(query: StreamingQuery) -> bool:
@@ -201,20 +207,23 @@ def _waits_for_data(query: StreamingQuery) -> bool:
     return not status["isTriggerActive"] and str(status["message"]).startswith("Waiting for")
 
 
-def _tokens(sources: list[Any]) -> list[str]:
-    found = []
+def _tokens(sources: list[Any]) -> set[str]:
+    found = set()
     for source in sources:
         with suppress(ValueError, TypeError, AttributeError, KeyError):
             end = source["endOffset"]
             token = (json.loads(end) if isinstance(end, str) else end)["group"]["run"]
             if _TOKEN.fullmatch(token):
-                found.append(token)
+                found.add(token)
     return found
 
 
 def _requested(token: str) -> list[socket.socket]:
-    """None where no source listens."""
-    caller = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    """None where no source listens, or the system has no socket left for now."""
+    try:
+        caller = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    except OSError:
+        return []
     caller.settimeout(_TURN)
     try:
         caller.connect(str(_place(token)))
@@ -225,17 +234,20 @@ def _requested(token: str) -> list[socket.socket]:
     return [caller]
 
 
-def _has_left(caller: socket.socket) -> bool:
+def _has_left(token: str, callers: dict[str, socket.socket]) -> bool:
     """Waits a turn. Where the source's process or its member ends, Spark ends the query."""
     try:
-        said = caller.recv(len(_LEFT))
+        said = callers[token].recv(len(_LEFT))
     except TimeoutError:
         return False
     except OSError:  # it ended before it had read the request
         said = b""
-    # It has ended: until Spark knows, this would be called again at once.
     if not said:
+        # Until Spark knows that it has ended, this would be called again at once.
         time.sleep(_TURN)
+        for again in _requested(token):
+            callers[token].close()
+            callers[token] = again
     return said == _LEFT
 
 

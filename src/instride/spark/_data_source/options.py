@@ -330,9 +330,12 @@ def _whole(name: str, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise ConfigError(f"{name} must hold whole numbers")
     try:
-        return int(value)
+        number = int(value)
     except ValueError:
         raise ConfigError(f"{name} must hold whole numbers; it has {value!r}") from None
+    if number > _MOST:
+        raise ConfigError(f"{name} must hold whole numbers up to {_MOST}; it has {value!r}")
+    return number
 
 
 def _count(plain: Mapping[str, str], name: str, *, least: int = 1) -> int | None:

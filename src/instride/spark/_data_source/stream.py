@@ -21,7 +21,9 @@ Laws
    `latestOffset` looks again for MISSING_GRACE before it believes that. It does so once for each change: a query that
    finds nothing else to read keeps its last batch, and so the change.
 8. A topic may be deleted after that look. Then no leader says where its logs end. So the brokers are asked for the ends
-   for MISSING_GRACE at first, then twice as long, and so on. In between the topics are looked at again.
+   for MISSING_GRACE at first, or for a quarter of `default_api_timeout`, if that is less. Then the topics are looked at
+   again, and the brokers are asked for the rest of that time. More and shorter looks would be too short for a broker
+   that is slow: it responds in order, also to what nobody waits for any more.
 """
 
 from __future__ import annotations
@@ -142,17 +144,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- parts of latestOffset
 
     def _patiently(self, look: Callable[[float], T]) -> T:
-        """Law 8. look: for so many seconds at most."""
-        until = time.monotonic() + dict(self._options.consumer).get("default_api_timeout", _API_SECONDS)
-        seconds = MISSING_GRACE
-        while True:
-            left = until - time.monotonic()
-            try:
-                return look(max(0.0, min(seconds, left)))
-            except KafkaTimeoutError:
-                if time.monotonic() >= until:
-                    raise
-                seconds *= 2
+        """Law 8. look: each of its requests gets so many seconds at most."""
+        total = dict(self._options.consumer).get("default_api_timeout", _API_SECONDS)
+        until = time.monotonic() + total
+        try:
+            return look(min(MISSING_GRACE, total / 4))
+        except KafkaTimeoutError:
+            if time.monotonic() >= until:
+                raise
+        return look(max(0.0, until - time.monotonic()))
 
     def _everything(self, last: BatchPlan, seconds: float) -> BatchPlan:
         """What there is to read now, or up to the target of "available now"."""
@@ -162,7 +162,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             positions = goes_on(last, found, self._loss)
             positions |= self._new_ones(last, found, positions, seconds)
         else:
-            positions = self._cluster.resolve(self._options.starting, found, name="startingOffsets")
+            positions = self._cluster.resolve(self._options.starting, found, name="startingOffsets", timeout=seconds)
         ends = self._ends(positions, found, seconds, first=not last.begun)
         return next_plan(positions, ends, {partition.topic: found[partition] for partition in positions}, self._loss)
 

@@ -27,6 +27,7 @@ from instride.errors import SinkWriteError
 __all__ = [
     "create_if_absent",
     "is_temporary",
+    "make_durable",
     "make_folders",
     "publish",
     "remove",
@@ -68,6 +69,21 @@ def create_if_absent(target: Path, content: bytes) -> bool:
     except OSError as error:
         raise write_error(target, error) from error
     return created
+
+
+def make_durable(target: Path, below: Path) -> None:
+    """What somebody saw under this name stays there: law 4. Its creator may have died before it synced the folders that
+    it made, too, so those below this one are, and this one, where the system allows. Raises SinkWriteError.
+    """
+    try:
+        for folder in target.parents:
+            if folder == below:
+                break
+            _sync(folder)
+    except OSError as error:
+        raise write_error(target, error) from error
+    with contextlib.suppress(OSError):  # it may be another user's, who lets us enter it but not list it
+        _sync(below)
 
 
 def publish(temp: Path, target: Path) -> None:

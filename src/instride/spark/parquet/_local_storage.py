@@ -48,6 +48,10 @@ class LocalStorage:
         """By a hard link, which fails where the name is taken."""
         return files.create_if_absent(self.folder / key, content)
 
+    def make_durable(self, key: str) -> None:
+        """Up to the sink's folder, and its place in the folder above."""
+        files.make_durable(self.folder / key, self.folder.parent.parent)
+
     def read(self, key: str) -> bytes | None:
         try:
             return (self.folder / key).read_bytes()

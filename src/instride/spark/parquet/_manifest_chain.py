@@ -17,7 +17,6 @@ A commit, which appends one: `_sink.py`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -31,7 +30,7 @@ from instride.spark.parquet._checkpoint import (
     number_of,
 )
 from instride.spark.parquet._manifest import Manifest, chain_folder, decode, encode, key_of, sequence_of
-from instride.spark.parquet._storage import ManifestStore, NoRemovalError
+from instride.spark.parquet._storage import ManifestStore
 from instride.spark.sink import FileInfo
 
 __all__ = ["Chain", "ChainState", "Retained"]
@@ -131,20 +130,19 @@ class Chain:
         key = key_of(self.topic, self.partition, manifest.sequence)
         if not self.store.create_if_absent(key, encode(manifest)):
             return False
+        if after is not None:
+            return self.read(after.sequence) == after
+        # Another may have died before it synced a folder that it made above the chain.
+        self.store.make_durable(key)
         # Where there are checkpoints, there was a first manifest, which has expired: one made anew counts for nothing.
-        return not self._listed().checkpoints if after is None else self.read(after.sequence) == after
+        return not self._listed().checkpoints
 
     def settle(self, last: Manifest) -> bool:
         """The last manifest, which was seen, and those before it are durable from here on. False where it has expired
-        meanwhile: another is the last then; ask `last` again, from a listing. Raises SinkWriteError.
+        meanwhile: another is the last then; ask `last` again, from a listing. Raises SinkError.
         """
-        key = key_of(self.topic, self.partition, last.sequence)
-        # Refused, since the name is taken: a store makes a name that it refuses durable first.
-        if not self.store.create_if_absent(key, encode(last)):
-            return True
-        with suppress(NoRemovalError):  # it is before a checkpoint, so it counts for nothing
-            self.store.remove(key)
-        return False
+        self.store.make_durable(key_of(self.topic, self.partition, last.sequence))
+        return self.read(last.sequence) == last
 
     def state(self) -> ChainState:
         """What is in the sink, as one snapshot. Raises CorruptManifestError where it is not one chain."""

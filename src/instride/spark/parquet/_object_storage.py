@@ -257,6 +257,9 @@ class ObjectStorage:
             f"look at the store, and {_again(unsure)}"
         ) from unsure
 
+    def make_durable(self, key: str) -> None:
+        """What a store shows is durable."""
+
     def read(self, key: str) -> bytes | None:
         return self._read(self.client, key)
 

@@ -41,6 +41,10 @@ class ManifestStore(Protocol):
         """
         ...
 
+    def make_durable(self, key: str) -> None:
+        """What was seen under the key stays, whatever its creator came to. Raises SinkWriteError."""
+        ...
+
     def read(self, key: str) -> bytes | None:
         """The whole content, or None where the key does not exist. Raises SinkError where it cannot be read."""
         ...

@@ -17,7 +17,7 @@ from instride.records import TopicPartition
 from instride.testing._check.assignment import Assignment
 from instride.testing._check.events import Event
 from instride.testing._check.parameters import Parameters
-from instride.testing._check.steps import Again, Step
+from instride.testing._check.steps import Again, Commit, Step
 
 __all__ = ["HistoryState"]
 
@@ -41,9 +41,9 @@ class HistoryState:
     committed: the group's offsets. sent: the highest that anybody ever sent. stored: as looked up in the end.
     untold, to_tell: losses that the member's poll has to tell; those of assignments that had returned something.
     in_hand: by member, of which a poll may have records in hand, though a signal's handler has run since.
-    heard: what the listener has. alive: until when a member knows that it is one. networked_at: when its network thread
-        last sent a request or had a response. delivered_until: the same, as it was when a poll returned last; what that
-        thread told earlier is delivered.
+    heard: what the listener has. another_heard: what one may have that was replaced. alive: until when a member knows
+        that it is one. networked_at: when its network thread last sent a request or had a response. delivered_until:
+        the same, as it was when a poll returned last; what that thread told earlier is delivered.
     heartbeat_responses: how many a member had. produced: the ends that a log had, each with its time. beat_at: how
     many heartbeat responses a member had at its last beat. turn_at: when it had its last turn (`folds.turns`).
     rounds: how many rebalances began. changes: of membership, those of a subscription too. delays_over: revokes that
@@ -53,8 +53,9 @@ class HistoryState:
     taken: by member and partition, what the coordinator took of it: the last that the member knows of, and those since.
     commits_at_all: who has sent a commit. tells_begins: whose users tell on which records work is begun.
     was_reset: partitions of which a reset of what the log did not have has led to a place.
-    in_flight: what each pending commit speaks of. own: offsets that a user chose himself, without a leader epoch.
-    rewinds: by member, commits that may go back, since their user has allowed that (`allow_rewind`).
+    in_flight: each pending commit, as it was sent. own: offsets that a user chose himself, without a leader epoch.
+    rewinds: by member and partition, offsets of commits that may go back, since their user has allowed that
+    (`allow_rewind`), in the order in which he did.
     """
 
     ask: Ask = _ask_nobody
@@ -82,6 +83,7 @@ class HistoryState:
     in_hand: defaultdict[str, list[Assignment]] = field(default_factory=lambda: defaultdict(list))
     paused: dict[str, Partitions] = field(default_factory=dict)
     heard: defaultdict[str, set[TopicPartition]] = field(default_factory=lambda: defaultdict(set))
+    another_heard: defaultdict[str, set[TopicPartition]] = field(default_factory=lambda: defaultdict(set))
     networked_at: dict[str, float] = field(default_factory=dict)
     delivered_until: dict[str, float] = field(default_factory=dict)
     started: set[str] = field(default_factory=set)
@@ -92,10 +94,12 @@ class HistoryState:
     commits_unseen: bool = False
     alive: dict[str, float] = field(default_factory=dict)
     taken: defaultdict[tuple[str, TopicPartition], list[int]] = field(default_factory=lambda: defaultdict(list))
-    in_flight: defaultdict[str, dict[int, dict[TopicPartition, int]]] = field(default_factory=lambda: defaultdict(dict))
+    in_flight: defaultdict[str, dict[int, dict[TopicPartition, Commit]]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
     was_reset: set[TopicPartition] = field(default_factory=set)
     own: defaultdict[str, set[tuple[TopicPartition, int]]] = field(default_factory=lambda: defaultdict(set))
-    rewinds: defaultdict[str, set[tuple[TopicPartition, int]]] = field(default_factory=lambda: defaultdict(set))
+    rewinds: defaultdict[tuple[str, TopicPartition], list[int]] = field(default_factory=lambda: defaultdict(list))
     evicted: dict[str, tuple[float, str]] = field(default_factory=dict)
     blind: dict[str, float] = field(default_factory=dict)
     rebalancing_since: float | None = None
@@ -181,11 +185,8 @@ class HistoryState:
         self.prefix[partition] = max(self.next_record(partition, offset), self.reached(partition))
 
     def may_rewind(self, who: str, partition: TopicPartition, offset: int) -> bool:
-        return self.least_rewind(who, partition, offset) is not None
-
-    def least_rewind(self, who: str, partition: TopicPartition, offset: int) -> int | None:
-        """Of what its user has allowed up to there: a later commit may go in the place of one that may go back."""
-        return min((at for tp, at in self.rewinds[who] if tp == partition and at <= offset), default=None)
+        """A later commit may go in the place of one that may go back."""
+        return any(at <= offset for at in self.rewinds[who, partition])
 
     def forget_deliveries(self, partition: TopicPartition, offset: int) -> None:
         """A user seeks, or commits less on purpose: from there on each record may be returned once more; so may what he

@@ -70,8 +70,10 @@ def _is_made(archive: Path, java: Java, home: KafkaHome, make: Callable[[Path], 
             logger.info("Kafka %s is made ready for this Java, once: a few seconds", home.version)
             began.unlink(missing_ok=True)
             make(began)
-            for earlier in archive.parent.glob(f"{_prefix(java, home)}*.jsa"):  # of a Java that was updated
-                earlier.unlink()
+            # Of a Java that was updated. One stays: two builds of it may be in use by turns.
+            earlier = sorted(archive.parent.glob(f"{_prefix(java, home)}*.jsa"), key=lambda each: each.stat().st_mtime)
+            for each in earlier[:-1]:
+                each.unlink()
             began.rename(archive)
     except (OSError, KafkaError) as error:
         _failed.add(archive)

@@ -4,6 +4,7 @@ Laws
 1. A poll is written down when it has returned, with the lists as they are then. One that returns nothing new is written
    only when a heartbeat had its response since the last one: that the application goes on polling, at the pace of that.
 2. Offsets without a record are holes only where the user says that the log has some; else they are told as they are.
+   Of a commit that nobody asked for (auto-commit) the network thread tells them, before it is sent.
 3. The network thread tells of an assignment by hand when it takes it, so that nothing of it is told before. A seek that
    comes earlier is told behind it, by whichever thread finds that it may be.
 """
@@ -14,8 +15,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from instride._consumer_base import ConsumerBase
-from instride._core.events import ApplicationEvent, Assign, Positioned
-from instride.commits import CommitSnapshot
+from instride._core.events import ApplicationEvent, Assign, Commit, PartitionFailed, Positioned
+from instride.commits import CommitEntry, CommitSnapshot
 from instride.config import ConsumerConfig
 from instride.observers import Polled, Positions
 from instride.records import ConsumerRecord, OffsetAndMetadata, OffsetRange, TopicPartition
@@ -45,8 +46,9 @@ class Recording(Tap):
         self._epochs: dict[TopicPartition, int] = {}
 
     def epoch_of(self, partition: TopicPartition) -> int | None:
-        """Of the assignment that returned something of it last."""
-        return self._epochs.get(partition)
+        """Of the present assignment, as its application knows it; else of the last one that returned something."""
+        owned = None if self.consumer is None else self.consumer._application._state.lists.owned.get(partition)
+        return self._epochs.get(partition) if owned is None else owned.epoch
 
     def on_observed(self, consumer: ConsumerBase, config: ConsumerConfig) -> None:
         self.consumer = consumer
@@ -55,10 +57,25 @@ class Recording(Tap):
     # -- on the network thread
 
     def on_application_event(self, event: ApplicationEvent, at: float) -> None:
-        """Partitions that are assigned by hand come and go without a group."""
-        if not isinstance(event, Assign):
-            return
-        before, partitions = self._by_hand, dict(event.partitions)
+        if isinstance(event, Commit) and self._holes and not event.by_hand:
+            self._tell_holes_before(event.entries)
+        elif isinstance(event, Assign):
+            self._assigned_by_hand(dict(event.partitions))
+
+    def _tell_holes_before(self, entries: Mapping[TopicPartition, CommitEntry]) -> None:
+        """Law 2. It only tells, since `_next` is the application's thread's, and twice is harmless."""
+        # Before `_next`: what leaves `ahead` meanwhile is in there already.
+        completed, ahead = self._ahead
+        returned = dict(ahead) if completed() else {}
+        for tp, entry in entries.items():
+            here = (tp, entry.epoch, entry.seek_number)
+            due = max(returned.get(here, -1), self._next.get(here, -1))
+            for part in parts(due, entry.offset - 1) if due >= 0 else ():
+                self._say("hole", tp, *part)
+
+    def _assigned_by_hand(self, partitions: dict[TopicPartition, int]) -> None:
+        """They come and go without a group."""
+        before = self._by_hand
         if gone := tuple((tp, epoch) for tp, epoch in before.items() if partitions.get(tp) != epoch):
             self._say("revoked", gone)
         if new := tuple((tp, epoch) for tp, epoch in partitions.items() if before.get(tp) != epoch):
@@ -67,8 +84,8 @@ class Recording(Tap):
         for each in new:
             self._tell_seek(each)
 
-    def _is_overtaken(self, position: Positioned) -> bool:
-        return self.consumer is not None and is_overtaken(self.consumer._application, position)
+    def _is_overtaken(self, event: Positioned | PartitionFailed) -> bool:
+        return self.consumer is not None and is_overtaken(self.consumer._application, event)
 
     # -- polling
 

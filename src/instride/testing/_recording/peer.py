@@ -1,7 +1,8 @@
 """A member with another client: what is seen of it from outside.
 
 Laws
-1. What it has, it owns; what it had and has no more, it let go of, or lost where it says so.
+1. What it has, it owns; what it had and has no more, it let go of, or lost where it says so. A loss of what nobody saw
+   it have is no news. What it lost it may have again in the same turn: the loss came first.
 2. Its epochs are counted here. What is finished and committed is what is told, if anything.
 """
 
@@ -36,8 +37,10 @@ class RecordedPeer:
         lost: Iterable[TopicPartition] = (),
     ) -> None:
         """A poll of it has ended: the offsets that it returned, what it owns now, and what it says that it lost."""
-        gone, now = set(lost), set(owned)
-        self._ends("lost", {tp for tp in self._owned if tp in gone})
+        now, gone = set(owned), self._owned.keys() & set(lost)
+        self._ends("lost", gone)
+        if gone:
+            self._add("poll", (), (), tuple(sorted(gone)))
         self._ends("revoked", {tp for tp in self._owned if tp not in now and tp not in records})
         self._begins({tp for tp in (*now, *records) if tp not in self._owned})
         stretches = [
@@ -46,8 +49,8 @@ class RecordedPeer:
             for stretch in _stretches(records[tp])
             for part in parts(*stretch)
         ]
-        if stretches or gone:
-            self._add("poll", tuple(stretches), (), tuple(sorted(gone)))
+        if stretches:
+            self._add("poll", tuple(stretches), (), ())
         self._ends("revoked", {tp for tp in self._owned if tp not in now})
 
     def _begins(self, partitions: set[TopicPartition]) -> None:

@@ -12,6 +12,8 @@ Laws
    or reads it waits longer: a disk may be slow.
 5. A poll is written with the next event of anybody once it is completed: one that an exception leaves at its very end
    has taken nothing. What a killed process was returned last may be missing then, if it did nothing about it.
+6. An exception that a signal's handler raises may come anywhere. A line leaves the queue in the step that writes it:
+   none of the queue is lost, written twice, or written before an earlier one. The lock is always let go.
 """
 
 from __future__ import annotations
@@ -42,6 +44,8 @@ _PATIENCE: Final = 0.1
 """Seconds for which an event waits for those who write (law 4)."""
 _LONG_PATIENCE: Final = 10.0
 """The same for the end and for the verdict."""
+_Write = Callable[[Callable[[], object]], None]
+"""Writes something that is due. It takes what says that it is not due any more, and calls that in the same step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +80,7 @@ class Recorder:
         self._names: dict[str, object] = {BROKER: self}
         self._file = self.path.open("w", encoding="utf-8", buffering=1)
         self._written_at = float("-inf")
-        self._due: deque[Callable[[], None]] = deque()  # what is to be written
+        self._due: deque[_Write] = deque()  # what is to be written
         self._held: dict[str, _Held] = {}  # of each member its last poll (law 5)
         self._lock = threading.Lock()  # of who writes it
         self._writer = 0  # the number of that thread; 0 is nobody's
@@ -95,42 +99,56 @@ class Recorder:
         """Write these, stamped now, once their poll is completed; what was held of this member before, now or never."""
         told = [Event(now(), who, what, tuple(detail)) for what, *detail in events]
         held = _Held(lines=deque((event, encode(event)) for event in told), completed=completed)
-        self._do(lambda: None)
+        self._do()
         self._held[who] = held
 
-    def _do(self, action: Callable[[], None], *, patience: float = _PATIENCE) -> None:
+    def _do(self, *writes: _Write, patience: float = _PATIENCE) -> None:
         for held in tuple(self._held.values()):
             if held.lines and held.completed():
                 self._due.append(partial(self._write_held, held))
-        self._due.append(action)
+        self._due.extend(writes)
         me = threading.get_ident()
         # A handler that interrupts the writer waits for nothing: its own thread goes on when it returns.
-        while self._writer != me and self._lock.acquire(timeout=patience):
-            try:
-                self._writer = me
-                while self._due:
-                    self._due.popleft()()
-            finally:
-                self._writer = 0
-                self._lock.release()
+        while self._writer != me and self._write_due(me, patience):
             # What came before the lock was let go may be nobody else's.
             if not self._due:
                 break
 
-    def _write_held(self, held: _Held) -> None:
+    def _write_due(self, me: int, patience: float) -> bool:
+        """Whether the lock was free in time."""
+        held: list[bool] = []
+        try:
+            # In one step (law 6): after an `acquire` of its own a handler could raise before anybody knows of the lock.
+            held.extend(map(self._lock.acquire, (True,), (patience,)))
+            if held == [True]:
+                self._writer = me
+                while self._due:
+                    self._due[0](self._due.popleft)
+        finally:
+            if held == [True]:
+                self._writer = 0
+                self._lock.release()
+        return held == [True]
+
+    def _write_held(self, held: _Held, written: Callable[[], object]) -> None:
         """Again is harmless: several threads may have found that it is due."""
         while held.lines:
-            self._write(*held.lines[0], written=held.lines.popleft)
+            self._write(*held.lines[0], held.lines.popleft)
+        written()
 
-    def _write(self, event: Event, line: str, *, written: Callable[[], object] = lambda: None) -> None:
-        """written: is called with it, whatever exception a signal's handler raises."""
+    def _write(self, event: Event, line: str, written: Callable[[], object], *, last: bool = False) -> None:
+        """last: the file ends with it."""
         if self._file.closed:
             written()
             return
         if event.time < self._written_at:
             line = encode(event._replace(time=self._written_at))
         self._written_at = max(event.time, self._written_at)
-        at_once([(self._file.write, line + "\n"), (written,)])
+        # In this order: where the file raises, by a signal's handler or since a disk is full, it has the line already.
+        at_once([(written,), (self._file.write, line + "\n"), *([(self._file.close,)] if last else ())])
+
+    def _close(self, written: Callable[[], object]) -> None:
+        at_once([(written,), (self._file.close,)])
 
     # -- who is watched
 
@@ -180,20 +198,16 @@ class Recorder:
     def end(self, *, drained: bool) -> None:
         """The run is over, and the file is closed. drained: all that was produced was to be done by now."""
         event = Event(now(), BROKER, "end", (drained,))
-
-        def end() -> None:  # both at once: what a member's thread would write between the two comes after the end
-            self._write(event, encode(event))
-            self._file.close()
-
-        self._do(end, patience=_LONG_PATIENCE)
+        # Closed at once: what a member's thread would write between the two comes after the end.
+        self._do(partial(self._write, event, encode(event), last=True), patience=_LONG_PATIENCE)
 
     def close(self) -> None:
         """What comes later is not recorded."""
-        self._do(self._file.close, patience=_LONG_PATIENCE)
+        self._do(self._close, patience=_LONG_PATIENCE)
 
     def check(self, others: Iterable[Path] = ()) -> list[Violation]:
         """Judge what was recorded; others: files that other processes of the same run wrote."""
-        self._do(lambda: None, patience=_LONG_PATIENCE)  # what others' threads have left to be written
+        self._do(patience=_LONG_PATIENCE)  # what others' threads have left to be written
         return check(each.event for each in read_histories([self.path, *others]))
 
     def __enter__(self) -> Self:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 from instride._core.application.machine import ApplicationMachine
-from instride._core.events import BackgroundEvent, Lost, Positioned, Revoked
+from instride._core.events import BackgroundEvent, Lost, PartitionFailed, Positioned, Revoked
 from instride.records import TopicPartition
 from instride.testing._tap import is_overtaken
 
@@ -34,6 +34,6 @@ class Untaken:
         coming = (*self._queue, *inbox.losses, *inbox.completions)
         return any(partition in each.partitions for each in coming if isinstance(each, kind))
 
-    def is_overtaken(self, position: Positioned) -> bool:
-        """Whether the application has sought since, so that it will drop this position."""
-        return is_overtaken(self._application, position)
+    def is_overtaken(self, event: Positioned | PartitionFailed) -> bool:
+        """Whether the application has sought since, so that it will drop this."""
+        return is_overtaken(self._application, event)

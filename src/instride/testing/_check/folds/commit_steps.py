@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from instride.errors.codes import ErrorCode
+from instride.records import TopicPartition
 from instride.testing._check.events import Event
 from instride.testing._check.history_state import Folds, HistoryState
 from instride.testing._check.steps import Commit
@@ -17,11 +18,13 @@ _REFUSED_FOR_GOOD = (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.GROUP_AUTHO
 def _sends(state: HistoryState, event: Event) -> None:
     number, offsets = event.detail
     state.commits_at_all.add(event.who)
+    sent: dict[TopicPartition, Commit] = {}
     for partition, offset, leader_epoch in offsets:
         each = state.last.get((event.who, partition))
-        state.ask("commit sent", Commit(event, each, partition, offset, leader_epoch))
+        sent[partition] = Commit(event, each, partition, offset, leader_epoch)
+        state.ask("commit sent", sent[partition])
         state.sent[partition] = max(offset, state.sent.get(partition, 0))
-    state.in_flight[event.who][number] = {partition: offset for partition, offset, _ in offsets}
+    state.in_flight[event.who][number] = sent
 
 
 def _responded(state: HistoryState, event: Event) -> None:
@@ -30,7 +33,7 @@ def _responded(state: HistoryState, event: Event) -> None:
     if any(code == _FENCED_INSTANCE_ID for _, _, code in offsets):
         for fenced in state.live[event.who].values():
             fenced.excused = True
-    state.in_flight[event.who].pop(number, None)
+    sent = state.in_flight[event.who].pop(number, {})
     for partition, offset, code in offsets:
         taken = state.taken[event.who, partition]
         if not code and offset in taken:
@@ -44,7 +47,9 @@ def _responded(state: HistoryState, event: Event) -> None:
         if code and each is not None:
             each.failed_at = event.time
         elif not code and state.judged_by.view == "clients":
-            _take(state, Commit(event, state.last.get((event.who, partition)), partition, offset))
+            # Of the assignment in which it was sent; by hand the partition may be assigned anew before the response.
+            last = sent[partition].each if partition in sent else state.last.get((event.who, partition))
+            _take(state, Commit(event, last, partition, offset))
 
 
 def _commit(state: HistoryState, event: Event) -> None:
@@ -55,18 +60,29 @@ def _commit(state: HistoryState, event: Event) -> None:
 
 def _take(state: HistoryState, commit: Commit) -> None:
     state.ask("commit", commit)
+    _use_rewind(state, commit)
     state.committed[commit.partition] = commit.offset
     state.taken[commit.event.who, commit.partition].append(commit.offset)
     state.sent[commit.partition] = max(commit.offset, state.sent.get(commit.partition, 0))
-    rewinds = state.rewinds[commit.event.who]
-    least = state.least_rewind(commit.event.who, commit.partition, commit.offset)
-    if least is not None:
-        rewinds -= {(tp, at) for tp, at in rewinds if tp == commit.partition and at <= commit.offset}
-        state.forget_deliveries(commit.partition, least)
     if commit.each is not None:
         commit.each.failed_at = None
         if not commit.each.is_of_before_its_seek(commit.offset):
             commit.each.committed, commit.each.earlier = commit.offset, None
+
+
+def _use_rewind(state: HistoryState, commit: Commit) -> None:
+    """The commit that was allowed to go back uses that up, and what its user allowed before. Another one does where it
+    goes back in its place; one that rises may have been on its way before."""
+    allowed = state.rewinds[commit.event.who, commit.partition]
+    goes_back = commit.offset < state.sent.get(commit.partition, 0)
+    if commit.offset in allowed:
+        used = allowed[: allowed.index(commit.offset) + 1]
+    else:
+        used = [at for at in allowed if goes_back and at <= commit.offset]
+    for at in used:
+        allowed.remove(at)
+    if used and goes_back:
+        state.forget_deliveries(commit.partition, min(*used, commit.offset))
 
 
 def _commit_failed(state: HistoryState, event: Event) -> None:
@@ -91,7 +107,8 @@ def _own_offsets(state: HistoryState, event: Event) -> None:
 
 
 def _allows_rewind(state: HistoryState, event: Event) -> None:
-    state.rewinds[event.who].update(event.detail[0])
+    for partition, offset in event.detail[0]:
+        state.rewinds[event.who, partition].append(offset)
 
 
 def _stored(state: HistoryState, event: Event) -> None:

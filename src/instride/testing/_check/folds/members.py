@@ -43,6 +43,10 @@ def _started(state: HistoryState, event: Event) -> None:
 def _subscribes(state: HistoryState, event: Event) -> None:
     state.changes += 1
     state.ending.pop(event.who, None)
+    if state.judged_by.view == "clients":  # one writer that sees all has one listener for each member
+        heard = state.heard[event.who]
+        state.another_heard[event.who] |= {*heard, *state.live[event.who]}
+        heard.clear()
 
 
 def _leaving(state: HistoryState, event: Event) -> None:
@@ -78,6 +82,7 @@ def _closed(state: HistoryState, event: Event) -> None:
 def _gone(state: HistoryState, event: Event) -> None:
     """Whatever is left with the group now was never taken by the application; its listener heard of all else."""
     state.heard[event.who].clear()
+    state.another_heard.pop(event.who, None)
     for each in list(state.live[event.who].values()):
         state.over(each, "closed")
 

@@ -25,6 +25,7 @@ def _assigned(state: HistoryState, event: Event) -> None:
         state.ask("assigned", Change(event, new, older))
         state.assignments[event.who, partition, epoch] = state.live[event.who][partition] = new
         state.last[event.who, partition] = new
+        state.rewinds.pop((event.who, partition), None)  # of a call that raised, say
         state.of_member[event.who].append(new)
         _supersede(state, older, new)
 
@@ -96,6 +97,7 @@ def _lost(state: HistoryState, event: Event) -> None:
 
 def _on_assigned(state: HistoryState, event: Event) -> None:
     state.ask("on assigned", event)
+    state.another_heard[event.who].difference_update(event.detail[0])
     state.heard[event.who].update(event.detail[0])
 
 
@@ -106,6 +108,7 @@ def _on_gone(state: HistoryState, event: Event) -> None:
         each = state.live[event.who].get(partition)
         if each is not None:
             each.released = True
+    state.another_heard[event.who].difference_update(event.detail[0])
     state.heard[event.who].difference_update(event.detail[0])
 
 

@@ -42,6 +42,16 @@ def s5_back(commit: Commit, state: HistoryState) -> str | None:
     return f"{commit.event.who} takes {commit.partition} back from {before} to {commit.offset}"
 
 
+@rule("S5", "one commit at a time", "commit sent")
+def s5_alone(commit: Commit, state: HistoryState) -> str | None:
+    """A member sends no commit before the last one has its response, or is sure to have none: of two that are under way
+    the coordinator might take the older one last."""
+    number = next(iter(state.in_flight[commit.event.who]), None)
+    if number is None:
+        return None
+    return f"{commit.event.who} commits {commit.partition} at {commit.offset}; its commit {number} has no response yet"
+
+
 @rule("S5", "commits carry the leader epoch", "commit sent")
 def s5_leader_epoch(commit: Commit, state: HistoryState) -> str | None:
     """A commit carries the leader epoch of the last batch before its offset (KIP-320), that of the last record or a

@@ -26,14 +26,16 @@ def _has_heard(event: Event, state: HistoryState) -> bool:
 
 @rule("P2", "listeners hear once", "on assigned", "on gone", "gone", when=_has_heard)
 def p2(event: Event, state: HistoryState) -> str | None:
-    """A listener hears of each assignment once, and once of its end; at the latest when the member has gone."""
+    """A listener hears of each assignment once, and once of its end; at the latest when the member has gone. Where a
+    recorded member subscribes anew, nobody knows who its listener is now: of what it has by then one may hear, or not.
+    """
     heard = state.heard[event.who]
     if event.what in ("closed", "unsubscribed"):
         return f"{event.who}: nothing was told of {sorted(heard)}" if heard else None
     for partition in event.detail[0]:
         if event.what == "on assigned" and partition in heard:
             return f"{event.who}: {partition} was assigned twice"
-        if event.what != "on assigned" and partition not in heard:
+        if event.what != "on assigned" and partition not in heard and partition not in state.another_heard[event.who]:
             return f"{event.who}: {partition} {event.what}, and was not there"
     return None
 
@@ -57,7 +59,7 @@ def p4(event: Event, state: HistoryState) -> str | None:
 @rule("P5", "epochs rise", "assigned")
 def p5(step: Change, state: HistoryState) -> str | None:
     """A partition that is assigned to the same member again has a higher epoch."""
-    older = step.older
-    if older is None or older.who != step.each.who or older.epoch < step.each.epoch:
+    older = state.last.get((step.each.who, step.each.partition))
+    if older is None or older.epoch < step.each.epoch:
         return None
     return f"{step.each} after {older}"

@@ -21,19 +21,23 @@ def s7_records(step: Delivery, state: HistoryState) -> str | None:
 
 @rule("S7", "commits have their responses first", "revoked")
 def s7_responses(step: Change, state: HistoryState) -> str | None:
-    """A revoke completes only when each commit of the partition has its response."""
+    """A revoke completes only when each commit of the partition has its response. For what was assigned by hand nobody
+    waits: it is let go of at once, and commits that were handed over before are still sent."""
     each = step.each
-    for number, offsets in state.in_flight[each.who].items():
-        if each.partition in offsets:
-            return f"{each} was let go of with its commit {number} at {offsets[each.partition]} without a response"
+    for number, sent in state.in_flight[each.who].items() if each.generation is not None else ():
+        if each.partition in sent:
+            offset = sent[each.partition].offset
+            return f"{each} was let go of with its commit {number} at {offset} without a response"
     return None
 
 
 @rule("S7", "no commit after the revoke", "commit sent")
 def s7_after(commit: Commit, state: HistoryState) -> str | None:
-    """The final commit is before the end of the revoke: none is sent after it."""
+    """The final commit is before the end of the revoke: none is sent after it. (But of what was assigned by hand.)"""
     each = commit.each
     if each is None or each.ended not in ("revoked", "closed"):
+        return None
+    if each.ended == "revoked" and each.generation is None:
         return None
     return f"{each.who} commits {commit.partition} at {commit.offset}, and has let go of it"
 
