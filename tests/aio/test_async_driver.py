@@ -15,7 +15,7 @@ import pytest
 from aio_help import Scene, VirtualLoop, epochs, tp
 
 from instride import AsyncConsumer, TopicPartition
-from instride._core.application.calls import Wait
+from instride._core.application.calls import Call, Wait
 from instride._core.events import (
     BackgroundEvent,
     CallCompleted,
@@ -507,6 +507,23 @@ def test_tasks_that_cannot_start_the_thread_do_not_wake_each_other(
 
     loop.play(story())
     assert len(starts) <= 2 * 10.0 / 0.25 + 3, "each task once a back-off"
+
+
+def test_another_error_of_a_connection_is_raised_at_once(loop: VirtualLoop) -> None:
+    """The thread runs: there is nothing to wait for."""
+
+    def failing() -> Call[None]:
+        raise TransportError("refused")
+        yield  # type: ignore[unreachable]
+
+    async def story() -> None:
+        scene = reading()
+        begun = loop.at
+        with pytest.raises(TransportError, match="refused"):
+            await scene.consumer._driver.run(failing())
+        assert loop.at == begun
+
+    loop.play(story())
 
 
 # --- what is told --------------------------------------------------------------------------------------------

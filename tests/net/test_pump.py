@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import itertools
 import os
@@ -14,8 +15,10 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType
+from typing import cast
 
 import pytest
 
@@ -276,6 +279,16 @@ def test_a_system_without_memory_for_a_wait_is_no_error(form: ModuleType, tmp_pa
         check=True,
     )
     assert done.stdout.split() == ["True", "True", "2"] * 4
+
+
+@pytest.mark.parametrize(("number", "passes"), [(errno.ENOMEM, True), (errno.EAGAIN, True), (errno.EINVAL, False)])
+def test_the_plain_form_goes_on_where_poll_is_refused_for_now(number: int, *, passes: bool) -> None:
+    class Refused:
+        def poll(self, _: float) -> list[tuple[int, int]]:
+            raise OSError(number, os.strerror(number))
+
+    with nullcontext() if passes else pytest.raises(OSError, match=os.strerror(number)):
+        assert plain_pump._polled(cast("select.poll", Refused()), 1.0) == {}
 
 
 def _played(form: ModuleType, seed: int) -> list[object]:

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, suppress
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -628,6 +629,20 @@ def test_a_child_may_begin_what_its_parent_had_not(make: Callable[..., Thread]) 
     thread.let_go()
     assert not thread._stopping
     thread._open_own(thread.opened)
+
+
+def test_what_a_thread_has_open_is_let_go_of_once_it_has_begun(
+    make: Callable[..., Thread], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a forked child the callback that forked on this thread may go on: it is to end."""
+    thread, told = make(), list[str]()
+    transport = cast("transport_module.Transport", SimpleNamespace(let_go=lambda: told.append("let go")))
+    monkeypatch.setitem(thread._runs, "thread", True)
+    monkeypatch.setitem(thread._transports, KEY, transport)
+    thread.let_go()
+    monkeypatch.setattr(thread, "_wake_pair", None)  # as once the thread has ended
+    thread.let_go()
+    assert (told, thread._stopping) == (["let go"] * 2, True)
 
 
 def test_a_connection_is_known_to_a_fork_before_it_has_a_socket(
