@@ -474,7 +474,7 @@ def test_polls_come_a_backoff_apart_while_no_thread_can_be_started(
             poll = asyncio.create_task(consumer.poll())
             await asyncio.sleep(0.1)
             await consumer.close()
-            with pytest.raises(TransportError):
+            with pytest.raises(ConsumerClosedError, match="closed meanwhile"):
                 await poll
             assert loop.at == 1000.85, "a close ends the wait"
 

@@ -662,6 +662,23 @@ def test_a_connection_is_known_to_a_fork_before_it_has_a_socket(
     assert known == [True]
 
 
+def test_a_connection_is_known_to_a_fork_until_its_socket_is_closed(
+    make: Callable[..., Thread], ends: Ends, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The child kept open what was just being closed."""
+    thread, close, known = make(), socket.socket.close, list[bool]()
+    has(thread, ends)
+
+    def watched(closing: socket.socket) -> None:
+        known.append(ends.transport in thread._transports.values())
+        close(closing)
+
+    monkeypatch.setattr(socket.socket, "close", watched)
+    thread._close(KEY, abort=True)
+    assert known == [True]
+    assert KEY not in thread._transports
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_what_is_aborted_is_reset_though_a_forked_child_lives_on(make: Callable[..., Thread], ends: Ends) -> None:

@@ -278,6 +278,49 @@ def test_what_the_log_has_lost_stays_lost_in_the_next_reset() -> None:
     assert [each.offset for each in bench.engine.missed] == [0]
 
 
+@pytest.mark.rule("18")
+def test_after_a_reset_a_commit_is_not_before_the_beginning_of_the_log() -> None:
+    """Though nothing is lost: between the committed offset and what is unfinished the log was compacted."""
+    bench = Bench(located=False, order="none")
+    bench.engine.submit(keyed(P0, "-", start=40), (), [Stretch(10, 41, 1)])
+    bench.engine.locate(P0, OffsetAndMetadata(offset=10), TOPIC_ID)
+    bench.submit(keyed(P0, "--", start=41, seek=1))
+    bench.engine.locate(P0, OffsetAndMetadata(offset=10), TOPIC_ID, log_begin=20)
+    tasks = bench.takes()
+    bench.end(tasks[1])
+    assert bench.commit() == {P0: (40, ((41, 42),), {})}
+    bench.end(tasks[0])
+    assert bench.commit() == {P0: (42, (), {})}
+
+
+def test_what_a_later_leader_has_is_not_lost() -> None:
+    """Its log begins before that of the leader before, which had deleted more."""
+    bench = Bench(located=False, order="none")
+    bench.submit(keyed(P0, "--"))
+    bench.engine.locate(P0, OffsetAndMetadata(offset=0), TOPIC_ID)
+    bench.submit(keyed(P0, "-", start=50, seek=1))
+    bench.engine.locate(P0, OffsetAndMetadata(offset=0), TOPIC_ID, log_begin=50)
+    bench.submit(keyed(P0, "-", start=60, seek=2))
+    bench.engine.locate(P0, OffsetAndMetadata(offset=0), TOPIC_ID, log_begin=1)
+    tasks = bench.takes()
+    bench.end(tasks[3])
+    assert bench.commit() == {P0: (1, ((60, 61),), {})}
+    bench.submit([], lost=[P0])
+    assert [each.offset for each in bench.engine.missed] == [0]
+
+
+def test_a_topic_id_that_is_not_told_once_is_not_forgotten() -> None:
+    """So that a topic that was made again is seen at the next reset."""
+    bench = Bench(located=False, order="none")
+    bench.submit(keyed(P0, "--"))
+    bench.engine.locate(P0, OffsetAndMetadata(offset=0), TOPIC_ID)
+    bench.submit(keyed(P0, "--", start=10, seek=1))
+    bench.engine.locate(P0, OffsetAndMetadata(offset=0), None)
+    bench.submit(keyed(P0, "--", start=20, seek=2))
+    bench.engine.locate(P0, OffsetAndMetadata(offset=0), OTHER_ID)
+    assert offsets(bench.takes()) == [10, 11, 20, 21]
+
+
 def test_what_the_log_has_lost_is_started_though_the_metadata_is_full() -> None:
     """No commit remembers it. All others would wait for it."""
     bench = Bench(order="none", log_begin=10, metadata_limit=16, retry=Retry(attempts=9, backoff=1.0, jitter=0.0))

@@ -6,6 +6,7 @@ import fcntl
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -95,6 +96,29 @@ def test_an_updated_java_replaces_its_own_archive_only(home: KafkaHome) -> None:
     newest = of(17, "17.0.17", home)
     assert not builds[0].exists()
     assert all(each.is_file() for each in [*kept, builds[1], newest])
+
+
+@pytest.mark.parametrize("verb", ["stat", "unlink"])
+def test_another_process_may_delete_the_same_archives(
+    home: KafkaHome, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    """No archive was made then, and this process did not try again: each build has a lock of its own."""
+    own, own_unlink, ours = getattr(Path, verb), Path.unlink, Maker()
+    home.folder.with_name(f"{home.folder.name}-java-17-earlier.jsa").write_bytes(b"classes")
+    home.folder.with_name(f"{home.folder.name}-java-17-earliest.jsa").write_bytes(b"classes")
+
+    def late(path: Path, **options: Any) -> Any:
+        if "-java-17-earl" in path.name:
+            own_unlink(path)
+        return own(path, **options)
+
+    def make(archive: Path) -> None:
+        ours(archive)
+        monkeypatch.setattr(Path, verb, late)
+
+    made = archive_of(archive_options(JAVA, home, QUICK_JVM, make))
+    monkeypatch.undo()
+    assert made.read_bytes() == b"classes"
 
 
 @pytest.fixture

@@ -724,6 +724,16 @@ def test_pages_that_the_process_has_locked_into_memory_are_no_error(monkeypatch:
     assert [each.value for each in records_of(chunk)] == values
 
 
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+@pytest.mark.parametrize("target", [1, 0, -1000])
+def test_alone_a_batch_is_decoded_whatever_the_target(codec: str, target: int) -> None:
+    log = batch(plain(0), codec=codec) + batch(plain(1), codec=codec)
+    records = RecordSet(memoryview(log), topic="t", partition=3, fetch_offset=0)
+    piece = records.decode(target, target, alone=True)
+    assert piece is not None
+    assert (piece.next_offset, piece.corrupt, len(records_of(piece.chunk))) == (1, None, 1)
+
+
 @pytest.mark.parametrize("codec", ["gzip", "lz4", "zstd"])
 def test_where_the_bound_is_more_than_the_system_gives_less_is_taken(
     codec: str, monkeypatch: pytest.MonkeyPatch

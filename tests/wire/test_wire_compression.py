@@ -16,7 +16,7 @@ from record_batches import CODECS, compress, xerial
 
 from instride._wire import compression
 from instride._wire.compression import CompressionError, Sections
-from instride._wire.memory_pool import Pages
+from instride._wire.memory_pool import Pages, extended
 from step_counter import calls
 
 LIMIT = 1 << 20
@@ -277,6 +277,31 @@ def test_what_is_expected_is_a_hint(monkeypatch: pytest.MonkeyPatch) -> None:
             CODECS.index("zstd"), memoryview(compress("zstd", bytes(1000))), 1 << 30, expected_bytes=expected
         )
     assert sections.finish() == bytes(2000)
+
+
+@pytest.mark.parametrize(("there", "copied"), [(0, False), (499, False), (500, True), (799, True), (800, False)])
+def test_what_is_used_of_a_buffer_is_copied_only_where_cutting_gives_nothing_back(there: int, *, copied: bool) -> None:
+    """With a first guess of much all that was decompressed of a usual response was copied. In thousands of bytes."""
+    sections, text = Sections(1_000_000), bytes(1000 * there)
+    sections.append(CODECS.index("zstd"), memoryview(compress("zstd", text)), 1 << 30)
+    buffer, whole = sections._buffer, sections.finish()
+    assert whole == text
+    assert (whole is not buffer) == copied
+    assert 0 <= sys.getsizeof(whole) - sections.kept <= 100, "it says what it keeps"
+
+
+def test_where_the_system_refuses_a_first_buffer_less_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The piece failed, though a hundredth of it was enough."""
+
+    def granted(buffer: bytearray, size: int) -> bytearray:
+        if size > 1 << 20:
+            raise MemoryError
+        return extended(buffer, size)
+
+    monkeypatch.setattr(compression, "extended", granted)
+    sections = Sections(2 << 20)
+    sections.append(CODECS.index("zstd"), memoryview(compress("zstd", bytes(20_000))), 1 << 30)
+    assert sections.finish() == bytes(20_000)
 
 
 @pytest.mark.parametrize("codec", ["gzip", "lz4", "zstd"])

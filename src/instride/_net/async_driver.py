@@ -216,6 +216,7 @@ class AsyncDriver(Shell):
         except TransportError:
             if not self.started:
                 await self._back_off()
+                self._raise_closed(failed, alone=alone)
             raise
         finally:
             call.close()

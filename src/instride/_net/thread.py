@@ -14,10 +14,10 @@ Laws
 6. Which addresses of a place have failed is known to all connections to it (`resolver.AddressOrder`): those that were
    tried before the one that got ready, and all of an attempt that came to nothing.
 7. What the user's code raises on it (a callback of a future, an observer) is logged and goes no further, `sys.exit()`
-   too.
+   too. Where a callback raises what is no Exception, later callbacks of the same future are not called.
 8. A forked child closes its copies of the sockets: else what the parent closes or aborts lives on for as long as the
    child does, and what the broker has not received by then arrives later. What is left to the child is a socket that
-   is within `socket.socket()` or `Tls.wrap` just then.
+   is within `socket.socket()`, `Tls.wrap` or close(2) just then.
 """
 
 from __future__ import annotations
@@ -618,7 +618,7 @@ class NetworkThread:
         self._after(action.key)
 
     def _close(self, key: ConnectionKey, *, abort: bool = False, late: bool = False) -> None:
-        transport = self._transports.pop(key, None)
+        transport = self._transports.get(key)
         if transport is not None and key not in self._announced:
             self._note_addresses(transport, works=False if late else None)
         self._openings.pop(key, None)
@@ -629,6 +629,7 @@ class NetworkThread:
         self._moved.pop(key, None)
         if transport is not None:
             transport.close(abort=abort)
+        self._transports.pop(key, None)  # last (law 8)
 
     # -- sockets
 

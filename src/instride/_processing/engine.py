@@ -359,6 +359,7 @@ class Lane:
             self.base = min(self.base, old.next_offset())
         left = [*(each for each in old.gone.values() if each.offset < self.reset_to), *left]
         old.gone.clear()
+        old.pending.clear()
         tried = {**old.tried_before, **old.attempts}
         self.tried_before = {each.offset: tried[each.offset] for each in left if each.offset in tried}
         self.due = old.due.intersection(self.tried_before)
@@ -368,12 +369,15 @@ class Lane:
         """Law 9: of what came before the reset the log has no more what lies before its beginning. Nothing is queued
         yet."""
         end = min(log_begin, reset_to)
-        lost = [each for each in self.pending if each.offset < end]
-        if not lost:
+        if end < 0:
             return
-        self.gone.update((each.offset, each) for each in lost)
+        lost = [each for each in self.pending if each.offset < end]
         kept = self.pending[len(lost) :]
+        # Also where none is lost: nothing is unfinished before that, so the log may have lost that place.
         self.base = min(reset_to, kept[0].offset)
+        if not lost and not self.gone:
+            return
+        self.gone = {each.offset: each for each in lost}
         self.run = PartitionLedger(self.partition, self.epoch, self.seek_number)
         for _, group in groupby(kept, _run):
             self.run.add(Block(list(group)))
@@ -384,6 +388,10 @@ class Lane:
         self.gone.update((each.offset, each) for each in gone)
         if len(gone) < len(records):
             self.run.add(Block(records[len(gone) :]))
+
+    def missed(self) -> list[ConsumerRecord]:
+        """Of what came before a reset, what its log has lost, or may have: it is not known yet where that begins."""
+        return [*self.gone.values()] if self.located else [each for each in self.pending if each.offset < self.reset_to]
 
     def next_offset(self) -> int:
         return max(self.run.next_offset, self.base)
@@ -452,7 +460,7 @@ class Engine:
     """See the laws above. `queued` and `started` count records; `records` and `bytes` all that is unfinished.
 
     failure: what ended the processing (law 5). died: under which records processes died, and how many; for the log.
-    missed: what was not handled, and no owner can read, since the log has lost it; for the log.
+    missed: what came before a reset, and was not handled here: the log has lost it, or may have; for the log.
     breaker: its state, where there is one. tally: what was done so far.
     """
 
@@ -703,7 +711,7 @@ class Engine:
 
     def _empty(self, lane: Lane) -> None:
         """Drop all that is counted of it, and leave every list."""
-        self.missed += lane.gone.values()
+        self.missed += lane.missed()
         self._count(lane, -lane.records, -lane.size)
         self.queued -= lane.queued
         lane.queued = lane.later = lane.jobs = 0
@@ -796,6 +804,7 @@ class Engine:
         if lane.reset_to >= 0 and topic_id is not None and lane.topic_id not in (None, topic_id):
             paused = lane.paused
             new = [each for each in lane.pending if each.seek_number >= lane.unproven_from]
+            lane.pending.clear()
             # It may have been held back for records of the old topic alone.
             lane = Lane(lane.partition, lane.epoch, lane.seek_number, min(lane.reset_to, new[0].offset))
             self._replace(None, lane)
@@ -803,7 +812,8 @@ class Engine:
                 self._add(lane, list(group))
             # These came before, so nobody has resumed it.
             lane.paused = paused
-        lane.topic_id, lane.unproven_from = topic_id, -1
+        if topic_id is not None:
+            lane.topic_id, lane.unproven_from = topic_id, -1
         return lane
 
     def _remembered(self, lane: Lane, committed: OffsetAndMetadata) -> Remembered | None:
@@ -1207,7 +1217,10 @@ class Engine:
     def _letters_in_trouble(self) -> list[Task]:
         # Some may be of a partition that is over since.
         self._unwritten = {task: None for task in self._unwritten if not (task.over or task.lane.released)}
-        return sorted(self._unwritten, key=lambda task: (task.lane.partition, task.offset))
+        found = [*self._unwritten]
+        for lane in (*self._unlocated.values(), *self._beginning_here.values()):
+            found += [each for each in lane.letters.values() if each.letter_error is not None]
+        return sorted(found, key=lambda task: (task.lane.partition, task.offset))
 
     def _end_started(self, task: Task, *, jobs: int = 1, was_tried: bool = True) -> None:
         """jobs: 0 for all but one of a batch. was_tried: whether its handler was called."""
@@ -1458,7 +1471,7 @@ class Engine:
         given_up: list[Task] = []
         for lane in self._lanes.values():
             given_up += self._give_up(lane)
-            self.missed += lane.gone.values()
+            self.missed += lane.missed()
             self._take_mark_back(lane)
         return given_up
 

@@ -52,7 +52,14 @@ begin; and of a pause after an error."""
 _IN_TIME: Final = 1.0
 """Seconds before the deadline of a hand-over, for the last commit."""
 _PATIENCE: Final = 1.0
-"""Seconds that a question to the coordinator may hold the loop up; and between two to a database that fails."""
+"""Seconds that a question to the coordinator, or to leaders, may hold the loop up; and between two about what nobody
+tells, or to a database that fails."""
+_PATIENCE_OF_DRAINS: Final = 0.2
+"""The same of a question to leaders while a hand-over waits: its deadline is seen between rounds."""
+_PATIENCE_OF_ONE: Final = 0.1
+"""The same of a question about one partition, after one about all was not answered in time."""
+_LONGEST: Final = 10.0
+"""Seconds that what is left of before a reset waits to be told where its log begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,9 +190,13 @@ class Rounds(RebalanceListener):
         self._has_store = has_store
         self._most_records = most_records
         self._ask_store_at = clock()
-        # When a topic that the group or the broker refused is asked about again.
+        # When a topic is asked about again that the group or a broker refused, or whose leaders were silent.
         self._ask_topic_at: dict[str, float] = {}
         self._asked_last = ""
+        self._asked_alone = TopicPartition("", 0)
+        self._asks_alone = False
+        # Since when it is asked where their logs begin, for what is left of before a reset.
+        self._left_since: dict[TopicPartition, float] = {}
         self._fresh: set[TopicPartition] = set()
         # The group has no offset of these. Where each begins is committed as soon as it is known.
         self._startless: set[TopicPartition] = set()
@@ -373,7 +384,7 @@ class Rounds(RebalanceListener):
         if wanted:
             yield from self._locate_these(wanted)
 
-    def _locate_these(self, wanted: Sequence[TopicPartition], until: float | None = None) -> Verbs:
+    def _locate_these(self, wanted: Sequence[TopicPartition], until: float = inf) -> Verbs:
         """until: when the polls have waited long enough for the logs' beginnings."""
         topics = sorted({each.topic for each in wanted})
         try:
@@ -391,25 +402,37 @@ class Rounds(RebalanceListener):
         stored = yield from self._stored(wanted, ids)
         if stored is None:
             return
-        lower = [each for each in wanted if self._is_lower(each, stored, committed.get(each))]
-        begins = yield from self._log_begins(wanted, lower, self._clock() + _PATIENCE if until is None else until)
-        if begins is None:
-            return
-        for partition in wanted:
-            found: OffsetAndMetadata | None = committed.get(partition)
-            # The database is right: its offset was written in one transaction with the records' effects (exactly once).
-            if partition in stored and (found is None or found.offset != stored[partition]):
-                if partition in lower and partition not in begins:
-                    continue
-                found = self._in_log(partition, stored[partition], begins)
-                if partition in self._fresh:
-                    # Only one whose records have not begun: a seek below records at work would read them twice.
-                    yield from self._seek(partition, found, ids.get(partition.topic))
-                    continue
-            self._tell_engine(partition, found, ids.get(partition.topic), begins.get(partition, -1))
-        for topic in {*topics}.difference(each.topic for each in lower if each not in begins):
+        lower = {each for each in wanted if self._is_lower(each, stored, committed.get(each))}
+        begins, waiting = yield from self._log_begins(wanted, lower, until)
+        for each in wanted:
+            if each not in waiting:
+                found, row, topic_id = committed.get(each), stored.get(each), ids.get(each.topic)
+                yield from self._locate_one(each, found, row, topic_id, begins.get(each, -1))
+        for topic in {*topics}.difference(each.topic for each in waiting):
             self._ask_topic_at.pop(topic, None)
         self._executor.wake()
+
+    def _locate_one(
+        self,
+        partition: TopicPartition,
+        found: OffsetAndMetadata | None,
+        row: int | None,
+        topic_id: UUID | None,
+        log_begin: int,
+    ) -> Verbs:
+        # The database is right: its offset was written in one transaction with the records' effects (exactly once).
+        if row is not None and (found is None or found.offset != row):
+            # Or where the log begins: the reset policy might lead past what the group has begun with.
+            found = OffsetAndMetadata(offset=max(row, log_begin))
+            # Only one whose records have not begun: a seek below records at work would read them twice.
+            if partition in self._fresh:
+                if row < log_begin:
+                    _logger.warning(
+                        "%s: its row in the database is at %d, and its log begins at %d", partition, row, log_begin
+                    )
+                yield from self._seek(partition, found, topic_id)
+                return
+        self._tell_engine(partition, found, topic_id, log_begin)
 
     def _tell_engine(
         self, partition: TopicPartition, found: OffsetAndMetadata | None, topic_id: UUID | None, log_begin: int
@@ -460,35 +483,69 @@ class Rounds(RebalanceListener):
         return partition in self._fresh and group is not None and stored.get(partition, group.offset) < group.offset
 
     def _log_begins(
-        self, wanted: Collection[TopicPartition], lower: Sequence[TopicPartition], until: float
-    ) -> Generator[Verb, Any, Mapping[TopicPartition, int] | None]:
-        """Of all that it matters of, in one call: the polls wait for no leader twice. None: the next round asks."""
+        self, wanted: Iterable[TopicPartition], lower: Collection[TopicPartition], until: float
+    ) -> Generator[Verb, Any, tuple[dict[TopicPartition, int], set[TopicPartition]]]:
+        """Where the logs begin, of all partitions that need it; -1 where nobody tells. And which partitions wait: the
+        next round asks again."""
+        now = self._clock()
         with self._guard:
-            left = [each for each in self._engine.left_before_resets() if each in wanted]
-        if not (lower or left):
-            return {}
-        if self.is_stopping:
-            return None
+            self._left_since = {each: self._left_since.get(each, now) for each in self._engine.left_before_resets()}
+        left = self._left_since.keys() & wanted
+        asked = left.union(lower)
+        if not asked or self.is_stopping:
+            return {}, asked
+        patience = _PATIENCE_OF_DRAINS if self._delays else _PATIENCE
+        begins, refused = yield from self._ask_leaders(sorted(asked), max(min(until, now + patience), now + _HASTE))
+        for each in left.difference(begins):
+            # What is left of before a reset holds commits back, then.
+            if (each in refused and not self._delays) or self._clock() >= self._left_since[each] + _LONGEST:
+                begins[each] = -1
+        for topic, error in {each.topic: refused[each] for each in refused if each in lower}.items():
+            self._wait_for(topic, error)
+        waiting = asked.difference(begins)
+        self._asks_alone = bool(waiting)
+        return begins, waiting
+
+    def _ask_leaders(
+        self, asked: Sequence[TopicPartition], until: float
+    ) -> Generator[Verb, Any, tuple[dict[TopicPartition, int], dict[TopicPartition, KafkaError]]]:
+        """In one call. That tells nothing where one leader is silent: then each is asked alone, also in the rounds to
+        come. And of which nobody tells."""
+        if not self._asks_alone or len(asked) == 1:
+            together = until if len(asked) == 1 else (self._clock() + until) / 2
+            found = yield from self._ask_begins(asked, together)
+            if isinstance(found, WakeupError):
+                return {}, {}
+            if not isinstance(found, KafkaError):
+                return dict(found), {}
+            if len(asked) == 1:
+                return {}, {asked[0]: found}
+        begins: dict[TopicPartition, int] = {}
+        refused: dict[TopicPartition, KafkaError] = {}
+        # From where the last round left off, as in `_locate_each`.
+        for partition in sorted(asked, key=lambda each: (each <= self._asked_alone, each)):
+            if self._clock() >= until or self.is_stopping:
+                break
+            self._asked_alone = partition
+            found = yield from self._ask_begins([partition], min(until, self._clock() + _PATIENCE_OF_ONE))
+            if isinstance(found, WakeupError):
+                break
+            if isinstance(found, KafkaError):
+                refused[partition] = found
+            else:
+                begins.update(found)
+        return begins, refused
+
+    def _ask_begins(
+        self, asked: Sequence[TopicPartition], until: float
+    ) -> Generator[Verb, Any, Mapping[TopicPartition, int] | KafkaError]:
         try:
             found: Mapping[TopicPartition, int] = yield Verb(
-                "beginning_offsets", (sorted({*lower, *left}),), {"timeout": max(0.0, until - self._clock())}
+                "beginning_offsets", (asked,), {"timeout": max(0.0, until - self._clock())}
             )
-        except WakeupError:
-            return None
         except KafkaError as error:
-            # What is left of before a reset holds commits back, then. All others wait.
-            for topic in sorted({each.topic for each in lower}):
-                self._wait_for(topic, error)
-            return {}
+            return error
         return found
-
-    def _in_log(self, partition: TopicPartition, row: int, begins: Mapping[TopicPartition, int]) -> OffsetAndMetadata:
-        """Where the database says, or where the log begins, if it has lost that: the reset policy might lead past what
-        the group has begun with."""
-        begin = begins.get(partition, row)
-        if row < begin:
-            _logger.warning("%s: its row in the database is at %d, and its log begins at %d", partition, row, begin)
-        return OffsetAndMetadata(offset=max(row, begin))
 
     def _seek(self, partition: TopicPartition, start: OffsetAndMetadata, topic_id: UUID | None) -> Verbs:
         """To where the database says, from where the group says. Nothing was started. Tools look at the group's."""
@@ -643,9 +700,17 @@ class Rounds(RebalanceListener):
     def _tell_of_missed(self) -> None:
         with self._guard:
             missed, self._engine.missed = self._engine.missed, []
+        found: dict[TopicPartition, list[int]] = {}
         for record in missed:
-            where = record.topic_partition
-            _logger.warning("%s at offset %d was not handled, and its log has lost it", where, record.offset)
+            found.setdefault(record.topic_partition, []).append(record.offset)
+        for partition, offsets in found.items():
+            _logger.warning(
+                "%s: %s at offsets %d to %d, from before a reset, not handled here: the log has lost them, or may have",
+                partition,
+                counted(len(offsets), "record"),
+                min(offsets),
+                max(offsets),
+            )
 
     def _tell_of_outage(self) -> None:
         """When it begins, and when it is over."""
@@ -687,15 +752,15 @@ class Rounds(RebalanceListener):
             unwritten,
             "its dead letter is still not written",
             f"stopped before {counted(len(unwritten), 'dead letter')} could be written, of {_named(unwritten)}. "
-            "No commit covers a record without its letter: mend what keeps the letters from being written, "
-            "and run the processor again",
+            "No commit covers a record without its letter, unless the log has lost it: mend what keeps the letters "
+            "from being written, and run the processor again",
         )
         self._fail_by(
             untold,
             "its dead letter is written, but the store could not be told",
             f"stopped with {counted(len(untold), 'dead letter')} written of which the store could not be told, of "
-            f"{_named(untold)}. No commit covers a record before that, so the next run may write its letter a "
-            "second time: mend what keeps the store from being told, and run the processor again",
+            f"{_named(untold)}. No commit covers a record before that, unless the log has lost it, so the next run may "
+            "write its letter a second time: mend what keeps the store from being told, and run the processor again",
         )
 
     def _fail_by(self, tasks: Sequence[Task], what: str, message: str) -> None:

@@ -93,8 +93,10 @@ class Sections:
 
     def __init__(self, expected_bytes: int, let_go: Callable[[], object] | None = None) -> None:
         self._let_go = let_go
-        # Not `bytearray(expected_bytes)`: it writes zeros where the codec writes next.
-        self._buffer: bytearray | mmap.mmap = extended(bytearray(), expected_bytes)
+        self._buffer: bytearray | mmap.mmap = bytearray()
+        with suppress(MemoryError):  # a hint (law 1)
+            # Not `bytearray(expected_bytes)`: it writes zeros where the codec writes next.
+            self._buffer = extended(self._buffer, expected_bytes)
         self._used = 0
         self.kept = 0
 
@@ -158,15 +160,17 @@ class Sections:
                 self._buffer.resize(max(1, self._used))
             return self._buffer
         spare = len(self._buffer) - self._used
-        # A bytearray that is cut keeps its memory unless less than half is left: for so much spare a copy is worth it.
-        if spare * 4 > self._used:
+        # A bytearray that is cut to less than half gives back the rest, without a copy. Else it keeps all: for so much
+        # spare a copy is worth it.
+        shrinks = 2 * self._used < len(self._buffer)
+        if spare * 4 > self._used and not shrinks:
             return bytes(memoryview(self._buffer)[: self._used])
         try:
             del self._buffer[self._used :]
         except BufferError:  # as in `extended`
             return bytes(memoryview(self._buffer)[: self._used])
-        # What is cut off stays with the bytearray, so it counts.
-        self.kept = self._used + spare
+        # What stays with the bytearray counts.
+        self.kept = self._used if shrinks else self._used + spare
         return self._buffer
 
     @property

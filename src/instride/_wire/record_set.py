@@ -20,8 +20,9 @@ Laws
    meanwhile.
 9. Compressed batches behind the first one of a piece are decompressed by one call where they can be (`compression`, law
    4). What comes of them is what would come one by one, and the bound of each batch is the same.
-10. As a rule a batch is decompressed once, but for the first one of a response that becomes very much: those before it
-   say how much a compressed byte becomes. A piece ends before a batch that would take it beyond what a cache holds.
+10. As a rule a batch is decompressed once, but for the first one of a response, where that batch becomes very much:
+   those before it say how much a compressed byte becomes. A piece ends before a batch that would take it beyond what a
+   cache holds.
 
 Checksums: `batch_headers`, law 1. What becomes of the partition of a bad batch: `_core/network/fetcher.py`, law 4.
 """
@@ -387,10 +388,10 @@ class RecordSet:
         assert first is not None
         target = min(target, _DECOMPRESSED_BYTES)
         expected = _expected(len(self._data) - first.start, self._expansion or _EXPANSION)
-        expected = min(most, self._most_bytes, target, expected)
+        expected = max(0, min(most, self._most_bytes, target, expected))
         let_go = None if self._segments is None else self._segments.let_go
         found = _Decompressed(Sections(expected, let_go), self._expansion)
-        while (batch := self._pending) is not None and found.nbytes < target:
+        while (batch := self._pending) is not None and (not found.batches or found.nbytes < target):
             # One that would go far beyond the target comes first in the next piece: the buffer need not grow.
             if found.batches and found.nbytes + found.expected(batch.end - batch.start) > target:
                 break

@@ -505,9 +505,9 @@ class PipelineLoop:
 
     def _drop_the_rest(self) -> None:
         for running_job in self._running_jobs.values():
+            running_job.cancelled = True  # first: after an interrupt it would be told once more, by `_forget`
             if not running_job.reported:
                 self._ownership.tell(RangeDropped(job=running_job.job.name, range=running_job.range))
-            running_job.cancelled = True
         self._committer.close()
         self._starts.close()
         self._cancel_all()

@@ -27,6 +27,7 @@ NOT_AUTHORIZED = 29
 LOADING = 14
 REBALANCE_IN_PROGRESS = 27
 UNKNOWN_MEMBER_ID = 25
+LEFT_OUT = -2
 
 
 @pytest.fixture
@@ -170,17 +171,41 @@ def test_what_had_no_response_and_is_refused_then_is_no_bar_any_more(script: Net
 
 
 @pytest.mark.rule("15")
-@pytest.mark.parametrize("code", [NOT_AUTHORIZED, ErrorCode.GROUP_AUTHORIZATION_FAILED])
+@pytest.mark.parametrize(
+    "code",
+    [NOT_AUTHORIZED, ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN_SERVER_ERROR, LEFT_OUT],
+)
 def test_that_it_may_commit_no_more_says_nothing_of_what_had_no_response(script: NetworkScript, code: int) -> None:
-    """The authorization may have been withdrawn after the broker accepted it."""
+    """The authorization may have been withdrawn after the broker accepted it; a failure is of this one attempt."""
     script.commit({0: 100}, timeout=1.0)
     script.pass_time(1.5)
     script.response(api.OffsetCommit, TransportError("gone"))
     script.commit({0: 50})
     script.pass_time(5.0)
-    assert script.committed(code) == {0: 100}
+    if code == LEFT_OUT:
+        assert set(script.requested(api.OffsetCommit).offsets) == {tp(0)}
+        script.response(api.OffsetCommit, api.OffsetCommitResponse(errors={}))
+    else:
+        assert script.committed(code) == {0: 100}
     script.pass_time(5.0)
     call = script.commit({0: 60}, by_hand=True)
+    assert script.committed() == {0: 100}
+    assert isinstance(error_of(script, call), CommitRewindError)
+
+
+@pytest.mark.rule("15")
+def test_that_the_group_has_members_says_nothing_of_what_had_no_response() -> None:
+    """A member has joined the group since, and has left it when the next offset is committed."""
+    script = NetworkScript()
+    script.do(Assign(partitions={tp(0): 1}))
+    script.commit({0: 100}, epoch=1, timeout=1.0)
+    script.pass_time(1.5)
+    script.response(api.OffsetCommit, TransportError("gone"))
+    script.commit({0: 50}, epoch=1)
+    script.pass_time(5.0)
+    assert script.committed(UNKNOWN_MEMBER_ID) == {0: 100}
+    script.pass_time(5.0)
+    call = script.commit({0: 60}, epoch=1, by_hand=True)
     assert script.committed() == {0: 100}
     assert isinstance(error_of(script, call), CommitRewindError)
 

@@ -28,8 +28,13 @@ from instride.errors import (
 from instride.errors.codes import ErrorCode
 
 PARTITIONS = (0, 1)
-REFUSED = (ErrorCode.OFFSET_METADATA_TOO_LARGE, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-GONE, ACCEPTED_AND_GONE = -1, -2
+REFUSED = (
+    ErrorCode.OFFSET_METADATA_TOO_LARGE,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ErrorCode.UNKNOWN_SERVER_ERROR,
+)
+# No error codes.
+GONE, ACCEPTED_AND_GONE = -101, -102
 LATER = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.REBALANCE_IN_PROGRESS)
 
 
@@ -45,7 +50,7 @@ class World:
     seeks: dict[int, int] = field(default_factory=lambda: {0: 0, 1: 0})
     calls: int = 0
     # What a broker accepted without a response: (partition, offset, metadata). It does not find the very
-    # same's metadata too long then; that nobody is authorized any more it may say.
+    # same's metadata too long then; that nobody is authorized any more, or that it has failed, it may say.
     unheard: set[tuple[int, int, str]] = field(default_factory=set)
     # The newest call of each partition that allowed a rewind, and that the broker has accepted.
     rewound: dict[int, int] = field(default_factory=dict)
@@ -101,7 +106,7 @@ class World:
             code = 0
         if code == ACCEPTED_AND_GONE:
             self.unheard |= named
-        if code < 0:
+        if code in (GONE, ACCEPTED_AND_GONE):
             for each, found in request.offsets.items() if code == ACCEPTED_AND_GONE else ():
                 self.take(each[1], found.offset, found.metadata)
             self.script.response(api.OffsetCommit, TransportError("gone"))
@@ -230,10 +235,14 @@ SOUGHT = [("commit", {0: 0}, "", False, 1), ("respond", GONE), ("seek", 0), ("co
     ("commit", {0: 3}, "", False, 1), ("respond", ACCEPTED_AND_GONE), ("commit", {0: 5}, "", False, 1), ("respond", 0),
     ("respond", ErrorCode.TOPIC_AUTHORIZATION_FAILED), ("commit", {0: 1}, "", True, 1),
 ])  # fmt: skip
-# Nor does one for want of authorization say anything of the very same that was accepted before.
+# Nor does one for want of authorization, or for no known reason, of the very same that was accepted before.
 @example([
     ("commit", {0: 3}, "", False, 1), ("respond", ACCEPTED_AND_GONE), ("respond", 0),
     ("respond", ErrorCode.TOPIC_AUTHORIZATION_FAILED), ("commit", {0: 1}, "", True, 1),
+])  # fmt: skip
+@example([
+    ("commit", {0: 3}, "", False, 1), ("respond", ACCEPTED_AND_GONE), ("respond", 0),
+    ("respond", ErrorCode.UNKNOWN_SERVER_ERROR), ("commit", {0: 1}, "", True, 1),
 ])  # fmt: skip
 def test_each_response_is_true_of_the_broker(plan: list[Any]) -> None:
     world = World(NetworkScript())

@@ -29,6 +29,19 @@ JUMPS: list[Say] = [
 RETAINED: list[Say] = [(BROKER, "hole", P, 0, 6), (BROKER, "log starts", P, 7), ("A", "out of range", P)]
 RESET: list[Say] = [*READS, *commits("A", 5), *RETAINED, ("A", "positioned", P, 1, 7), poll("A", 7, 7)]
 REWINDS: list[Say] = [*READS, *commits("A", 5), ("A", "allows rewind", ((P, 2),)), *commits("A", 2, number=2)]
+READS_ALL: list[Say] = [*OWNS, poll("A", 0, 9), done("A", 0, 9), *commits("A", 10)]
+BY_HAND: list[Say] = [
+    *STARTED,
+    (BROKER, "produced", P, 10),
+    ("A", "assigned", None, ((P, 1),)),
+    *OWNS[-2:],
+    *READS[-2:],
+]
+AGAIN_BY_HAND: list[Say] = [("A", "revoked", ((P, 1),)), ("A", "assigned", None, ((P, 2),))]
+BEGINS_AT_FIVE: list[Say] = [
+    *[*READS, *commits("A", 5), ("A", "revoked", ((P, 1),)), ("A", "assigned", 2, ((P, 2),))],
+    *[("A", "looked up", P, 5, 0), ("A", "positioned", P, 2, 5)],
+]
 A_THOUSAND: list[Say] = [*OWNS, ("A", "assigned", 1, tuple((TopicPartition("many", n), 7) for n in range(1000)))]
 
 
@@ -204,6 +217,15 @@ BROKEN: list[Broken] = [
             *[*REWINDS[:-3], ("A", "revoked", ((P, 1),)), ("A", "assigned", 2, ((P, 2),))],
             *[("A", "looked up", P, 5, 0), ("A", "positioned", P, 2, 5), poll("A", 5, 9, epoch=2)],
             *[done("A", 5, 9, epoch=2), *commits("A", 8, number=2), *commits("A", 6, number=3)],
+        ],
+        {},
+    ),
+    (
+        "S5",
+        "commits rise",
+        [
+            *[*READS_ALL, *[("A", "allows rewind", ((P, 2),))] * 2, *commits("A", 2, number=2)],
+            *[*commits("A", 5, number=3), *commits("A", 2, number=4)],
         ],
         {},
     ),
@@ -802,6 +824,47 @@ KEPT: dict[str, tuple[list[Say | float], dict[str, Any]]] = {
         ],
         CLIENTS,
     ),
+    "the same, after a commit that went back": (
+        [
+            *[*READS_ALL, ("A", "allows rewind", ((P, 3),)), *commits("A", 3, number=2)],
+            *[commits("A", 6, number=3)[0], ("A", "allows rewind", ((P, 4),)), *commits("A", 6, number=3)[1:]],
+            *commits("A", 4, number=4),
+        ],
+        {},
+    ),
+    "the same, after a seek back": (
+        [
+            *[*READS_ALL, ("A", "seek", P), ("A", "positioned", P, 1, 2), *commits("A", 2, number=2, leader_epoch=-1)],
+            *[("A", "poll", ((P, 1, 1, 2, 9, 5),), (), ()), done("A", 2, 9), commits("A", 6, number=3)[0]],
+            *[("A", "allows rewind", ((P, 4),)), *commits("A", 6, number=3)[1:], *commits("A", 4, number=4)],
+        ],
+        {},
+    ),
+    "a commit that goes back, allowed once more while it is in flight": (
+        [
+            *[*BEGINS_AT_FIVE, ("A", "allows rewind", ((P, 2),)), commits("A", 2, number=2)[0]],
+            *[("A", "allows rewind", ((P, 2),)), *commits("A", 2, number=2)[1:], *commits("A", 2, number=3)],
+        ],
+        {},
+    ),
+    "commits that rise again to where their assignment began": (
+        [
+            *[*BEGINS_AT_FIVE, ("A", "allows rewind", ((P, 2),)), *commits("A", 2, number=2)],
+            *[*commits("A", 2, number=3), *commits("A", 3, number=4), *commits("A", 5, number=5)],
+        ],
+        {},
+    ),
+    "a commit that goes back, called before the network thread tells of its assignment by hand": (
+        [
+            *[*BY_HAND, *commits("A", 5), AGAIN_BY_HAND[0], ("A", "allows rewind", ((P, 2),)), AGAIN_BY_HAND[1]],
+            *commits("A", 2, number=2)[::2],
+        ],
+        CLIENTS,
+    ),
+    "a commit by hand, sent once its partition is assigned anew": (
+        [*BY_HAND, *AGAIN_BY_HAND, *commits("A", 5)[::2]],
+        CLIENTS,
+    ),
     "two commits that may go back, one after the other": (
         [
             *[*READS, *commits("A", 5), ("A", "allows rewind", ((P, 4),)), ("A", "allows rewind", ((P, 2),))],
@@ -830,6 +893,13 @@ KEPT: dict[str, tuple[list[Say | float], dict[str, Any]]] = {
             ("A", "closed", True),
         ],
         CLIENTS,
+    ),
+    "a listener that comes when its member subscribes anew, and hears of a loss of before": (
+        [
+            *[*READS, ("A", "lost", ((P, 1),)), ("A", "subscribes", ("t",)), ("A", "on lost", (P,))],
+            *[("A", "poll", (), (), (P,)), ("A", "closed", True)],
+        ],
+        {**CLIENTS, "kind": "slow"},
     ),
     "a commit of what is let go of by hand has its response later": (
         [

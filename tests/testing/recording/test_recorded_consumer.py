@@ -396,6 +396,18 @@ def test_a_commit_of_what_is_assigned_by_hand_again_meanwhile_is_right(begin: Sc
     assert scene.wrong() == []
 
 
+def test_a_commit_by_hand_that_may_go_back_at_once_is_right(begin: Scenes) -> None:
+    """The permission was told before the assignment, which ended it: S6 reported the commit."""
+    scene = begin(by_hand=True)
+    scene.consumer.assign([P])
+    scene.consumer.commit_async({P: 0}, allow_rewind=True)
+    scene.takes()
+    assert scene.wrong() == []
+    assert [each for each, _ in scene.told("allows rewind", "assigned", "sends commit")] == [
+        *("allows rewind", "assigned", "sends commit")
+    ]
+
+
 # -- what a user lets go of
 
 
@@ -409,6 +421,25 @@ def test_what_was_not_begun_is_of_the_present_assignment(begin: Scenes) -> None:
     assert [scene.poll() for _ in range(2)] == [[], []]  # one tells of the loss, the next takes what comes after it
     scene.member.not_begun(P, 0)
     assert scene.told("not begun") == [("not begun", (P, 1, 3)), ("not begun", (P, 2, 0))]
+
+
+def test_what_was_not_begun_by_hand_is_of_what_the_history_knows(begin: Scenes) -> None:
+    """It named an assignment that the network thread had not told: no history, the checker said."""
+    scene = begin(by_hand=True)
+    scene.consumer.assign([P])
+    scene.consumer.seek(P, 0)
+    scene.takes()
+    scene.fetched(0, 3)
+    assert scene.poll() == [0, 1, 2]
+    scene.member.not_begun(P, 1)
+    for partition in (Q, P):
+        scene.consumer.assign([partition])
+    scene.member.not_begun(P, 0)
+    scene.takes()
+    scene.member.not_begun(P, 0)
+    assert scene.wrong() == []
+    epoch = scene.consumer._application._state.lists.owned[P].epoch
+    assert scene.told("not begun") == [("not begun", (P, 1, 1)), ("not begun", (P, epoch, 0))]
 
 
 # -- commits that go back

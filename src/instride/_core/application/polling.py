@@ -133,7 +133,8 @@ class Poller:
             if not heard and (result.deliveries or self._news or now >= deadline):
                 return result
             then = min(deadline, alive, self._next_look(holds=holds))
-            # A deserializer, tried again, may have taken events by a call of its own: these wake the poll no more.
+            # A deserializer that was tried again may have called the consumer, which drained the queue: those events
+            # wake nobody any more.
             now = yield Wait(until=now if heard or not state.looked else then)
             holds = self._look(now)
             if now >= alive:  # law 8; however often something woke it meanwhile
@@ -202,7 +203,8 @@ class Poller:
         return [*self._telling_consumed(), (setattr, self, "_returned_large", False)]
 
     def _next_look(self, *, holds: bool) -> float:
-        """A poll that may not collect tries nothing again: woken when that is due, it would spin."""
+        """When to look again without an event. holds: the lease does; else, as nothing may be collected, nothing is
+        tried again: woken when that is due, the poll would spin."""
         collects = holds and not self._awaited
         retry = next_retry(self._state.lists.failing.those()) if collects else float("inf")
         return min(next_auto_commit(self._state), retry)

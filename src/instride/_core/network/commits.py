@@ -5,8 +5,9 @@ Laws of sending (`Commits`)
 2. The newest offset of a partition wins; who waits for an older one hears the newer one's result. Within an epoch and
    seek number what the broker accepted is never taken back, unless a commit says that it may (rule 15): an offset that
    is behind it is refused. What the broker refused is no bar. What it may have accepted, since it was transmitted and
-   its response is missing or was no final one, is sent once more in place of a later commit that is behind it. An older
-   epoch never replaces a newer one.
+   its response is missing or was no final one, is sent once more in place of a later commit that is behind it, until
+   the broker accepts one that is as far, or that may go back, or finds its metadata too long. An older epoch never
+   replaces a newer one.
 3. A rebalance is no reason to refuse: while the broker accepts the present generation the commit is sent; from the Join
    response to the Sync response it is kept back, and sent with the new generation.
 4. REBALANCE_IN_PROGRESS and, during a rebalance, ILLEGAL_GENERATION mean "not yet". In a stable group
@@ -270,10 +271,9 @@ _FENCED = frozenset(
         ErrorCode.GROUP_ID_NOT_FOUND,
     }
 )
-_UNAUTHORIZED = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.GROUP_AUTHORIZATION_FAILED})
 _NOTHING_KNOWN = api.CommittedOffset(error=ErrorCode.UNKNOWN_SERVER_ERROR)
 _ELSEWHERE = "committed by another"
-_NOT_OWNED = "it is not this consumer's any more, or was sought elsewhere"
+_NOT_OWNED = "it is not this consumer's any more, or was sought elsewhere, or its topic was recreated"
 # These say nothing of the commit itself: it is sent again as it is.
 _RETRY = _REDISCOVER | _GONE | {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
 
@@ -539,7 +539,7 @@ class Commits:
         return assigned and self._same(sent) and self._membership.may_commit(now) and awaited
 
     def _may_send(self, now: float) -> bool:
-        """But for a back-off, which is short."""
+        """Whether a commit may be sent now, but for a back-off."""
         return not self._waits_for_sync() and self._membership.may_commit(now)
 
     def _queue_starts(self, now: float) -> None:
@@ -681,7 +681,7 @@ class Commits:
         # All marks move before anybody is told: who waits for several partitions is told of all of them.
         taken = {tp: sent.entries[tp] for tp, code in codes.items() if not code}
         self._accepted.update({tp: entry.commit for tp, entry in taken.items() if not entry.start})
-        self._note_what_is_doubtful(sent, codes, not_yet)
+        self._note_what_is_doubtful(sent, codes)
         for tp, code in codes.items():
             self._settle_code(tp, sent, code, now, not_yet)
 
@@ -692,7 +692,7 @@ class Commits:
                 self._requeue(*unsent)
             return
         if sent.transmitted:
-            self._note_what_is_doubtful(sent, dict.fromkeys(sent.entries), frozenset())
+            self._note_what_is_doubtful(sent, dict.fromkeys(sent.entries))
         if isinstance(error, KafkaError) and error.retriable:
             self._backoff.failed(now)
             self._coordinator.lost(error)
@@ -702,10 +702,8 @@ class Commits:
         for tp, entry in sent.entries.items():
             self._settle(tp, entry, error)
 
-    def _note_what_is_doubtful(
-        self, sent: _InFlightCommit, codes: Mapping[TopicPartition, int | None], not_yet: frozenset[int]
-    ) -> None:
-        """Law 2. codes: None where there was no response. not_yet: those of law 4."""
+    def _note_what_is_doubtful(self, sent: _InFlightCommit, codes: Mapping[TopicPartition, int | None]) -> None:
+        """Law 2. codes: None where there was no response."""
         for tp, entry in sent.entries.items():
             code, before, accepted = codes[tp], self._doubtful.get(tp), self._accepted.get(tp)
             if code is None or code in _RETRY:
@@ -717,14 +715,13 @@ class Commits:
                         self._doubtful[tp] = further
                 elif not entry.start and (before is None or _older(before, entry.commit)):
                     self._doubtful[tp] = entry.commit
-            # This commit is as far as the doubtful one, and its response is final. Whatever became of the doubtful one,
-            # the group has what this one says. A refusal says nothing of any commit but its own, and one for want of
-            # authorization, which may have been withdrawn since, not even of that.
-            elif (
-                before is not None
-                and code not in not_yet
-                and code not in _UNAUTHORIZED
-                and (_replaces(entry, before) if code == ErrorCode.NONE else entry.commit == before)
+            # The group has what this one says, whatever became of the doubtful one; or it never had that, since its
+            # metadata are too long. Any other refusal is of how things are by now: an authorization may have been
+            # withdrawn since, and another program may have joined the group.
+            elif before is not None and (
+                _replaces(entry, before)
+                if code == ErrorCode.NONE
+                else entry.commit == before and code == ErrorCode.OFFSET_METADATA_TOO_LARGE
             ):
                 del self._doubtful[tp]
 

@@ -300,8 +300,8 @@ class NetworkMachine:
     def _holds(self, partition: TopicPartition, epoch: int, seek_number: int) -> bool:
         # That a topic was made anew `Positions` sees only of what is assigned; of what another assign() left behind
         # nobody does.
-        known, now = self._assignment.topic_id(partition, epoch), self._cluster.topic_id(partition.topic)
-        made_anew = known != now and api.NO_TOPIC_ID not in (known, now)
+        known, present = self._assignment.topic_id(partition, epoch), self._cluster.topic_id(partition.topic)
+        made_anew = known != present and api.NO_TOPIC_ID not in (known, present)
         return not made_anew and self._assignment.holds(partition, epoch, seek_number)
 
     def _topic_id(self, partition: TopicPartition, epoch: int) -> UUID:

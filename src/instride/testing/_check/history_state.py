@@ -38,7 +38,7 @@ class HistoryState:
     delivered: whose assignment returned the offset last. again: what was returned twice.
     finished, prefix: which offsets are done, and the first that is not. ends, starts: of the log. holes: no records;
         never: none that there ever was, known by one who sees everything.
-    committed: the group's offsets. sent: the highest that anybody ever sent. stored: as looked up in the end.
+    committed: the group's offsets. sent: the highest that anybody sent. stored: as looked up in the end.
     untold, to_tell: losses that the member's poll has to tell; those of assignments that had returned something.
     in_hand: by member, of which a poll may have records in hand, though a signal's handler has run since.
     heard: what the listener has. another_heard: what one may have that was replaced. alive: until when a member knows

@@ -71,15 +71,22 @@ def _is_made(archive: Path, java: Java, home: KafkaHome, make: Callable[[Path], 
             began.unlink(missing_ok=True)
             make(began)
             # Of a Java that was updated. One stays: two builds of it may be in use by turns.
-            earlier = sorted(archive.parent.glob(f"{_prefix(java, home)}*.jsa"), key=lambda each: each.stat().st_mtime)
-            for each in earlier[:-1]:
-                each.unlink()
+            # Another process may delete them at the same time: each build has a lock of its own.
+            for each in sorted(archive.parent.glob(f"{_prefix(java, home)}*.jsa"), key=_written_at)[:-1]:
+                each.unlink(missing_ok=True)
             began.rename(archive)
     except (OSError, KafkaError) as error:
         _failed.add(archive)
         logger.info("brokers start without an archive of classes, which takes longer: %s", error)
         return False
     return True
+
+
+def _written_at(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
 
 
 @contextmanager

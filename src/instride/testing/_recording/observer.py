@@ -46,9 +46,14 @@ class Recording(Tap):
         self._epochs: dict[TopicPartition, int] = {}
 
     def epoch_of(self, partition: TopicPartition) -> int | None:
-        """Of the present assignment, as its application knows it; else of the last one that returned something."""
-        owned = None if self.consumer is None else self.consumer._application._state.lists.owned.get(partition)
-        return self._epochs.get(partition) if owned is None else owned.epoch
+        """Of the present assignment, as its application knows it; else of the last one that returned something. None of
+        one by hand that is not told yet (law 3): nothing of it is returned by then."""
+        state = None if self.consumer is None else self.consumer._application._state
+        owned = None if state is None else state.lists.owned.get(partition)
+        if state is None or owned is None:
+            return self._epochs.get(partition)
+        is_told = not state.assigned_by_hand or self._by_hand.get(partition) == owned.epoch
+        return owned.epoch if is_told else None
 
     def on_observed(self, consumer: ConsumerBase, config: ConsumerConfig) -> None:
         self.consumer = consumer

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 from instride.errors.codes import ErrorCode
 from instride.records import TopicPartition
+from instride.testing._check.assignment import Assignment
 from instride.testing._check.events import Event
 from instride.testing._check.history_state import Folds, HistoryState
 from instride.testing._check.steps import Commit
@@ -20,11 +23,26 @@ def _sends(state: HistoryState, event: Event) -> None:
     state.commits_at_all.add(event.who)
     sent: dict[TopicPartition, Commit] = {}
     for partition, offset, leader_epoch in offsets:
-        each = state.last.get((event.who, partition))
-        sent[partition] = Commit(event, each, partition, offset, leader_epoch)
+        sent[partition] = Commit(event, _sent_of(state, event.who, partition, offset), partition, offset, leader_epoch)
         state.ask("commit sent", sent[partition])
         state.sent[partition] = max(offset, state.sent.get(partition, 0))
+        allowed = state.rewinds[event.who, partition]
+        while allowed.count(offset) > 1:
+            allowed.remove(offset)  # of what was called by now a member sends one commit
     state.in_flight[event.who][number] = sent
+
+
+def _sent_of(state: HistoryState, who: str, partition: TopicPartition, offset: int) -> Assignment | None:
+    """By hand a partition may be assigned anew before a commit of its last assignment is sent."""
+    last = state.last.get((who, partition))
+    holes: Set[int] = state.holes.get(partition, frozenset())
+    if last is None or last.generation is not None or last.covers(offset, holes):
+        return last
+    for each in reversed(state.of_member[who]):
+        by_hand = each.generation is None and each.ended == "revoked"
+        if by_hand and each.partition == partition and each.covers(offset, holes):
+            return each
+    return last
 
 
 def _responded(state: HistoryState, event: Event) -> None:
@@ -60,19 +78,22 @@ def _commit(state: HistoryState, event: Event) -> None:
 
 def _take(state: HistoryState, commit: Commit) -> None:
     state.ask("commit", commit)
-    _use_rewind(state, commit)
-    state.committed[commit.partition] = commit.offset
-    state.taken[commit.event.who, commit.partition].append(commit.offset)
-    state.sent[commit.partition] = max(commit.offset, state.sent.get(commit.partition, 0))
+    is_elsewhere = _uses_rewind(state, commit)
     if commit.each is not None:
         commit.each.failed_at = None
         if not commit.each.is_of_before_its_seek(commit.offset):
+            is_elsewhere |= commit.each.earlier is not None
             commit.each.committed, commit.each.earlier = commit.offset, None
+    state.committed[commit.partition] = commit.offset
+    state.taken[commit.event.who, commit.partition].append(commit.offset)
+    # Where its user went back on purpose, what was sent before counts no more: from there on commits rise.
+    before = 0 if is_elsewhere else state.sent.get(commit.partition, 0)
+    state.sent[commit.partition] = max(commit.offset, before)
 
 
-def _use_rewind(state: HistoryState, commit: Commit) -> None:
+def _uses_rewind(state: HistoryState, commit: Commit) -> bool:
     """The commit that was allowed to go back uses that up, and what its user allowed before. Another one does where it
-    goes back in its place; one that rises may have been on its way before."""
+    goes back in its place; one that rises may have been on its way before. Whether it went back so."""
     allowed = state.rewinds[commit.event.who, commit.partition]
     goes_back = commit.offset < state.sent.get(commit.partition, 0)
     if commit.offset in allowed:
@@ -83,6 +104,7 @@ def _use_rewind(state: HistoryState, commit: Commit) -> None:
         allowed.remove(at)
     if used and goes_back:
         state.forget_deliveries(commit.partition, min(*used, commit.offset))
+    return bool(used) and goes_back
 
 
 def _commit_failed(state: HistoryState, event: Event) -> None:

@@ -45,7 +45,7 @@ def _subscribes(state: HistoryState, event: Event) -> None:
     state.ending.pop(event.who, None)
     if state.judged_by.view == "clients":  # one writer that sees all has one listener for each member
         heard = state.heard[event.who]
-        state.another_heard[event.who] |= {*heard, *state.live[event.who]}
+        state.another_heard[event.who] |= {*heard, *state.live[event.who], *state.untold[event.who]}
         heard.clear()
 
 

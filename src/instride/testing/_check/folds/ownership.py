@@ -25,7 +25,8 @@ def _assigned(state: HistoryState, event: Event) -> None:
         state.ask("assigned", Change(event, new, older))
         state.assignments[event.who, partition, epoch] = state.live[event.who][partition] = new
         state.last[event.who, partition] = new
-        state.rewinds.pop((event.who, partition), None)  # of a call that raised, say
+        if generation is not None:  # by hand the call that allows it may come before this
+            state.rewinds.pop((event.who, partition), None)  # of a call that raised, say
         state.of_member[event.who].append(new)
         _supersede(state, older, new)
 

@@ -96,8 +96,8 @@ def s5_result(event: Event, state: HistoryState) -> str | None:
 def s6(commit: Commit, state: HistoryState) -> str | None:
     """What was finished in an earlier assignment never reaches a commit: a commit speaks of offsets that were finished
     in the sender's present assignment, since its user sought last, and of nothing else. What was requested before a
-    seek may still be taken after it; and what its user allows to rewind is his own choice. (What nobody has finished is
-    S4.)"""
+    seek may still be taken after it; and what its user allows to rewind is his own choice, as is how commits rise again
+    from there. (What nobody has finished is S4.)"""
     if commit.offset > state.reached(commit.partition):
         return None
     if state.may_rewind(commit.event.who, commit.partition, commit.offset):
@@ -107,5 +107,7 @@ def s6(commit: Commit, state: HistoryState) -> str | None:
     if owner is None or owner.who != commit.event.who or owner.covers(commit.offset, holes):
         return None
     if owner.is_of_before_its_seek(commit.offset) or (owner.start is None and owner.reset == "seek"):
+        return None
+    if owner.start is not None and owner.committed <= commit.offset < owner.start:
         return None
     return f"{commit.offset} is none of {owner}, begun at {owner.start}"
