@@ -140,11 +140,12 @@ simulate: $(COMPILED)
 	@$(SIMULATE) --unruly verbs,listeners,ends,interrupts,lines,modes,looks --histories 60
 	@$(SIMULATE) --unruly verbs,signals,looks,modes --histories 60
 	@$(SIMULATE) --unruly verbs,listeners,ends,pairs,interrupts --histories 100
+	@$(SIMULATE) --unruly verbs,rewinds --histories 60
 
 explore: $(COMPILED)
 	@$(BIN)/python -m instride.testing.explore --jobs $(JOBS) $(EXPLORE_ARGS)
 
-# make test tries one line in 29, and begins where the commit says.
+# make test tries one line in 47, and begins where the commit says.
 interrupts: $(COMPILED)
 	@INSTRIDE_WHOLE=1 $(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal tests/net/test_interrupted_calls.py
 
@@ -179,7 +180,7 @@ sink-attack: $(COMPILED)
 	@$(WITH_JAVA) $(BIN)/python -m pytest -x -s tests/spark/attack_sinks.py
 
 spark-groups: $(COMPILED)
-	@$(WITH_JAVA) GROUP_TURNS=20 $(BIN)/python -m pytest -x tests/spark/test_group_kafka.py
+	@$(WITH_JAVA) INSTRIDE_WHOLE=1 GROUP_TURNS=20 $(BIN)/python -m pytest -x tests/spark/test_group_kafka.py
 	@$(WITH_JAVA) GROUP_TURNS=20 $(BIN)/python -m pytest -x -s tests/spark/groups_on_spark.py
 
 spark-cluster: $(COMPILED)

@@ -68,7 +68,7 @@ CONTENDERS: Final = {
     "instride": Contender("instride on Spark", "instride", 6, written=_sink_files, is_ours=True),
     "processor": Contender("instride, a Processor", "processor", 6, written=_parquet_files, is_ours=True),
     "confluent": Contender("confluent-kafka, waiting", "confluent", 3, written=_parquet_files),
-    "letting_go": Contender("confluent-kafka, letting go", "confluent", 3, written=_parquet_files),
+    "releasing_at_once": Contender("confluent-kafka, releasing at once", "confluent", 3, written=_parquet_files),
     KILLED: Contender("instride on Spark, one killed", "instride", 6, written=_sink_files, is_ours=True),
 }
 """By kind, in the order in which they stand side by side. Those in between have the same handler."""

@@ -9,8 +9,8 @@ Laws
    it waits there for the jobs of the partitions that move, while the other lanes work on what was fetched
    before. Nothing new is fetched for any partition meanwhile, because nobody polls. That wait is what the
    demo shows.
-4. In the kind of run that lets go, the callback waits for nothing: what is finished is committed. The jobs at work go
-   on, and their partitions go: the next owners do the same records once more.
+4. In the kind of run that releases at once, the callback waits for nothing: it commits what is finished. The jobs in
+   progress go on, and their partitions move: the next owners do the same records once more.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ class ConfluentMember:
         self._record(lost=[lane.partition for lane in gone])
 
 
-class LettingGoMember(ConfluentMember):
+class ReleasingMember(ConfluentMember):
     """Law 4 makes the difference."""
 
     def _before_release(self, moving: list[Lane]) -> None:
@@ -181,7 +181,7 @@ def write(plan: Plan, partition: int, first: int, values: list[bytes]) -> None:
 
 @contextmanager
 def member(plan: Plan, app: str, history: Recorder) -> Iterator[Member]:
-    kind = LettingGoMember if plan.kind == "letting_go" else ConfluentMember
+    kind = ReleasingMember if plan.kind == "releasing_at_once" else ConfluentMember
     with ThreadPoolExecutor(THREADS) as pool:
         made = kind(plan, app, history, pool)
         yield Member(made.run, made.stop)

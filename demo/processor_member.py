@@ -2,7 +2,7 @@
 
 Laws
 1. A call of the handler writes one Parquet file of one partition's records; only then are they committed.
-2. In a hand-over it waits for the calls that are at work on that partition, and for nothing else.
+2. In a hand-over it waits for the calls that are in progress on that partition, and for nothing else.
 """
 
 from __future__ import annotations

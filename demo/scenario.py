@@ -1,14 +1,14 @@
 """What happens in the demo, once for each kind of consumer.
 
     A and B start; A joins and owns everything; flights begin to arrive, all the time, at one pace
-    A meets a flight that takes long      -> B joins, while A is at work on it
+    A meets a flight that takes long      -> B joins, while it is in progress
     some time after B works as well       -> B leaves
     all flights have been sent and worked on -> A leaves
 
 and once more, where one is killed:
 
     A and B start, and share the partitions; all flights are sent as fast as the source can send them
-    one of them meets a flight that takes long -> it is killed (SIGKILL), while it is at work on it
+    one of them meets a flight that takes long -> it is killed (SIGKILL), while that is in progress
     the other one has worked on all of them    -> it leaves
 
 Laws
@@ -150,7 +150,7 @@ class _Run:
     # -- what is awaited
 
     def _at_slow_flight(self) -> str:
-        """Who has been at work for a second on the flight that takes long; else nobody, ""."""
+        """Who has had the flight that takes long in progress for a second; else nobody, ""."""
         for each in self._history.running.values():
             at_it = each.partition == self._plan.slow_partition and each.first <= self._plan.slow_offset < each.last
             if at_it and each.start < now() - 1.0:

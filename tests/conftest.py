@@ -9,8 +9,10 @@ from __future__ import annotations
 import gc
 import signal
 import sys
+import threading
+import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -28,6 +30,10 @@ if TYPE_CHECKING:
 # No test is judged by the clock: a busy machine would fail it.
 settings.register_profile("instride", deadline=None)
 settings.load_profile("instride")
+
+_FAILED = pytest.StashKey[bool]()
+# They wait for a server of the system's, which nobody can hurry.
+_UNHURRIED = ("instride-resolve", "instride-kerberos")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -51,6 +57,32 @@ def _no_exception_is_left_in_hand() -> Iterator[None]:
     before = sys.exc_info()[1]
     yield
     assert sys.exc_info()[1] is before, "the test left an `except` unfinished: run what a trace interrupts `contained`"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    item.stash[_FAILED] = item.stash.get(_FAILED, False) or report.failed
+    return report
+
+
+@pytest.fixture(autouse=True)
+def _no_thread_of_ours_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
+    """It would go on beside the tests that follow, and call what they have patched: so it ends first.
+
+    A test that failed may leave some: its traceback keeps what it opened.
+    """
+    before = set(threading.enumerate())
+    yield
+    begun = set(threading.enumerate()) - before
+    left = [each for each in begun if each.name.startswith("instride") and each.name not in _UNHURRIED]
+    if not left or request.node.stash.get(_FAILED, False):
+        return
+    gc.collect()  # what a cycle of references keeps ends with it
+    until = time.monotonic() + 60.0
+    for thread in left:
+        thread.join(max(0.0, until - time.monotonic()))
+    assert not (still := [each.name for each in left if each.is_alive()]), f"the test left {still} running"
 
 
 @pytest.fixture(scope="session")
@@ -106,7 +138,7 @@ def s3() -> Iterator[S3Server]:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Sort by what a test needs; the sort is stable, so within a kind the order of the files stays.
 
-    What is drawn is drawn of those that `-k` and `-m` leave: who asks for a case by its name gets it.
+    What is drawn is drawn of those that `-k` and `-m` leave: who asks for one case by its name gets it.
     """
     items.sort(key=_cost)
     if WHOLE or any("::" in each for each in config.args):

@@ -69,7 +69,9 @@ WRONG: dict[str, Wrong] = {
     "a number as text, of records": wrong(
         lambda _: ConsumerRecords().records(TEXTUAL), TypeError, "records", "whole number", "'0'"
     ),
-    "a number as text, in a ledger": wrong(lambda _: OffsetLedger().in_flight(TEXTUAL), TypeError, "in_flight", "'0'"),
+    "a number as text, in a ledger": wrong(
+        lambda _: OffsetLedger().in_progress(TEXTUAL), TypeError, "in_progress", "'0'"
+    ),
     "a number as text, of the oldest": wrong(lambda _: OffsetLedger().oldest(TEXTUAL), TypeError, "oldest", "'0'"),
     "a number as truth": wrong(lambda c: c.lag(("t", True)), TypeError, "lag", "whole number", "True"),
     "a negative number": wrong(lambda c: c.lag(("t", -1)), ValueError, "lag", "0 or more", "-1"),
@@ -240,7 +242,10 @@ def test_a_wrong_argument_is_named_with_what_to_write_instead(consumer: Any, row
     ("given", "says"),
     [
         ({"bootstrap.servers": "localhost:9092", "group.id": "g"}, "spread with **"),
-        ("flights", "subscribe(['flights'])"),
+        ("my-topic", "subscribe(['my-topic'])"),
+        ("SASL_SSL://user:canary@h:1", "subscribe(['flights'])"),
+        ([("sasl.password", "canary")], "subscribe(['flights'])"),
+        ({"sasl.password": "canary"}.items(), "subscribe(['flights'])"),
     ],
 )
 def test_settings_by_position_as_other_clients_take_them_are_told_how_to_write_them(
@@ -250,6 +255,7 @@ def test_settings_by_position_as_other_clients_take_them_are_told_how_to_write_t
         kind(given)
     assert f'{kind.__name__}(bootstrap_servers="localhost:9092"' in str(caught.value)
     assert says in str(caught.value)
+    assert "canary" not in str(caught.value)
 
 
 @pytest.mark.requirement("surface/arguments")

@@ -186,7 +186,11 @@ def test_servers_are_read(servers: str | list[str], expected: tuple[tuple[str, i
         ("", "must name a broker"),
         ([], "must name a broker"),
         (" , ", "must name a broker"),
-        (["b:1", 5], "must be texts"),
+        (["b:1", 5], "must be texts such as .* it is list of int and str"),
+        (b"user:canary@b:9092", "must be texts such as .* it is bytes"),
+        ({"user:canary@b:9092"}, "must be texts such as .* it is set"),
+        (["user:canary@b:9092", None], "must be texts such as .* it is list of NoneType and str"),
+        ("b\0c:9092", "NUL"),
         (None, "must be texts"),
         ("b", 'not "host:port"'),
         ("b:", 'not "host:port"'),
@@ -205,8 +209,9 @@ def test_servers_are_read(servers: str | list[str], expected: tuple[tuple[str, i
     ],
 )
 def test_a_wrong_server_is_refused_with_the_reason(servers: Any, why: str) -> None:
-    with pytest.raises(ConfigError, match=why):
+    with pytest.raises(ConfigError, match=why) as refused:
         make(bootstrap_servers=servers)
+    assert "canary" not in str(refused.value)
 
 
 def test_what_may_change_while_running_is_checked_like_the_rest() -> None:

@@ -26,7 +26,16 @@ def test_left(): ...
 def test_right(): ...
 
 def test_always(): ...
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(5))
+def test_slow(number): ...
+
+@pytest.mark.slow
+@pytest.mark.rule("1")
+def test_slow_proof(): ...
 """
+ALWAYS = {"test_always": 1, "test_slow_proof": 1}
 PROOF = '\n@pytest.mark.requirement("KIP-983/1")\n@pytest.mark.drawn(1, "pair")\ndef test_proof(): ...\n'
 
 
@@ -34,7 +43,7 @@ PROOF = '\n@pytest.mark.requirement("KIP-983/1")\n@pytest.mark.drawn(1, "pair")\
 def place(tmp_path: Path) -> Path:
     """With the conftest of our tests, since that is what draws."""
     (tmp_path / "conftest.py").write_bytes((HERE / "conftest.py").read_bytes())
-    markers = "drawn(count, name):", "requirement(id):", "kafka:", "spark:"
+    markers = "drawn(count, name):", "requirement(id):", "rule(id):", "slow:", "kafka:", "spark:"
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n" + "".join(f"    {each} m\n" for each in markers))
     (tmp_path / "test_it.py").write_text(TESTS)
     return tmp_path
@@ -58,12 +67,12 @@ def kinds(names: list[str]) -> Counter[str]:
 
 def test_a_run_plays_a_part_and_another_process_the_same(place: Path) -> None:
     names = collected(place)
-    assert kinds(names) == {"test_one": 3, "pair": 1, "test_always": 1}, names
+    assert kinds(names) == {"test_one": 3, "pair": 1, "test_slow": 2, **ALWAYS}, names
     assert collected(place) == names
 
 
 def test_the_whole_and_what_is_named_or_searched_for_are_played(place: Path) -> None:
-    assert kinds(collected(place, whole=True)) == {"test_one": 10, "pair": 2, "test_always": 1}
+    assert kinds(collected(place, whole=True)) == {"test_one": 10, "pair": 2, "test_slow": 5, **ALWAYS}
     assert kinds(collected(place, "test_it.py::test_one")) == {"test_one": 10}
     assert collected(place, "-k", "one and 7") == ["test_one[7]"]
 
@@ -85,5 +94,6 @@ def test_each_case_is_in_the_part_of_some_commit() -> None:
 
 
 def test_what_is_not_marked_stays(request: pytest.FixtureRequest) -> None:
-    items = [item for item in request.session.items if item.get_closest_marker("drawn") is None]
+    marks = ("drawn", "slow")
+    items = [item for item in request.session.items if not any(item.get_closest_marker(mark) for mark in marks)]
     assert without_undrawn(items, commit()) == items

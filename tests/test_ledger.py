@@ -6,6 +6,8 @@ import copy
 import pickle
 from asyncio import new_event_loop
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
 from weakref import ref
 
 import pytest
@@ -95,8 +97,8 @@ def test_partitions_are_counted_apart() -> None:
     ledger.done(record(7, 1))
     ledger.done(record(0))
     assert offsets(ledger.committable()) == {"flights-0": 1, "flights-1": 8}
-    assert ledger.in_flight() == 2
-    assert (ledger.in_flight(P0), ledger.in_flight(P1), ledger.in_flight(TopicPartition("x", 0))) == (2, 0, 0)
+    assert ledger.in_progress() == 2
+    assert (ledger.in_progress(P0), ledger.in_progress(P1), ledger.in_progress(TopicPartition("x", 0))) == (2, 0, 0)
 
 
 def test_a_snapshot_carries_leader_epoch_assignment_epoch_and_seek_number() -> None:
@@ -208,7 +210,7 @@ def test_watch_settles_on_success_only() -> None:
     futures[1].set_exception(ValueError("bad"))
     futures[0].set_result(None)
     assert offsets(ledger.committable()) == {"flights-0": 1}
-    assert ledger.in_flight() == 0
+    assert ledger.in_progress() == 0
     assert ledger.oldest(P0) == bad
 
 
@@ -237,6 +239,56 @@ def test_watch_takes_futures_that_are_done_and_those_of_asyncio() -> None:
     loop.run_until_complete(future)
     loop.close()
     assert offsets(ledger.committable()) == {"flights-0": 2}
+
+
+def test_what_is_no_future_changes_nothing() -> None:
+    ledger = OffsetLedger()
+    first, second = ledger.track(records(0, 1))
+    error = ValueError("before")
+    ledger.fail(first, error)
+    watched = Future[None]()
+    ledger.watch(second, watched)
+    not_a_future: Any = print
+    for each in (first, second):
+        with pytest.raises(TypeError, match=r"watch takes a future .* not builtin_function_or_method"):
+            ledger.watch(each, not_a_future)
+    assert ledger.failures() == [(first, error)]
+    assert ledger.in_progress() == 1
+    watched.set_result(None)
+    assert ledger.in_progress() == 0
+
+
+def test_what_cannot_be_watched_leaves_a_failure_and_nothing_in_progress() -> None:
+    """A future that is done, of a loop that is closed."""
+    ledger = OffsetLedger()
+    first, second = ledger.track(records(0, 1))
+    error = ValueError("before")
+    ledger.fail(first, error)
+    loop = new_event_loop()
+    future = loop.create_future()
+    future.set_result(None)
+    loop.close()
+    for each in (first, second):
+        with pytest.raises(RuntimeError, match="closed"):
+            ledger.watch(each, future)
+    assert ledger.failures() == [(first, error)]
+    assert ledger.in_progress() == 0
+    with pytest.raises(ValueError, match="before"):
+        ledger.check()
+
+
+def test_an_error_that_takes_no_note_is_raised_all_the_same() -> None:
+    @dataclass(frozen=True)
+    class FrozenError(Exception):
+        what: str
+
+    ledger = OffsetLedger()
+    (only,) = ledger.track(records(0))
+    error = FrozenError("a handler's")
+    ledger.fail(only, error)
+    with pytest.raises(FrozenError) as raised:
+        ledger.check()
+    assert raised.value is error
 
 
 def test_check_raises_each_error_once_and_names_the_record() -> None:
@@ -274,7 +326,7 @@ def test_a_failed_record_may_be_tried_again() -> None:
     again: Future[None] = Future()
     ledger.watch(only, again)
     assert ledger.uncommitted([P0]) == {P0}
-    assert ledger.in_flight() == 1
+    assert ledger.in_progress() == 1
     ledger.check()
     again.set_result(None)
     assert offsets(ledger.committable()) == {"flights-0": 1}
@@ -288,7 +340,7 @@ def test_a_finished_record_stays_finished() -> None:
     ledger.watch(only, _cancelled())
     ledger.done(only)
     ledger.check()
-    assert (ledger.in_flight(), offsets(ledger.committable())) == (0, {"flights-0": 1})
+    assert (ledger.in_progress(), offsets(ledger.committable())) == (0, {"flights-0": 1})
 
 
 def test_a_second_attempt_that_is_cancelled_hides_no_failure() -> None:
@@ -313,7 +365,7 @@ def test_forget_gives_back_what_is_under_way_and_ignores_how_it_ends() -> None:
     ledger.done(tracked[0])
     ledger.fail(tracked[3], ValueError())
     ledger.check()
-    assert ledger.in_flight() == 1
+    assert ledger.in_progress() == 1
     assert ledger.forget([P0]) == []
     assert not ledger.committable()
     assert (ledger.uncommitted([P0]), ledger.failures()) == (set(), [])
@@ -327,7 +379,7 @@ def test_a_new_epoch_starts_anew_and_old_endings_are_ignored() -> None:
     ledger.fail(old[1], ValueError())
     ledger.check()
     assert not ledger.committable()
-    assert ledger.in_flight() == 2
+    assert ledger.in_progress() == 2
     ledger.done(new[0])
     assert ledger.committable().entries[P0].epoch == 2
     assert ledger.forget([P0]) == [new[1]]
@@ -376,7 +428,7 @@ def test_records_of_an_older_epoch_are_given_back_and_not_counted() -> None:
     ledger.track(records(0, epoch=2))
     late = records(5, epoch=1)
     assert ledger.track(late) == late
-    assert ledger.in_flight() == 1
+    assert ledger.in_progress() == 1
 
 
 def test_forget_before_track_keeps_the_new_epoch() -> None:
@@ -397,8 +449,8 @@ def test_a_batch_out_of_order_is_refused_whole(wrong: list[int]) -> None:
     ledger.track(records(0, 1, 2))
     with pytest.raises(ValueError, match=r"offset|tracked before"):
         ledger.track([*records(9, partition=1), *records(*wrong)])
-    assert ledger.in_flight() == 3
-    assert ledger.in_flight(P1) == 0
+    assert ledger.in_progress() == 3
+    assert ledger.in_progress(P1) == 0
 
 
 def test_records_of_one_partition_may_be_spread_over_a_batch() -> None:
@@ -407,7 +459,7 @@ def test_records_of_one_partition_may_be_spread_over_a_batch() -> None:
     assert ledger.track(iter(batch)) == batch
     with pytest.raises(ValueError, match="flights-0: offset 4 was tracked before"):
         ledger.track([record(4), record(2, 1), record(4)])
-    assert ledger.in_flight() == 5
+    assert ledger.in_progress() == 5
 
 
 def test_a_finished_record_is_let_go_of() -> None:
@@ -432,11 +484,11 @@ def test_nothing_is_harmless() -> None:
     assert ledger.track([]) == []
     assert ledger.forget([]) == []
     assert ledger.uncommitted([]) == set()
-    assert (ledger.in_flight(), ledger.oldest(P0), ledger.failures()) == (0, None, [])
+    assert (ledger.in_progress(), ledger.oldest(P0), ledger.failures()) == (0, None, [])
     assert not ledger.committable()
     ledger.check()
     ledger.done(record(0))
-    assert repr(ledger) == "OffsetLedger(0 under way in 0 partitions)"
+    assert repr(ledger) == "OffsetLedger(0 in progress in 0 partitions)"
     CommitSnapshot().settle(P0, CommitEntry(offset=1, epoch=1, seek_number=0), committed=True)
 
 
@@ -458,7 +510,7 @@ def test_many_small_batches_behind_one_slow_record() -> None:
     assert not ledger.committable()
     ledger.done(record(0))
     assert offsets(ledger.committable()) == {"flights-0": 29_998}
-    assert ledger.in_flight() == 0
+    assert ledger.in_progress() == 0
 
 
 def test_a_pool_that_is_shut_down_leaves_its_queue_uncommitted() -> None:
@@ -550,7 +602,7 @@ def test_a_partition_is_worth_a_delay_only_for_what_is_before_a_gap() -> None:
     finish(ledger, before)
     assert ledger.uncommitted([P0]) == {P0}, "finished, and not committed"
     settle(ledger.committable())
-    assert ledger.in_flight(P0) == 2
+    assert ledger.in_progress(P0) == 2
     assert ledger.uncommitted([P0]) == set(), "waiting commits nothing more"
     assert ledger.oldest(P0) is None
     ledger.fail(behind[0], ValueError("bad"))
@@ -570,7 +622,7 @@ def test_stretches_must_tell_of_the_records() -> None:
     ledger = OffsetLedger()
     with pytest.raises(ValueError, match="they do not tell of the 2 records given"):
         ledger.track(records(0, 1), stretches=[Stretch(0, 1, 1)])
-    assert ledger.in_flight() == 0
+    assert ledger.in_progress() == 0
 
 
 @pytest.mark.rule("14")

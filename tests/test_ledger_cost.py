@@ -83,7 +83,7 @@ def a_poll(ledger: OffsetLedger) -> None:
     ledger.uncommitted([P0])
     ledger.oldest(P0)
     ledger.check()
-    ledger.in_flight()
+    ledger.in_progress()
 
 
 def a_commit(ledger: OffsetLedger) -> None:

@@ -44,8 +44,8 @@ class Scene:
         """What the ledger knows, and whether its parts agree once all that is left is finished."""
         ledger, partitions = self.ledger, [TopicPartition("t", tp) for tp in PARTITIONS]
         known = (
-            ledger.in_flight(),
-            tuple(ledger.in_flight(tp) for tp in partitions),
+            ledger.in_progress(),
+            tuple(ledger.in_progress(tp) for tp in partitions),
             {tp: entry.offset for tp, entry in ledger.committable().items()},
         )
         assert known[0] == sum(known[1]), "the sum is not that of its parts"
@@ -56,7 +56,7 @@ class Scene:
         rest = ledger.committable()
         for partition, entry in rest.entries.items():
             rest.settle(partition, entry, committed=True)
-        assert (ledger.in_flight(), ledger.uncommitted(partitions)) == (0, set()), "something is never committed"
+        assert (ledger.in_progress(), ledger.uncommitted(partitions)) == (0, set()), "something is never committed"
         return (*known, {tp: entry.offset for tp, entry in rest.items()})
 
 
@@ -102,7 +102,7 @@ def in_a_row(first: Call, second: Call) -> tuple[Any, ...]:
     return (*results, *scene.end())
 
 
-@pytest.mark.drawn(30)
+@pytest.mark.drawn(12)
 @pytest.mark.parametrize(("first", "second"), list(product(CALLS, CALLS)))
 def test_wherever_two_calls_meet_it_is_as_if_one_had_come_after_the_other(first: str, second: str) -> None:
     one, other = CALLS[first], CALLS[second]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -17,7 +19,8 @@ from instride.records import ConsumerRecord, OffsetRange, TopicPartition
 
 PARTITIONS = [TopicPartition("t", number) for number in range(2)]
 PARTITION = st.sampled_from(PARTITIONS)
-HOW = st.sampled_from(["finished", "failed", "cancelled", "under way"])
+HOW = st.sampled_from(["finished", "failed", "cancelled", "in progress"])
+NOT_A_FUTURE: Any = object()
 Delivered = ConsumerRecord | OffsetRange
 
 
@@ -27,7 +30,7 @@ class Modelled:
 
     record: Delivered
     end: int
-    state: str = "under way"
+    state: str = "in progress"
     error: Exception | None = None
     raised: bool = False
     behind_gap: bool = False
@@ -152,7 +155,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def _end(self, one: Modelled, how: str, *, known: bool) -> None:
         error = ValueError(f"before {one.end}")
         self._tell(one.record, how, error)
-        if known and one.state != "finished" and (how != "cancelled" or one.state == "under way"):
+        if known and one.state != "finished" and (how != "cancelled" or one.state == "in progress"):
             one.state, one.raised = how, False
             one.error = error if how == "failed" else None
 
@@ -162,11 +165,21 @@ class LedgerMachine(RuleBasedStateMachine):
             self.ledger.done(record)
         elif how == "failed":
             self.ledger.fail(record, error)
-        elif how == "under way":
+        elif how == "in progress":
             self.ledger.watch(record, future)
         else:
             future.cancel()
             self.ledger._on_done(record, future)
+
+    @rule(pick=st.integers(0, 30))
+    def watch_what_is_no_future(self, pick: int) -> None:
+        """It is left open as one that is cancelled is; one that has failed has failed anew, with its error."""
+        if self.everything:
+            one = self.everything[pick % len(self.everything)]
+            with suppress(AttributeError):
+                self.ledger.watch(one.record, NOT_A_FUTURE)
+            one.state = "cancelled" if one.state == "in progress" else one.state
+            one.raised = False
 
     # --- what the application asks ----------------------------------------------------------------------
 
@@ -175,7 +188,7 @@ class LedgerMachine(RuleBasedStateMachine):
         expected = []
         for partition in partitions:
             model = self.current.pop(partition, None)
-            expected += [each.record for each in model.records if each.state == "under way"] if model else []
+            expected += [each.record for each in model.records if each.state == "in progress"] if model else []
         assert self.ledger.forget(partitions) == expected
 
     @rule()
@@ -235,7 +248,7 @@ class LedgerMachine(RuleBasedStateMachine):
         under_way = {
             partition
             for partition, model in self.current.items()
-            if any(each.state == "under way" and not each.behind_gap for each in model.records)
+            if any(each.state == "in progress" and not each.behind_gap for each in model.records)
         }
         ahead = {p for p, m in self.current.items() if m.ahead()}
         assert self.ledger.uncommitted(PARTITIONS) == under_way | ahead
@@ -243,7 +256,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @invariant()
     def the_counts_are_as_the_model_says(self) -> None:
         states = [one.state for one in self._all()]
-        assert self.ledger.in_flight() == states.count("under way")
+        assert self.ledger.in_progress() == states.count("in progress")
         assert len(self.ledger.failures()) == states.count("failed")
         for partition in PARTITIONS:
             model = self.current.get(partition)

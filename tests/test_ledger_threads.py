@@ -71,7 +71,7 @@ def test_nothing_is_lost_between_threads() -> None:
         stop.set()
         committed = committing.result(60)
     assert committed == {TopicPartition("t", number): ROUNDS * BATCH for number in range(PARTITIONS)}
-    assert (ledger.in_flight(), ledger.uncommitted(committed)) == (0, set())
+    assert (ledger.in_progress(), ledger.uncommitted(committed)) == (0, set())
 
 
 def test_losses_and_endings_at_the_same_moment_leave_the_counts_right() -> None:
@@ -98,7 +98,7 @@ def test_losses_and_endings_at_the_same_moment_leave_the_counts_right() -> None:
                 pool.submit(lose, gate),
             ):
                 future.result(60)
-        assert ledger.in_flight() == 0
+        assert ledger.in_progress() == 0
         assert not ledger.committable()
 
 
@@ -111,7 +111,7 @@ def test_no_lock_is_held_while_a_futures_callback_runs() -> None:
     class Nosy(Future[None]):
         def add_done_callback(self, fn: object) -> None:
             with ThreadPoolExecutor(1) as other:
-                requested.append(other.submit(ledger.in_flight).result(10))
+                requested.append(other.submit(ledger.in_progress).result(10))
 
     ledger.watch(record, Nosy())
     assert requested == [1]
@@ -127,7 +127,7 @@ def test_a_finalizer_may_call_the_ledger() -> None:
 
     def lose_the_last_reference() -> None:
         payload = Payload()
-        finalize(payload, lambda: gone.append(ledger.in_flight()))
+        finalize(payload, lambda: gone.append(ledger.in_progress()))
         ledger.track([payload])
         del payload
         ledger.track([ConsumerRecord("t", 0, 0, epoch=2)])

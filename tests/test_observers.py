@@ -255,6 +255,21 @@ def test_what_an_observer_raises_is_logged_and_goes_no_further(address: str, cap
     assert "on_poll" in hearing.heard, "the others hear it all the same"
 
 
+def test_an_observer_that_refuses_a_consumer_is_heard_and_hears_nothing(address: str) -> None:
+    class Refuses(Hearing):
+        def __getattribute__(self, name: str) -> Any:
+            if name == "on_observed":
+                raise ZeroDivisionError
+            return super().__getattribute__(name)
+
+    consumer, refuses = RangeConsumer(bootstrap_servers=address, group_id="g"), Refuses()
+    with pytest.raises(ZeroDivisionError):
+        consumer.observe(refuses)
+    consumer.subscribe(["t"])
+    consumer.close(timeout=0.1)
+    assert refuses.heard == []
+
+
 def test_an_observer_that_exits_ends_a_call_of_yours_and_not_the_thread() -> None:
     class Exits(Observer):
         def __getattribute__(self, name: str) -> Any:

@@ -60,7 +60,7 @@ _DELAYED: Final = (
     Step("you", "app", "poll", _I.POLL_STARTED),
     Step("app", "you", "records of all other partitions"),
 )
-_AGAIN: Final = Step("you", "app", "still at work: delay_revoke(p) again", _I.DELAYED)
+_AGAIN: Final = Step("you", "app", "work on p is still not finished: delay_revoke(p) again", _I.DELAYED)
 _RELEASED: Final = (
     Step("you", "app", "commit_async: all work on p is finished"),
     Step("app", "net", "Commit"),

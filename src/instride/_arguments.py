@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import inspect
 import operator
+import re
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Final, cast
@@ -21,6 +22,7 @@ from instride.records import OffsetAndMetadata, TopicPartition
 
 __all__ = [
     "CheckedSnapshot",
+    "as_topic",
     "async_listener",
     "commit_offsets",
     "count",
@@ -43,6 +45,7 @@ FOREVER: Final = 1e9
 _PARTITION: Final = 'TopicPartition("flights", 0)'
 _LARGEST: Final = (1 << 63) - 1
 _LARGEST_PARTITION: Final = (1 << 31) - 1
+_TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _CALLBACKS: Final = ("on_partitions_assigned", "on_partitions_revoked", "on_partitions_lost")
 
 
@@ -54,8 +57,13 @@ def misplaced_settings(kind: str, values: tuple[object, ...]) -> None:
     if isinstance(values[0], Mapping):
         hint = "a dictionary is spread with **, and its names have underscores: {'group.id': ...} is group_id=..."
     else:
-        hint = f"topics are given to subscribe([{values[0]!r}])"
+        hint = f"topics are given to subscribe([{as_topic(values[0])}])"
     raise TypeError(f"{kind} takes its settings by name: {example}; {hint}")
+
+
+def as_topic(value: object) -> str:
+    """For an example. What cannot be a topic's name is not shown: it may be settings, with a password among them."""
+    return repr(value if isinstance(value, str) and _TOPIC.fullmatch(value) else "flights")
 
 
 def misplaced_timeout(verb: str, values: tuple[object, ...]) -> None:

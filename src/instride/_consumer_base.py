@@ -68,8 +68,8 @@ class ConsumerBase:
         with self._driver.use():
             if self._driver.started:
                 raise IllegalStateError("observe a consumer before its first use: what came before is not known")
-            self._observers.append(observer)
             observer.on_observed(self, self._config)
+            self._observers.append(observer)  # last: one that refuses hears nothing
 
     @property
     def _observers(self) -> Observers:
@@ -104,7 +104,7 @@ class ConsumerBase:
             return self._application.subscription()
 
     def assignment(self) -> frozenset[TopicPartition]:
-        """Every partition that is owned, those to be revoked included until their revoke is complete."""
+        """Every partition that is owned, those to be revoked included until their revocation is complete."""
         with self._driver.use():
             return self._application.assignment()
 
@@ -139,9 +139,10 @@ class ConsumerBase:
             return self._application.lost()
 
     def delay_revoke(self, partitions: Iterable[TopicPartition], *, reason: Reason = None) -> bool:
-        """Ask for the revoke of these to be delayed to the poll following the next poll (KIP-983).
+        """Delay the revocation of these partitions: the next poll does not release them. The poll after it does,
+        unless they are delayed again (KIP-983).
 
-        True on success; False when some were lost, or their revoke is completing or complete (the others are
+        True on success; False when some were lost, or their revocation is completing or complete (the others are
         delayed). Delaying nothing is True. Raises ValueError for a partition whose revocation was never requested, and
         ConfigError with enable_auto_commit. reason: what they wait for, for telemetry: a text, or a function of the
         partition that returns a record, a range or a text, such as `OffsetLedger.oldest`.
@@ -173,7 +174,7 @@ class ConsumerBase:
         return self._driver.metrics()
 
     def revoke_deadline(self, partition: TopicPartition) -> float | None:
-        """Seconds until a partition that is to be revoked would be lost; None where no revoke is pending."""
+        """Seconds until a partition that is to be revoked would be lost; None where no revocation is pending."""
         with self._driver.use():
             return self._application.revoke_deadline(now(), arguments.partition("revoke_deadline", partition))
 
@@ -409,7 +410,8 @@ class BlockingConsumer(ConsumerBase):
             self._subscribe(topics, arguments.listener(listener), pattern)
 
     def unsubscribe(self, *, timeout: float | None = None) -> None:
-        """Revoke everything: send the queued commits, call the listeners, leave the group (rule 12).
+        """Revoke everything: send the queued commits, call the listeners, leave the group
+        (docs/rebalance.md, rule 12).
 
         timeout: seconds, else default_api_timeout; when it ends the consumer leaves without what is missing, and the
         listener hears of that as lost. Raises what a listener raises. One that is interrupted still leaves the group;
@@ -445,12 +447,12 @@ class BlockingConsumer(ConsumerBase):
 
         The position is the offset of the next record that poll will return: after a seek it is where the seek led.
         Paused partitions are included, as in Java. A partition is left out while its position is not known, and while
-        its revoke is completing (its listener may still commit it).
+        its revocation is completing (its listener may still commit it).
 
         The result says what the group has now because of this call. Of each other partition it has an error: its entry
         in a snapshot is of an assignment or a seek that is over (StaleCommitError), the group has a later
-        offset (CommitOvertakenError), or its revoke is completing (CommitFailedError). If the group has nothing because
-        of this call, it raises StaleCommitError or CommitFailedError.
+        offset (CommitOvertakenError), or its revocation is completing (CommitFailedError). If the group has nothing
+        because of this call, it raises StaleCommitError or CommitFailedError.
 
         allow_rewind: also send offsets below those that the group has; else only a seek allows that.
         wait_for_rebalance: a commit that the broker refuses during a rebalance waits for the new generation. False:
@@ -588,6 +590,7 @@ class BlockingConsumer(ConsumerBase):
         try:
             if self._driver.alive:
                 self._run_close(timeout, leave_group=leave_group)
+            self._driver.tell_death()
         except BaseException:
             if self._driver.alive:  # it was interrupted: the network thread does the rest
                 self._application.end(now(), timeout, leave=leave_group)
@@ -635,8 +638,7 @@ class BlockingConsumer(ConsumerBase):
         try:
             return self._driver.run(self._poll_call(timeout, immediate=immediate, limit=limit, read=read))
         except NetworkThreadDiedError as error:
-            died = error
-            self._observers.each(lambda observer: observer.on_died(died))
+            self._driver.tell_death(error)
             raise
 
 

@@ -2,8 +2,8 @@
 
 Laws
 1. Pure: no lock and no callback. The ledger holds its lock around every call.
-2. A record is under way, finished, failed or cancelled. Finished is final; a failed or cancelled one may be tried
-   again. Only what is under way can be cancelled.
+2. A record is in progress, finished, failed or cancelled. Finished is final; a failed or cancelled one may be tried
+   again. Only what is in progress can be cancelled.
 3. `next_offset` is that after the last record of the unbroken finished stretch from the beginning, in the order of
    delivery. Offsets have gaps (compaction, transactions), so nothing is ever counted up to.
 4. A finished record is let go of at once, its block once all in it are finished. A byte of state and a place in a
@@ -175,7 +175,7 @@ class PartitionLedger:
         return self.epoch == epoch and self.seek_number == seek_number
 
     def add(self, block: Block) -> None:
-        """Append deliveries, all under way. Their offsets must be beyond `last_offset`."""
+        """Append deliveries, all in progress. Their offsets must be beyond `last_offset`."""
         self.under_way += len(block.states)
         self.last_offset = block.last_offset
         # Where an end or a start is not known it is -1, and the one or the other comparison fails (law 5).
@@ -230,10 +230,10 @@ class PartitionLedger:
         return self.gap is None or block.offsets[0] < self.gap.end
 
     def is_worth_a_delay(self) -> bool:
-        """Whether there is something to commit, or may be once what is under way ends."""
+        """Whether there is something to commit, or may be once what is in progress ends."""
         if self.is_ahead() or self.gap is None:
             return self.is_ahead() or self.under_way > 0
-        # Searched in C: each poll of a hand-over asks, and what ended since lies before what is under way.
+        # Searched in C: each poll of a hand-over asks, and what ended since lies before what is in progress.
         before_gap = takewhile(self._is_before_gap, self._blocks)
         return any(block.states.find(UNDER_WAY, block.head) >= 0 for block in before_gap)
 

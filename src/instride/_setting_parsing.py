@@ -82,11 +82,17 @@ def parse_bootstrap_servers(servers: str | Sequence[str]) -> tuple[tuple[str, in
     """(host, port) of each server. IPv6 addresses stand in brackets: "[::1]:9092". Raises `ConfigError`."""
     names = servers.split(",") if isinstance(servers, str) else servers
     if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
-        raise ConfigError(f'bootstrap_servers must be texts such as "localhost:9092"; it is {shown(servers)}')
+        raise ConfigError(f'bootstrap_servers must be texts such as "localhost:9092"; it is {_kind(servers)}')
     cleaned = [name.strip() for name in names if name.strip()]
     if not cleaned:
         raise ConfigError('bootstrap_servers must name a broker, such as "localhost:9092"')
     return tuple(_parse_server(name) for name in cleaned)
+
+
+def _kind(servers: object) -> str:
+    """No more than that: some write a password into such a setting."""
+    kinds = {type(each).__name__ for each in servers} if isinstance(servers, list | tuple) else ()
+    return type(servers).__name__ + (f" of {' and '.join(sorted(kinds))}" if kinds else "")
 
 
 def _parse_server(name: str) -> tuple[str, int]:
@@ -101,6 +107,8 @@ def _parse_server(name: str) -> tuple[str, int]:
         raise ConfigError(f'bootstrap_servers: {name!r} is not "host:port" with a port from 1 to 65535')
     if "/" in host:
         raise ConfigError(f'bootstrap_servers: {name!r} must be "host:port" without a scheme')
+    if "\0" in host:
+        raise ConfigError(f"bootstrap_servers: the host of {name!r} has a NUL")
     if ":" in host and not bracketed:
         raise ConfigError(f'bootstrap_servers: put the IPv6 address of {name!r} in brackets: "[::1]:9092"')
     return (host[1:-1] if bracketed else host), int(port)

@@ -94,7 +94,7 @@ class AsyncConsumer(ConsumerBase, Generic[K, V]):
         max_records: int | None = None,
         deserialize: bool = True,
     ) -> ConsumerRecords[K, V]:
-        """New records, as soon as there are any; or none at the time-out, at a newly requested revoke or a loss.
+        """New records, as soon as there are any; or none at the time-out, at a newly requested revocation or a loss.
 
         timeout: seconds; None waits for as long as it takes. max_records: at most so many, else max_poll_records; -1 is
         no bound. deserialize: False returns bytes, also where there are deserializers.
@@ -158,8 +158,7 @@ class AsyncConsumer(ConsumerBase, Generic[K, V]):
         try:
             result = await self._driver.run(call, alone=True)
         except NetworkThreadDiedError as error:
-            died = error
-            self._observers.each(lambda observer: observer.on_died(died))
+            self._driver.tell_death(error)
             raise
         records: ConsumerRecords[K, V] = ConsumerRecords(result.deliveries, self._application.standing())
         self._interceptors.on_consume(records)
@@ -167,7 +166,7 @@ class AsyncConsumer(ConsumerBase, Generic[K, V]):
 
     def __aiter__(self) -> Self:
         """Records one by one, for ever. Each step is a poll of one record: whatever ends the loop, the next poll goes
-        on behind the last record that the loop got, and a commit without offsets covers these and no more. Where many
+        on after the last record that the loop got, and a commit without offsets covers these and no more. Where many
         records come, `poll` costs less. A step polls until there is a record, so a loop that calls `delay_revoke` uses
         `poll`.
         """
@@ -200,7 +199,8 @@ class AsyncConsumer(ConsumerBase, Generic[K, V]):
             self._subscribe(topics, arguments.async_listener(listener), pattern)
 
     async def unsubscribe(self, *, timeout: float | None = None) -> None:
-        """Revoke everything: send the queued commits, call the listener, leave the group (rule 12).
+        """Revoke everything: send the queued commits, call the listener, leave the group
+        (docs/rebalance.md, rule 12).
 
         timeout: seconds, else default_api_timeout; when it ends the consumer leaves without what is missing. One that
         is cancelled still leaves the group; if nobody closes the consumer after it, the interpreter waits for that when
@@ -234,16 +234,16 @@ class AsyncConsumer(ConsumerBase, Generic[K, V]):
 
         The position is the offset of the next record that poll will return: after a seek it is where the seek led.
         Paused partitions are included, as in Java. A partition is left out while its position is not known, and while
-        its revoke is completing (its listener may still commit it).
+        its revocation is completing (its listener may still commit it).
 
         The result says what the group has now because of this call, and of each other partition why not
-        (StaleCommitError, CommitOvertakenError, and CommitFailedError while its revoke is completing). timeout:
-        seconds, else default_api_timeout. wait_for_rebalance: False raises RebalanceInProgressError where the commit
-        would wait for the new generation (KIP-429). allow_rewind: also send offsets below those that the group has.
-        Raises StaleCommitError for a snapshot of which every entry is stale, CommitFailedError and CommitRewindError
-        for a dict, KafkaTimeoutError when the time ends before the response, RebalanceInProgressError, and the errors
-        with which a broker refuses. Several tasks may commit at once. Whether a commit that was cancelled or that timed
-        out was accepted, is not known.
+        (StaleCommitError, CommitOvertakenError, and CommitFailedError while its revocation is completing).
+        timeout: seconds, else default_api_timeout. wait_for_rebalance: False raises RebalanceInProgressError where the
+        commit would wait for the new generation (KIP-429). allow_rewind: also send offsets below those that the group
+        has. Raises StaleCommitError for a snapshot of which every entry is stale, CommitFailedError and
+        CommitRewindError for a dict, KafkaTimeoutError when the time ends before the response,
+        RebalanceInProgressError, and the errors with which a broker refuses. Several tasks may commit at once. Whether
+        a commit that was cancelled or that timed out was accepted, is not known.
         """
         with self._driver.use():
             return await self._driver.run(
@@ -371,6 +371,7 @@ class AsyncConsumer(ConsumerBase, Generic[K, V]):
             driver.close_others()
             if driver.alive:
                 await self._run_close(deadline, leave_group=leave_group)
+            driver.tell_death()
         except BaseException:
             if driver.alive:  # it was cancelled: the network thread does the rest
                 self._application.end(now(), max(0.0, deadline - now()), leave=leave_group)

@@ -117,8 +117,8 @@ class ConsumerConfig:
     fetch_buffer_bytes: bound on what is buffered for all partitions together, compressed and decompressed.
     fetch_min_bytes, fetch_max_wait, fetch_max_bytes, max_partition_fetch_bytes: as Kafka's.
     revoke_mode: "two-step" (KIP-983), or "immediate": as before the KIP.
-    commit_budget: seconds kept free before a revoke's deadline so that the last commit arrives; twice the coordinator's
-        round trip where that is seen to be more.
+    commit_budget: seconds kept free before a revocation's deadline so that the last commit arrives; twice the
+        coordinator's round trip where that is seen to be more.
     exclude_internal_topics: leave __consumer_offsets and its like out of a subscription by pattern.
     key_deserializer, value_deserializer: called with the bytes of each record that poll returns, and a context if it
         takes one (`instride.deserializers`); None leaves bytes.
@@ -130,7 +130,7 @@ class ConsumerConfig:
         to which the newest reset (latest, or by duration) led, so that the next owner misses nothing. It does not where
         a seek came after that reset. None: only if this member commits at all, by a call or by auto-commit.
     session_timeout, heartbeat_interval, max_poll_interval: as Kafka's; max_poll_interval is also the member's
-        rebalance time-out and the longest delay of a revoke.
+        rebalance time-out and the longest delay of a revocation.
     request_timeout, default_api_timeout, connection_setup_timeout: bounds of a request, of a blocking call
         without a timeout of its own, and of making a connection.
     retry_backoff(_max), reconnect_backoff(_max): exponential, with jitter.
@@ -149,7 +149,8 @@ class ConsumerConfig:
         ssl_key_password: PEM; our certificate and key, where the broker wants one.
     ssl_check_hostname: False takes a certificate of any name (of a trusted authority still).
     sasl_mechanism: with sasl_username and sasl_password, or for "OAUTHBEARER" with sasl_oauth_token: a function that
-        returns a token or `OAuthToken`. It is called on a thread of its own, for at most connection_setup_timeout.
+        returns a token or `OAuthToken`. The consumer calls it on a separate thread, and waits for it for at most four
+        fifths of connection_setup_timeout.
     sasl_kerberos_service_name: for "GSSAPI", the brokers' (None: "kafka"). sasl_kerberos_principal and
         sasl_kerberos_keytab_file: who we are, and our key; None: whoever the user's own ticket cache is of (kinit).
     sasl_plain_without_tls: allows PLAIN and OAUTHBEARER where everybody on the way can read the secret.
@@ -381,7 +382,7 @@ def _check_together(config: ConsumerConfig) -> None:
     if config.commit_budget >= config.max_poll_interval:
         raise ConfigError(
             f"commit_budget ({config.commit_budget} s) must be below max_poll_interval "
-            f"({config.max_poll_interval} s), or no revoke could ever be delayed"
+            f"({config.max_poll_interval} s), or no revocation could ever be delayed"
         )
     if config.fetch_max_wait > config.request_timeout:
         raise ConfigError(

@@ -61,7 +61,7 @@ class Consumer(BlockingConsumer, Generic[K, V]):
         max_records: int | None = None,
         deserialize: bool = True,
     ) -> ConsumerRecords[K, V]:
-        """New records, as soon as there are any; or none at the time-out, at a newly requested revoke or a loss.
+        """New records, as soon as there are any; or none at the time-out, at a newly requested revocation or a loss.
 
         timeout: seconds; None waits for as long as it takes. max_records: else max_poll_records; -1 is no bound.
         deserialize: False returns bytes, also where there are deserializers.
@@ -123,7 +123,7 @@ class Consumer(BlockingConsumer, Generic[K, V]):
 
     def __iter__(self) -> Self:
         """Records one by one, for ever. Each step is a poll of one record: whatever ends the loop, the next poll goes
-        on behind the last record that the loop got, and a commit without offsets, or auto-commit, covers these and no
+        on after the last record that the loop got, and a commit without offsets, or auto-commit, covers these and no
         more. A step costs some thirty times as much as a record of a large poll: where many records come, loop over
         what `poll` returns. A step polls until there is a record, so a loop that calls `delay_revoke` uses `poll`.
         """
@@ -154,12 +154,13 @@ class RangeConsumer(BlockingConsumer):
     def poll(self, *misplaced: Never, timeout: float | None = None, max_offsets: int | None = -1) -> list[OffsetRange]:
         """At most one range of each partition, of offsets that exist and were not returned before.
 
-        timeout: seconds; None waits for as long as it takes. max_offsets: of all ranges together; -1 is no bound.
+        timeout: seconds; None waits for as long as it takes. max_offsets: of all ranges together; -1 or None is no
+        bound.
         """
         arguments.misplaced_timeout("poll", misplaced)
         with self._driver.use():
             immediate = self._config.revoke_mode == "immediate"
-            result = self._poll(timeout, immediate=immediate, limit=max_offsets)
+            result = self._poll(timeout, immediate=immediate, limit=-1 if max_offsets is None else max_offsets)
             ranges = PolledRanges(self._application.standing())
             ranges += _joined(result.deliveries)
         result.aside = None  # as in `Consumer.poll`

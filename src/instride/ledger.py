@@ -2,7 +2,7 @@
 
 Laws
 1. A partition's next commit is behind the unbroken finished stretch from its first tracked record, in the order of
-   delivery: never beyond a record that is under way, failed or cancelled.
+   delivery: never beyond a record that is in progress, failed or cancelled.
 2. A record is known by partition, assignment epoch, seek number and offset. A newer epoch or seek number starts the
    partition anew; whatever ends under an older one is ignored.
 3. Only success settles a record. A failed or cancelled one holds its partition's commits until it is finished after
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
@@ -62,9 +63,9 @@ _stretch: Final = attrgetter("topic", "partition", "epoch", "seek_number", "lead
 
 
 class OffsetLedger:
-    """Keeps count of records between `Consumer.poll` and `Consumer.commit`. See the laws above.
+    """Keeps count of records between `Consumer.poll` and `Consumer.commit`. See docs/ledger.md.
 
-    A record costs about ten bytes while it is under way, and two microseconds in all: a million at once is fine.
+    A record costs about ten bytes while it is in progress, and two microseconds in all: a million at once is fine.
     """
 
     def __init__(self) -> None:
@@ -77,13 +78,14 @@ class OffsetLedger:
         self._under_way = 0
 
     def track(self, records: Iterable[R], *, stretches: Sequence[Stretch] | None = None) -> list[R]:
-        """Register all of a poll's records as under way, then give them back in the same order.
+        """Register all of a poll's records as in progress, then give them back in the same order.
 
         A record of an epoch or seek number that is over is returned as well, and not registered. Raises
         ValueError, with nothing registered, where a partition's offsets do not rise (a record tracked twice).
 
-        stretches: `ConsumerRecords.stretches` of the poll, where its records come as something else; by them a gap
-        that the log does not have is known (law 5). They must tell of just these records, in this order.
+        stretches: `ConsumerRecords.stretches` of the poll, where its records come as something else. By them the ledger
+        notices records that a poll returned and that were never tracked. They must tell of just these records, in this
+        order.
         """
         batch = list(records)
         if stretches is None:
@@ -143,12 +145,21 @@ class OffsetLedger:
         """Settle a record by its future: finished on success, failed on an error, left open where it is cancelled.
 
         A future whose result is a coroutine or a generator has failed, since nothing of that has run: a pool was given
-        a function that is defined by async def, say. To watch a record again that failed or was cancelled puts it under
-        way again.
+        a function that is defined by async def, say. To watch a record again that failed or was cancelled puts it in
+        progress again.
+
+        Raises TypeError for what is no future, with nothing changed; and what the future raises: the record is then as
+        one that was cancelled, or has failed anew with its error.
         """
+        if not callable(getattr(future, "add_done_callback", None)):
+            raise TypeError(f"watch takes a future of concurrent.futures or of asyncio, not {type(future).__name__}")
         # Before the callback is added: a future that is done calls it at once.
-        self._mark(record, UNDER_WAY)
-        future.add_done_callback(partial(self._on_done, record))
+        failure = self._mark(record, UNDER_WAY)
+        try:
+            future.add_done_callback(partial(self._on_done, record))
+        except BaseException:  # its loop is closed, say
+            self._mark(record, CANCELLED if failure is None else FAILED, failure)
+            raise
 
     def _on_done(self, record: TrackedRecord, future: Any) -> None:
         if future.cancelled():
@@ -166,24 +177,27 @@ class OffsetLedger:
         """The record failed: it holds its partition's commits, and `check` raises the error, once."""
         self._mark(record, FAILED, error)
 
-    def _mark(self, record: TrackedRecord, state: int, error: BaseException | None = None) -> None:
+    def _mark(self, record: TrackedRecord, state: int, error: BaseException | None = None) -> BaseException | None:
+        """Returns the error that the record had failed with until now."""
         key = (record.topic, record.partition)
         with self._lock:
             run = self._runs.get(key)
             if run is None or not run.is_of(record.epoch, record.seek_number):
-                return
+                return None
             offset, before = _offset(record), run.under_way
+            failure = run.failures.get(offset)
             if not run.mark(offset, state, error):
-                return
+                return None
             self._under_way += run.under_way - before
             self._unraised.pop((key, offset), None)
             if error is not None:
                 self._unraised[key, offset] = error
             if state == FINISHED and run.is_ahead():
                 self._ahead[key] = run
+            return failure
 
     def forget(self, partitions: Iterable[tuple[str, int]]) -> list[Any]:
-        """Drop all that is known of these partitions, and give back the records that were still under way.
+        """Drop all that is known of these partitions, and give back the records that were still in progress.
 
         When those end nevertheless, it is ignored. A partition that is not known is nothing.
         """
@@ -217,10 +231,10 @@ class OffsetLedger:
                 self._ahead.pop(partition, None)
 
     def uncommitted(self, partitions: Iterable[tuple[str, int]]) -> set[TopicPartition]:
-        """Those of the partitions that are worth a delay: with records under way, or finished and not committed.
+        """Those of the partitions that are worth a delay: with records in progress, or finished and not committed.
 
-        Left out are those whose other records all failed or were cancelled, or are finished behind such a one, or are
-        behind a gap (law 5): these will never be committed by waiting.
+        Left out are those whose other records all failed or were cancelled, or are finished, but come after such a
+        record, or after records that a poll returned and that were never tracked: no wait gets these committed.
         """
         named = arguments.partitions("uncommitted", partitions)
         with self._lock:
@@ -241,11 +255,13 @@ class OffsetLedger:
         # Outside the lock: the error is the user's, and so may be its `add_note` (law 6).
         if not isinstance(error, OffsetGapError):
             (topic, number), offset = where
-            error.add_note(f"while handling {topic}-{number} at offset {offset}")
+            with suppress(Exception):  # a frozen dataclass takes none
+                error.add_note(f"while handling {topic}-{number} at offset {offset}")
         raise error
 
     def gaps(self) -> list[OffsetGapError]:
-        """The first gap of each partition whose commits one holds (law 5), whether raised or not."""
+        """The first gap of each partition whose commits a gap holds back, whether raised or not. A gap: records that a
+        poll returned and that were never tracked."""
         with self._lock:
             return list(self._gaps.values())
 
@@ -255,12 +271,12 @@ class OffsetLedger:
             runs = [run for run in self._runs.values() if run.failures]
             return [(run.record_at(offset), error) for run in runs for offset, error in run.failures.items()]
 
-    def in_flight(self, partition: tuple[str, int] | None = None) -> int:
-        """How many records are under way, of one partition or of all: what to pause by."""
+    def in_progress(self, partition: tuple[str, int] | None = None) -> int:
+        """How many records are in progress, of one partition or of all: what to pause by."""
         with self._lock:
             if partition is None:
                 return self._under_way
-            run = self._runs.get(arguments.partition("in_flight", partition))
+            run = self._runs.get(arguments.partition("in_progress", partition))
             return 0 if run is None else run.under_way
 
     def oldest(self, partition: tuple[str, int]) -> Any:
@@ -274,7 +290,7 @@ class OffsetLedger:
 
     def __repr__(self) -> str:
         with self._lock:
-            return f"OffsetLedger({self._under_way} under way in {counted(len(self._runs), 'partition')})"
+            return f"OffsetLedger({self._under_way} in progress in {counted(len(self._runs), 'partition')})"
 
 
 def _blocks(batch: list[Any], stretches: Sequence[Stretch]) -> list[Block]:

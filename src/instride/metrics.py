@@ -146,7 +146,7 @@ _COUNTERS: Final[dict[str, dict[str, tuple[Unit, str]]]] = {
         "records-consumed-total": ("records", "records that polls returned"),
     },
     HANDOVER: {
-        "partitions-handed-over-total": ("", "partitions whose revoke was completed"),
+        "partitions-handed-over-total": ("", "partitions whose revocation is complete"),
         "partitions-lost-total": ("", "partitions that were lost, without a hand-over"),
         "records-abandoned-total": (
             "records",

@@ -9,7 +9,8 @@
 Laws
 1. Every method may be left out: those of `Observer` do nothing. More may be added.
 2. An observer changes nothing. What it raises is logged and goes no further; it may not call the consumer. On the
-   application's thread an interrupt (what is no `Exception`) goes on; the network thread survives that too.
+   application's thread an interrupt (what is no `Exception`) goes on; the network thread survives that too. Only what
+   `on_observed` raises goes on in any case: `observe` raises it, and the observer hears nothing.
 3. Methods are called on the thread that does what they tell of. A slow one delays that thread: heartbeats, or the poll.
 4. `at` is the time, in seconds of the clock that telemetry's times are of, too (law 3 of `instride.telemetry`).
 5. A consumer without an observer asks once for each verb and each turn of its network thread whether there is one.
@@ -69,7 +70,7 @@ class Observer:
     """Subclass it, and give an object of it to `observe`."""
 
     def on_observed(self, consumer: Any, config: ConsumerConfig) -> None:
-        """It observes this `Consumer` or `RangeConsumer` from now on. config: its settings."""
+        """It observes this `Consumer` or `RangeConsumer` from now on, unless this raises. config: its settings."""
 
     # -- on the network thread
 
@@ -127,7 +128,7 @@ class Observer:
         """A method of the user's rebalance listener is about to be called."""
 
     def on_died(self, error: Exception) -> None:
-        """A poll is about to raise that the network thread has died."""
+        """The network thread has died: told once, by the poll that raises it, or by `close`."""
 
     def on_close(self, *, clean: bool) -> None:
         """`close` is about to return. clean: everything was sent and responded to."""

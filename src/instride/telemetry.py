@@ -1,9 +1,11 @@
 """What a consumer tells of its rebalances: who owns which partition, since when, and what a hand-over waited for.
 
-Pass `telemetry=` a callable to `Consumer`, `RangeConsumer` or `Pipeline`; it is called with each of these events.
+Pass `telemetry=` a callable to `Consumer`, `AsyncConsumer`, `RangeConsumer` or `Pipeline`, or to `run` and `running` of
+a `Processor`. It is called with each of these events.
 
 Laws
 1. It is called on the application's thread, inside a call of the consumer, in the order in which things happened there.
+   With `AsyncConsumer` that is the event loop's thread, with a `Processor` the thread that polls.
 2. What it raises is logged, and nothing else happens: consuming goes on. It may call the consumer's local verbs.
 3. Every time (`at` and whatever ends in `_at`) is in seconds of one clock, which the processes of a machine
    share: `CLOCK_BOOTTIME` on Linux, `time.monotonic` elsewhere. It counts a suspended machine, and is never set back.
@@ -70,7 +72,7 @@ class StallCause(Enum):
     """Why an owned partition makes no progress, as far as the consumer can tell."""
 
     NO_POSITION = "where to begin is not known yet"
-    FAILED = "it met an error, which poll raised, and waits for a seek"
+    FAILED = "it met an error, which poll raised; it is retried, or waits for a seek"
     NO_LEADER = "no broker is known to lead it"
     NOT_FETCHED = "there are records, and no fetch brings them"
     FETCH_FAILS = "no fetch of it succeeds"
@@ -81,7 +83,7 @@ class ResetCause(Enum):
     """Why a position was reset, as auto_offset_reset says."""
 
     OUT_OF_RANGE = "its log, by both of its ends, does not have the offset"
-    TRUNCATED = "its log was cut behind the offset"
+    TRUNCATED = "its log was truncated below the offset"
     RECREATED = "its topic was deleted and made again"
 
 
@@ -225,7 +227,9 @@ class RebalanceEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DelayAtRisk:
-    """A revoke took half of the time after which the partition is lost. Told once for each request.
+    """Half of the time has passed after which the partition is lost, and its revocation is not complete.
+
+    Told once for each request.
 
     seconds_left: at `at`. blocker: what the delay waits for; None where it was not delayed, or no reason was given.
     """

@@ -96,6 +96,14 @@ def test_what_comes_after_any_look_is_not_missed(loop: VirtualLoop, look: int) -
     assert loop.at == 1000.0
 
 
+def test_a_wait_looks_at_the_clock_once_a_minute_at_least(loop: VirtualLoop) -> None:
+    """The loop's time stands still while the machine is suspended, and the clock goes on."""
+    mailbox = LoopMailbox()
+    mailbox.bind(loop)
+    loop.play(mailbox.look_again(4600.0))
+    assert loop.at == 1060.0
+
+
 def test_a_delivery_wakes_all_who_wait(loop: VirtualLoop) -> None:
     async def story() -> None:
         mailbox = LoopMailbox()
@@ -561,13 +569,15 @@ def test_what_a_close_that_is_cut_off_gives_up_is_told(loop: VirtualLoop) -> Non
     assert [each.partitions for each in lost] == [(tp(0),)]
 
 
+class Heard(Observer):
+    def __init__(self) -> None:
+        self.died: list[Exception] = []
+
+    def on_died(self, error: Exception) -> None:
+        self.died.append(error)
+
+
 def test_an_observer_hears_that_the_network_thread_died(loop: VirtualLoop) -> None:
-    class Heard(Observer):
-        died: BaseException | None = None
-
-        def on_died(self, error: Exception) -> None:
-            self.died = error
-
     async def story() -> None:
         scene, heard = Scene(), Heard()
         scene.consumer.observe(heard)
@@ -575,7 +585,20 @@ def test_an_observer_hears_that_the_network_thread_died(loop: VirtualLoop) -> No
         scene.network.mailbox.network_died(LookupError("a bug"))
         with pytest.raises(NetworkThreadDiedError) as raised:
             await scene.consumer.poll()
-        assert heard.died is raised.value
+        await scene.consumer.close()
+        assert heard.died == [raised.value], "once"
+
+    loop.play(story())
+
+
+def test_an_observer_hears_from_close_of_a_death_that_no_poll_has_raised(loop: VirtualLoop) -> None:
+    async def story() -> None:
+        scene, heard = Scene(), Heard()
+        scene.consumer.observe(heard)
+        scene.consumer.assign([tp(0)])
+        scene.network.mailbox.network_died(LookupError("a bug"))
+        await scene.consumer.close()
+        assert [type(each) for each in heard.died] == [NetworkThreadDiedError]
 
     loop.play(story())
 

@@ -46,6 +46,7 @@ def produce(kafka: LocalKafka, topic: str, partition: int, batch: bytes) -> int:
     return int(code)
 
 
+@pytest.mark.slow
 def test_a_header_bomb_that_a_real_kafka_takes_stops_one_partition(
     kafka: LocalKafka, kafka_topic: Callable[..., str]
 ) -> None:
@@ -58,6 +59,7 @@ def test_a_header_bomb_that_a_real_kafka_takes_stops_one_partition(
     assert run_at(replace(case, topic=topic), Direct(kafka)).broken == ()
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("damages", [("cut", "late"), ("flipped", "shortened", "swapped", "twice")])
 def test_a_network_that_damages_what_a_real_kafka_sends(

@@ -3,8 +3,11 @@ one that is refused. Its reader has of the settings what concerns a reader."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import fields
 from operator import itemgetter
 from types import SimpleNamespace
@@ -28,8 +31,9 @@ class Topic:
     soon as a reader knows where the topic ends. at_once: records of a partition in one poll. most_metadata: characters
     that the broker takes. sent: what was acknowledged, by the offsets of its records. refused: those that are not.
     too_large_together: those that are not at first, since their batch is too large. interrupts: the one whose response
-    does not come before a Ctrl-C. silent: the one whose response does not come. slow: whose response comes after so
-    many seconds of the clock, which goes on with each wait. commits: how many the broker takes before it refuses."""
+    does not come before an interrupt. interrupt: what comes then, if not a Ctrl-C. silent: the one whose response does
+    not come. slow: whose response comes after so many seconds of the clock, which goes on with each wait. commits: how
+    many the broker takes before it refuses."""
 
     def __init__(self, *counts: int) -> None:
         self.logs: dict[TopicPartition, list[Letter]] = {each: [] for each in PARTITIONS}
@@ -42,6 +46,7 @@ class Topic:
         self.refused: set[str] = set()
         self.too_large_together: set[str] = set()
         self.interrupts = self.silent = ""
+        self.interrupt: Callable[[], object] = _press_ctrl_c
         self.slow: dict[str, float] = {}
         self.clock: Clock | None = None
         self.commits = 1000
@@ -158,9 +163,18 @@ class Slow(Future[None]):
         return super().exception(0)
 
 
+def _press_ctrl_c() -> None:
+    raise KeyboardInterrupt
+
+
 class Interrupted(Future[None]):
+    def __init__(self, interrupt: Callable[[], object]) -> None:
+        super().__init__()
+        self._interrupt = interrupt
+
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        raise KeyboardInterrupt
+        self._interrupt()
+        return None
 
 
 class Produce:
@@ -171,7 +185,8 @@ class Produce:
         where = record.value.decode()
         if where in ("raises", ""):
             raise ValueError(where and "it does not even take it")
-        acknowledged: Future[None] = Interrupted() if where == self._topic.interrupts else Future()
+        interrupts = where == self._topic.interrupts
+        acknowledged: Future[None] = Interrupted(self._topic.interrupt) if interrupts else Future()
         if where in self._topic.slow:
             assert self._topic.clock is not None
             acknowledged = Slow(self._topic.clock)
@@ -351,6 +366,66 @@ def test_what_was_acknowledged_before_an_interrupt_is_not_sent_again(monkeypatch
     assert topic.sent == ["0:0", "0:1", "0:3"]
     topic.interrupts = ""
     assert replay(topic, monkeypatch) == ["0:2  sent"]
+
+
+@contextmanager
+def default_action(number: signal.Signals) -> Iterator[None]:
+    before = signal.signal(number, signal.SIG_DFL)
+    try:
+        yield
+        assert signal.getsignal(number) is signal.SIG_DFL, "put back"
+    finally:
+        signal.signal(number, before)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_what_was_acknowledged_before_a_signal_is_not_sent_again(
+    monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    """A container stops, a terminal is closed. A second one (of an init, say) does not end the commit."""
+    topic = Topic(4, 0)
+    topic.interrupts = "0:2"
+
+    def comes() -> None:
+        assert signal.getsignal(number) is not signal.SIG_DFL, "it would end Python"
+        signal.raise_signal(number)
+
+    topic.interrupt = comes
+
+    class Group(dict[TopicPartition, OffsetAndMetadata]):
+        def update(self, *offsets: Any) -> None:
+            if topic.sent:
+                comes()
+            super().update(*offsets)
+
+    topic.group = Group()
+    with default_action(number):
+        done = command(topic, monkeypatch)
+    assert done.exit_code == 128 + number
+    assert done.stdout.splitlines() == ["0:0  sent", "0:1  sent", "0:3  sent"]
+    topic.interrupts, topic.group = "", dict(topic.group)
+    assert replay(topic, monkeypatch) == ["0:2  sent"]
+
+
+def test_a_signal_that_is_ignored_stays_so_during_a_replay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By nohup, say."""
+    topic = Topic(4, 0)
+    topic.interrupts = "0:2"
+    topic.interrupt = lambda: signal.raise_signal(signal.SIGHUP)
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert command(topic, monkeypatch).exit_code == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_a_replay_in_another_thread_leaves_signals_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    topic, lines = Topic(1, 0), list[str]()
+    with default_action(signal.SIGTERM):
+        thread = threading.Thread(target=lambda: lines.extend(replay(topic, monkeypatch)))
+        thread.start()
+        thread.join()
+    assert lines == ["0:0  sent"]
 
 
 def test_a_leader_that_does_not_respond_ends_the_replay(monkeypatch: pytest.MonkeyPatch) -> None:

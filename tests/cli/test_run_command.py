@@ -12,11 +12,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import pytest
 
 from attack.broker import Broker
+from instride._cli.run import _Processes
+from instride._cli.supervisor import Start, Tell, Word
 from instride._cli.targets import settings_of
 from instride._cli.worker import loaded
 from instride.errors import ConfigError
@@ -155,6 +157,7 @@ def run(folder: Path, *arguments: str, errors: int | IO[str] = subprocess.PIPE) 
             process.kill()
 
 
+@pytest.mark.slow
 def test_workers_start_and_sigterm_stops_them(folder: Path) -> None:
     with run(folder, "billing:app", "--workers", "2", "--settings", "billing:made") as running:
         up = [running.told() for _ in range(2)]
@@ -166,6 +169,7 @@ def test_workers_start_and_sigterm_stops_them(folder: Path) -> None:
     assert len(output) == 2
 
 
+@pytest.mark.slow
 def test_a_killed_worker_is_replaced_and_sigint_stops(folder: Path) -> None:
     with run(folder, "billing:app", "--workers", "2", "--settings", "billing:settings") as running:
         up = dict(running.told()[1:] for _ in range(2))
@@ -179,6 +183,7 @@ def test_a_killed_worker_is_replaced_and_sigint_stops(folder: Path) -> None:
     assert sorted(output) == sorted([f"down 0 {up[0]}", f"down 1 {process}"])
 
 
+@pytest.mark.slow
 def test_a_line_that_cannot_be_written_ends_no_worker(folder: Path) -> None:
     """The disk with the log is full; the log's reader is gone."""
     with (
@@ -195,6 +200,7 @@ def test_a_line_that_cannot_be_written_ends_no_worker(folder: Path) -> None:
         assert sorted(running.process.stdout.read().splitlines()) == sorted([f"down 0 {up[0]}", f"down 1 {process}"])
 
 
+@pytest.mark.slow
 def test_workers_stop_when_the_supervisor_is_killed(folder: Path) -> None:
     with run(folder, "billing:app", "--workers", "2", "--settings", "billing:settings") as running:
         up = {running.told() for _ in range(2)}
@@ -203,6 +209,7 @@ def test_workers_stop_when_the_supervisor_is_killed(folder: Path) -> None:
     assert sorted(output) == sorted(f"down {slot} {process}" for _, slot, process in up)
 
 
+@pytest.mark.slow
 def test_a_stop_that_gives_up_what_is_at_work_fails_and_says_so_in_one_line(folder: Path) -> None:
     with closing(Broker()) as broker:
         arguments = ("--settings", "billing:early", "--bootstrap-servers", f"127.0.0.1:{broker.port}")
@@ -211,8 +218,8 @@ def test_a_stop_that_gives_up_what_is_at_work_fails_and_says_so_in_one_line(fold
             running.process.terminate()
             assert running.end() == (1, [])
     assert [line for line in running.errors.splitlines() if not re.match(r"\d{4}-", line)] == [
-        "instride run: worker 0 left work behind: DrainTimeoutError: stopped with 1 record at work after 0.1 s "
-        "(drain_timeout): t-0 at offset 0. No commit covers what was at work: it is handled again",
+        "instride run: worker 0 left work behind: DrainTimeoutError: stopped with 1 record in progress after 0.1 s "
+        "(drain_timeout): t-0 at offset 0. No commit covers what was in progress: it is handled again",
         "instride run: worker 0 ended with status 1",
     ]
 
@@ -229,6 +236,7 @@ def at_work(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Run
             yield running, worker
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_worker_that_the_init_signals_too_finishes_what_is_at_work(
     folder: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
@@ -244,6 +252,7 @@ def test_a_worker_that_the_init_signals_too_finishes_what_is_at_work(
     assert code == 0, running.errors
 
 
+@pytest.mark.slow
 def test_a_second_signal_to_the_supervisor_cancels_its_workers(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with at_work(folder, monkeypatch) as (running, worker):
         running.process.terminate()
@@ -256,6 +265,7 @@ def test_a_second_signal_to_the_supervisor_cancels_its_workers(folder: Path, mon
     assert code == 0, running.errors
 
 
+@pytest.mark.slow
 def test_a_worker_without_its_supervisor_finishes_what_is_at_work(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -269,6 +279,7 @@ def test_a_worker_without_its_supervisor_finishes_what_is_at_work(
     assert f"down 0 {worker}" in output
 
 
+@pytest.mark.slow
 def test_a_call_in_a_thread_of_an_executor_keeps_no_worker(folder: Path) -> None:
     """Python itself waits for such threads at its end. What the user registered for that end is called."""
     with run(folder, "billing:leaving", "--settings", "billing:settings", "--grace", "30") as running:
@@ -277,6 +288,99 @@ def test_a_call_in_a_thread_of_an_executor_keeps_no_worker(folder: Path) -> None
         assert running.end() == (0, [f"down 0 {worker}"]), running.errors
 
 
+EXITS = """
+import atexit
+from instride._cli import worker
+
+class Timer:
+    # Its time is over when the user's function is called.
+
+    def __init__(self, _, cut_off, arguments):
+        global end
+        end = lambda: cut_off(*arguments)
+
+    def start(self):
+        pass
+
+def hang():
+    print("hangs", flush=True)
+    end()
+
+worker.threading.Timer = Timer
+atexit.register(hang)
+atexit.register(print, "first", flush=True)
+worker._end(3)
+"""
+
+
+def test_an_exit_function_that_hangs_is_called_once_and_named() -> None:
+    """All that the user registered for the end would be called again, and threads alone would be blamed."""
+    done = subprocess.run([sys.executable, "-c", EXITS], capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert (done.returncode, done.stdout) == (3, "first\nhangs\n")
+    late = "threads and exit functions"
+    assert done.stderr == f"instride run: {late} of a worker did not end in 10 s: they are left behind\n"
+
+
+LATE_THREAD = """
+import atexit, sys, threading
+from instride._cli import worker
+
+main, may_end, calls = threading.main_thread(), threading.Event(), []
+
+class Timer(threading.Thread):
+    # Its time is over at once.
+
+    def __init__(self, _, cut_off, arguments):
+        super().__init__(target=cut_off, args=arguments)
+
+def once():
+    calls.append(None)
+    print("called", flush=True)
+    may_end.set()
+    # Until Python is at the functions too: it waits for its turn, or calls this one again.
+    while len(calls) == 1 and sys._current_frames()[main.ident].f_code.co_filename != worker.__file__:
+        pass
+
+worker.threading.Timer = Timer
+threading.Thread(target=may_end.wait).start()
+atexit.register(once)
+worker._end(3)
+"""
+
+
+def test_where_threads_end_just_too_late_no_exit_function_is_called_twice() -> None:
+    script = [sys.executable, "-c", LATE_THREAD]
+    done = subprocess.run(script, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert (done.returncode, done.stdout) == (3, "called\n")
+    assert done.stderr == "instride run: threads of a worker did not end in 10 s: they are left behind\n"
+
+
+def test_a_worker_that_no_thread_can_watch_counts_as_not_started(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The system has none left. The supervisor would end, and leave the others without a word."""
+    made, popen = list[subprocess.Popen[bytes]](), subprocess.Popen
+
+    def make(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
+        made.append(popen(*arguments, **options))
+        return made[-1]
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(subprocess, "Popen", make)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    processes = _Processes([sys.executable, "-c", "import time; time.sleep(600)"])
+    try:
+        processes._do([Start(0), Tell(0, Word.STOP)])
+        assert made[0].poll() == -signal.SIGKILL
+    finally:
+        made[0].kill()
+    assert processes._news.get_nowait() == (0, 127)
+    assert capsys.readouterr().err == "instride run: worker 0 was not started: can't start new thread\n"
+
+
+@pytest.mark.slow
 def test_a_program_that_a_handler_starts_has_an_empty_standard_input(folder: Path) -> None:
     """Else it would take the supervisor's words, or wait for them."""
     with closing(Broker()) as broker:
@@ -295,6 +399,7 @@ def test_a_worker_that_is_importing_is_stopped_at_once(folder: Path) -> None:
         assert running.end() == (0, []), running.errors
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("app", ["hung", "waits"])
 def test_sigterm_amid_a_set_up_that_hangs_ends_after_drain_timeout(folder: Path, app: str) -> None:
     with run(folder, f"billing:{app}", "--settings", "billing:settings") as running:
@@ -304,6 +409,7 @@ def test_sigterm_amid_a_set_up_that_hangs_ends_after_drain_timeout(folder: Path,
     assert "DrainTimeoutError: stopped, and the set-up did not end in 0.1 s" in running.errors
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [(["billing:bad", "--settings", "billing:settings"], 1), (["billing:app"], 2)],
@@ -320,7 +426,7 @@ def test_what_cannot_run_ends_with_a_status(folder: Path, arguments: list[str], 
             ["nosuch:app"],
             r"worker 0 cannot begin: 'nosuch:app': there is no module 'nosuch', neither in .* nor installed",
         ),
-        (["billing:nosuch"], r"worker 0 cannot begin: 'billing:nosuch': .* has no 'nosuch'"),
+        (["billing:nosuch"], r"worker 0 cannot begin: 'billing:nosuch': billing has no 'nosuch'; it is of type module"),
         (["billing:app", "--group-id", "g"], r"worker 0 cannot begin: bootstrap_servers is missing; .*"),
     ],
 )
@@ -357,7 +463,8 @@ def here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     [
         ("billing", None, "module:name"),
         (":app", None, "module:name"),
-        ("billing:nothing", None, "nothing"),
+        ("billing:nothing", None, "billing has no 'nothing'"),
+        ("billing:app", "billing:settings.prod", "billing.settings has no 'prod'; it is of type dict$"),
         ("billing:other", "billing:settings", "must be a Processor"),
         ("billing:app", "billing:other", "must be a dict"),
         ("billing:app", None, "needs a group"),

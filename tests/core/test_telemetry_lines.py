@@ -110,13 +110,14 @@ LINES: list[tuple[TelemetryEvent, int, str]] = [
     (
         DelayAtRisk(at=1.0, partition=TP, epoch=2, seconds_left=149.5, blocker=RECORD),
         logging.WARNING,
-        "the revoke of flights-3 has taken half of its time: it waits for the record at offset 7; in 149.5 s the "
-        "partition is lost",
+        "half of the time for the revocation of flights-3 has passed: it waits for the record at offset 7; in 149.5 s "
+        "the partition is lost",
     ),
     (
         DelayAtRisk(at=1.0, partition=TP, epoch=2, seconds_left=0.25),
         logging.WARNING,
-        "the revoke of flights-3 has taken half of its time: no reason was given; in 0.250 s the partition is lost",
+        "half of the time for the revocation of flights-3 has passed: no reason was given; in 0.250 s the partition "
+        "is lost",
     ),
     (
         PartitionStalled(
@@ -147,8 +148,8 @@ LINES: list[tuple[TelemetryEvent, int, str]] = [
     (
         PositionReset(at=1.0, partition=TP, epoch=2, cause=ResetCause.TRUNCATED, from_offset=70, to_offset=60),
         logging.WARNING,
-        "flights-3 is read on from offset 60 instead of 70 (10 offsets may come again): its log was cut behind the "
-        "offset",
+        "flights-3 is read on from offset 60 instead of 70 (10 offsets may come again): its log was truncated "
+        "below the offset",
     ),
     (
         PartitionFlows(at=1.0, partition=TP, epoch=2, seconds=99.0),

@@ -15,6 +15,7 @@ def all_flights() -> list[Flight]:
     return list(flights())
 
 
+@pytest.mark.slow
 def test_there_are_336776_flights_numbered_from_0(all_flights: list[Flight]) -> None:
     assert [flight.row for flight in all_flights] == list(range(FLIGHTS))
 

@@ -112,13 +112,13 @@ def test_the_scenario_with_confluents_consumer_has_every_flight_once_and_the_wai
 @pytest.mark.drawn(1, "demo")
 @pytest.mark.kafka
 @pytest.mark.slow
-def test_who_lets_go_of_what_is_at_work_writes_flights_twice_and_none_too_few(tmp_path: Path) -> None:
-    with demo(tmp_path, "--only", "letting_go") as process:
+def test_who_releases_at_once_writes_flights_twice_and_none_too_few(tmp_path: Path) -> None:
+    with demo(tmp_path, "--only", "releasing_at_once") as process:
         text, _ = process.communicate(timeout=150)
         assert process.returncode == 1, text  # it alone is judged
     assert re.search(r"missing +│ none", text), text
     assert re.search(r"duplicated +│ [\d,]+ \(rows", text), text
-    events = [each.event for each in read_histories(history_files(tmp_path / "out" / "letting_go"))]
+    events = [each.event for each in read_histories(history_files(tmp_path / "out" / "releasing_at_once"))]
     assert {each.number for each in check(events)} == {"S1"}
     assert not [each for each in History(events).handovers if each.delay >= 1.0]
 
@@ -133,7 +133,7 @@ def test_the_same_handler_in_a_processor_has_every_flight_once(tmp_path: Path) -
     events = [each.event for each in read_histories(history_files(tmp_path / "out" / "processor"))]
     run = History(events)
     assert sum(each.rows for each in run.done) == 24_000
-    assert max((each.delay, each.partition) for each in run.handovers)[1] == 6, "at work on the slow flight"
+    assert max((each.delay, each.partition) for each in run.handovers)[1] == 6, "in progress: the slow flight"
     assert check(events) == []
 
 

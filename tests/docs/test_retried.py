@@ -272,6 +272,7 @@ def test_each_row_of_what_is_retried_has_its_play() -> None:
     assert list(told()) == list(RETRIED)
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.requirement("surface/timeouts")
 @pytest.mark.rule("21")
 @pytest.mark.parametrize("what", [pytest.param(what, id=play.__name__) for what, play in RETRIED.items()])

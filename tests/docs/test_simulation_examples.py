@@ -22,6 +22,7 @@ def run(code: str) -> None:
         test()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(len(EXAMPLES)))
 def test_an_example_runs(number: int) -> None:
     run(EXAMPLES[number])

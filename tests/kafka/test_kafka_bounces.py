@@ -124,7 +124,7 @@ def rolling(kafka: LocalKafka, kafka_topic: Topic, start_peer: Start) -> Rolling
     return Rolling(kafka, kafka_topic(PARTITIONS), start_peer)
 
 
-@pytest.mark.drawn(3)
+@pytest.mark.drawn(1)
 @pytest.mark.requirement("KIP-429/12")
 @pytest.mark.requirement("KIP-429/13")
 @pytest.mark.requirement("KIP-429/14")

@@ -53,7 +53,7 @@ def choices(request: pytest.FixtureRequest) -> list[list[str]]:
     return {4: EAGER, 5: EAGER, 6: BOUNCE}.get(request.node.callspec.params["random"], COOPERATIVE)
 
 
-@pytest.mark.drawn(3)
+@pytest.mark.drawn(1)
 @pytest.mark.history("faults")
 @pytest.mark.usefixtures("breaking")
 def test_members_come_and_go_while_connections_break(

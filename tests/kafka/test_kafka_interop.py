@@ -140,6 +140,7 @@ def test_what_we_delay_is_ours_through_rebalances_that_a_peer_leads(
     assert ours.lost == []
 
 
+@pytest.mark.slow
 def test_java_releases_to_us_what_it_had(kafka: LocalKafka, kafka_topic: Topic, join: Join, start_peer: Start) -> None:
     """Two of theirs and one of ours: what the leader takes from a Java member reaches us."""
     topic = kafka_topic(3)

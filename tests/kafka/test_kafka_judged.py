@@ -196,6 +196,7 @@ def test_one_that_stops_after_a_refused_commit_is_found(
     assert found(own) == {"L5"}
 
 
+@pytest.mark.slow
 def test_one_that_never_lets_go_is_found(
     kafka: LocalKafka, kafka_topic: Topic, own: Own, monkeypatch: pytest.MonkeyPatch
 ) -> None:

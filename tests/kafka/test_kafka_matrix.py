@@ -1,6 +1,6 @@
-"""A part of the matrix of mixed groups, by the commit (`make interop` runs all of it): half of a sample that has each
-peer, and each assignor with each side leading; in each pair the other joins, leaves and is killed. And that the judge
-can find something.
+"""A part of the matrix of mixed groups, by the commit (`make interop` runs all of it): two pairs of a sample of eight.
+The sample has each peer, and each assignor with each side leading; in each pair the other joins, leaves and is killed.
+And that the judge can find something.
 """
 
 from __future__ import annotations

@@ -246,6 +246,7 @@ processor.run(bootstrap_servers=servers, group_id=group, group_instance_id="one"
 """Of every 40 records one waits for its next attempt, so that many are finished beyond it."""
 
 
+@pytest.mark.slow
 def test_after_sigkill_nothing_comes_again_that_a_commit_had_told(
     kafka: LocalKafka, kafka_topic: Callable[..., str], group: str
 ) -> None:
@@ -512,7 +513,7 @@ def test_its_health_says_what_is_stuck_and_its_metrics_count(
         go.set()
         until(lambda: running.metrics()["records-finished-total"] == 5)
         assert not running.health().stalled
-        assert running.metrics()["records-at-work"] == 0
+        assert running.metrics()["records-in-progress"] == 0
     ended = running.health()
     assert (ended.ready, ended.live, ended.ended) == (False, False, None)
 

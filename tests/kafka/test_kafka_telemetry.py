@@ -107,5 +107,5 @@ def test_a_delay_past_its_deadline_is_warned_of_and_abandons_its_records(
     assert handed_over.how is OwnershipChange.LOST
     assert handed_over.abandoned == 10
     drive(a, b, until=lambda: len(b.records) == 10)  # what was abandoned is repeated
-    assert "has taken half of its time" in caplog.text
+    assert "half of the time for the revocation of" in caplog.text
     assert "10 of its records" in caplog.text

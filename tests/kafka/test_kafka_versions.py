@@ -40,6 +40,7 @@ def kafka(instride_kafka: LocalKafka) -> LocalKafka:
     return instride_kafka
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.requirement("surface/versions")
 def test_all_codecs_are_read_committed_and_gone_on_from(
     kafka: LocalKafka, kafka_topic: Topic, open_consumer: Open, group: str
@@ -119,6 +120,7 @@ def test_a_group_with_another_client(
     assert ours.lost == theirs.lost == []
 
 
+@pytest.mark.slow
 def test_a_node_comes_back(kafka: LocalKafka) -> None:
     """Of an older version: ZooKeeper forgets the killed node, and its topics are served again."""
     if kafka.version in {KAFKA_VERSION, ""}:

@@ -18,6 +18,7 @@ from instride._core.network.ranges import RangeChunk
 from instride._wire.arrow import schema
 from instride.consumer import _joined
 from instride.errors import ConfigError, NetworkThreadDiedError
+from instride.observers import Observer
 from instride.testing._simulation.chunk import SimulatedChunk
 from network_replies import reply
 
@@ -221,6 +222,7 @@ def test_ranges_of_all_partitions_once_and_without_a_bound_but_that_of_the_call(
     consumer.seek(tp(0), 100)
     network.up(of_range(0, 100, 900, fetch_number=1))
     assert ranges(consumer.poll(timeout=2.0, max_offsets=30)) == [(0, 100, 130, 1, 1)]
+    assert ranges(consumer.poll(timeout=2.0, max_offsets=None)) == [(0, 130, 900, 1, 1)]
     assert clock.at == 1002.0
 
 
@@ -277,3 +279,24 @@ def test_a_dead_network_thread_is_raised_by_each_kind_of_poll(clock: Clock) -> N
     for poll in (consumer.poll, consumer.poll_arrow, consumer.poll_changes):
         with pytest.raises(NetworkThreadDiedError):
             poll()
+
+
+@pytest.mark.parametrize("polls", [0, 2])
+def test_the_death_of_the_network_thread_is_told_to_observers_once(clock: Clock, polls: int) -> None:
+    """By the poll that raises it, else by close: a recorder would else blame what nobody did any more."""
+    told: list[Exception] = []
+
+    class Hearing(Observer):
+        def on_died(self, error: Exception) -> None:
+            told.append(error)
+
+    consumer = Consumer(bootstrap_servers="127.0.0.1:1")
+    consumer.observe(Hearing())
+    network = Network(consumer)
+    consumer.assign([tp(0)])
+    network.mailbox.network_died(LookupError("a bug"))
+    for _ in range(polls):
+        with pytest.raises(NetworkThreadDiedError):
+            consumer.poll()
+    consumer.close()
+    assert [type(each) for each in told] == [NetworkThreadDiedError]

@@ -2,7 +2,7 @@
 
 The consumer is real; the test plays the network thread, so that each run is the same. KeyboardInterrupt is raised at
 the n-th line that our own code runs, for every n, and the verb that it left is called again, as a program would. In the
-end all must be as if nothing had happened. A run tries one line in 29; the commit says at which it begins, so
+end all must be as if nothing had happened. A run tries one line in 47; the commit says at which it begins, so
 that over some commits all are tried. `make interrupts` tries every line (`INSTRIDE_WHOLE=1`).
 
 A poll is also left for good, at every line: another verb comes after it, and no commit may cover what it took.

@@ -94,6 +94,7 @@ print(json.dumps([most - start, turn, fetched]))
 """
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.requirement("surface/byte-bounds")
 @pytest.mark.parametrize(
     ("codec", "partitions", "budget", "records", "size", "leaves"),

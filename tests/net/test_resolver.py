@@ -44,6 +44,16 @@ def test_a_name_that_cannot_be_one_is_an_error_and_kills_no_thread(host: str) ->
     assert host in str(error)
 
 
+@pytest.mark.requirement("surface/dns")
+@pytest.mark.parametrize("host", ["127.0.0.1\0x", "x" * 256, "".join(map(chr, range(0x4E00, 0x4E00 + 10_900)))])
+def test_what_is_no_host_never_reaches_the_system(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would connect to what is before a NUL, and encode a long one for seconds, on the network thread."""
+    monkeypatch.setattr(socket, "getaddrinfo", None)
+    results: list[list[SocketAddress] | TransportError] = []
+    Resolver().resolve(host, 9092, results.append)
+    assert isinstance(results[0], TransportError)
+
+
 def hosts(found: list[SocketAddress]) -> str:
     return "".join(address[0] for _, address in found)
 

@@ -84,6 +84,14 @@ def test_a_wait_ends_at_its_time(mailbox: Mailbox, clock: Clock) -> None:
     assert clock.at == 1005.0
 
 
+def test_a_wait_looks_at_the_clock_once_a_minute_at_least(mailbox: Mailbox, clock: Clock) -> None:
+    """The lock's time stands still while the machine is suspended, and the clock goes on."""
+    mailbox.wait(clock.at + 3600.0)
+    tokens: Any = mailbox._no_token
+    assert max(tokens.waits) <= 60.0
+    assert clock.at == 4600.0
+
+
 def test_what_is_delivered_leaves_a_token_for_whoever_waits(mailbox: Mailbox, clock: Clock) -> None:
     mailbox.deliver([Wakeup()])
     waiting = mailbox.queue

@@ -35,6 +35,12 @@ def around() -> Iterator[None]:
 
 
 @contextmanager
+def leaves_a_mark() -> Iterator[None]:
+    yield
+    Path(os.environ["MARK"]).touch()
+
+
+@contextmanager
 def refuses() -> Iterator[None]:
     if resource.get() == "none":
         raise LookupError("no database")
@@ -79,10 +85,8 @@ def handle(record: Record) -> list[OutputRecord]:
         os.kill(os.getpid(), signal.SIGKILL)
     if what == "kill-once" and attempt.number == 1:
         os.kill(os.getpid(), signal.SIGKILL)
-    if what == "fork":
-        _fork_and_die()
-    if what == "fork-and-return":
-        os.fork()
+    if what in _SURVIVOR:
+        return [OutputRecord(value=b"%d" % _SURVIVOR[what]())]
     if what in _DO:
         _DO[what]()
     if what == "hold":
@@ -101,12 +105,26 @@ def handle_all(records: list[Record]) -> list[OutputRecord]:
 
 
 def _fork_and_die() -> None:
-    """The pipe stays open in the one that lives on, until it sees that its parent is gone."""
+    """The pipe stays open in the one that lives on, as in one that a library forks, of which Python knows nothing."""
     parent = os.getpid()
+    os.dup(_pipe())
     if os.fork() == 0:
         signal.alarm(5)
         threading.Event().wait()
     os.kill(parent, signal.SIGKILL)
+
+
+def _fork_on() -> int:
+    child = os.fork()
+    if child == 0:
+        signal.alarm(300)
+        threading.Event().wait()
+    return child
+
+
+def _start_on() -> int:
+    """As `os.system("... &")` does, but it tells its process."""
+    return subprocess.Popen(["sleep", "300"], close_fds=False).pid
 
 
 def _die_in_a_response() -> None:
@@ -158,7 +176,10 @@ def _is_socket(descriptor: int) -> bool:
         return False
 
 
+_SURVIVOR: dict[str, Callable[[], int]] = {"fork-on": _fork_on, "start-on": _start_on}
 _DO: dict[str, Callable[[], object]] = {
+    "fork": _fork_and_die,
+    "fork-and-return": os.fork,
     "cut-off": _die_in_a_response,
     "garbled": _send_no_response,
     "terminate": _start_and_terminate,

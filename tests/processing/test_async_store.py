@@ -6,7 +6,7 @@ import asyncio
 import sqlite3
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from contextlib import asynccontextmanager, closing, suppress
+from contextlib import asynccontextmanager, closing, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -343,6 +343,36 @@ def test_a_connection_without_transactions_is_refused() -> None:
 
     with pytest.raises(ConfigError, match="autocommit"):
         asyncio.run(AsyncDatabaseStore(connect).database.prepare())
+
+
+class Mode(AwaitedConnection):
+    """What aiosqlite tells, or aiomysql."""
+
+    def __init__(self, level: str | None, *, in_transaction: bool, commits: bool) -> None:
+        super().__init__(sqlite3.connect(":memory:"))
+        self.isolation_level = level
+        self.get_autocommit = lambda: commits
+        if in_transaction:
+            self._connection.execute("BEGIN")
+
+
+@pytest.mark.parametrize(
+    ("level", "in_transaction", "commits", "told"),
+    [
+        (None, False, False, "commits each statement by itself"),
+        ("", False, True, "commits each statement by itself"),
+        ("", True, False, "without autocommit="),
+        ("", False, False, None),
+    ],
+)
+def test_a_mode_in_which_the_store_has_no_transactions_is_refused(
+    level: str | None, in_transaction: bool, commits: bool, told: str | None
+) -> None:
+    async def connect() -> Mode:
+        return Mode(level, in_transaction=in_transaction, commits=commits)
+
+    with nullcontext() if told is None else pytest.raises(ConfigError, match=told):
+        asyncio.run(AsyncDatabaseStore(connect, paramstyle="qmark").database.prepare())
 
 
 async def handle(record: ConsumerRecord) -> None: ...

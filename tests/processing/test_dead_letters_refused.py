@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from concurrent.futures import Future
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -30,7 +31,7 @@ from instride._processing.lifespan import AsyncLifespan
 from instride._processing.origin import DeadLetterOrigin, replay_of
 from instride._processing.outputs import OutputRecord
 from instride._processing.poll_loop import Drains
-from instride.errors import RecordTooLargeError
+from instride.errors import IllegalStateError, RecordTooLargeError
 
 _LOCK = threading.RLock()
 PATIENCE = 60.0
@@ -217,6 +218,31 @@ def test_a_producer_that_exits_ends_the_run_and_its_letter_is_unwritten(
     assert bench.commit()[P0][0] == 0
 
 
+def test_a_letter_whose_event_loop_is_closed_ends_the_run_and_is_due_still() -> None:
+    """The user's loop: then its tasks are thrown away where they wait."""
+    bench = Bench(after="dead-letter")
+    bench.submit(keyed(P0, "a"))
+
+    async def handle(record: Any) -> None:
+        raise ValueError("bad")
+
+    with closing(asyncio.new_event_loop()) as loop:
+        desk = desk_of(bench.engine, _LOCK, dead_letters="dlq")
+        workers = LoopWorkers(desk, handle, Silent().awaited, 1, loop, None, AsyncLifespan(desk.fail))
+        workers.wake()
+        for _ in range(10):
+            loop.run_until_complete(asyncio.sleep(0))
+        (server,) = workers._attempts.values()
+        coroutine: Any = server.get_coro()
+        coroutine.close()
+        server.cancel()
+        with pytest.raises(RuntimeError, match="cannot reuse"):
+            loop.run_until_complete(server)
+    assert isinstance(bench.engine.failure, IllegalStateError)
+    assert (bench.engine.started, bench.engine.queued) == (0, 1)
+    assert bench.commit()[P0] == (0, (), {0: 1}), "its letter is due"
+
+
 def test_a_letter_that_is_refused_is_told_until_it_is_written() -> None:
     bench = Bench(after="dead-letter")
     bench.submit(keyed(P0, "ab"))
@@ -359,6 +385,7 @@ def test_a_close_ends_the_wait_for_room_and_nothing_is_handed_over_after_it(monk
     for _ in range(2):
         with pytest.raises(NotTakenError, match="t: the producer is closed"):
             produce(OUTPUT)
+    produce.close(PATIENCE)  # its thread would call what the next tests patch
     assert [each.reports for each in produced] == [[]]
 
 

@@ -872,6 +872,7 @@ def test_what_waits_for_a_commit_is_bounded_too() -> None:
     assert bench.engine.ready() == [P0]
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("stuck", [1, 3, 9])
 @pytest.mark.parametrize("bound", [{"max_records": 1_000}, {"max_bytes": 1_000}])
 def test_whatever_stands_still_the_bound_holds_and_the_others_go_on(stuck: int, bound: Any) -> None:

@@ -280,6 +280,7 @@ def test_a_step_costs_nothing_for_what_it_does_not_touch(world: Any, step: Any, 
     assert many <= few + NOISE, f"{few} steps with {FEW}, {many} with {MANY:,}"
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize("step", [*STEPS, a_scrape])
 def test_ten_thousand_idle_partitions_cost_a_step_nothing(step: Any) -> None:
     few, many = (steps(step(idle(each, "key"))) for each in (100, 10_000))

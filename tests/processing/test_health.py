@@ -33,10 +33,10 @@ def test_a_stuck_record_is_named_by_the_metrics_and_the_holdings() -> None:
     tasks = bench.takes()
     stuck = [task for task in tasks if task.lane.partition == P0]
     found = metrics(bench.engine, Drains(), 61.4, stuck)
-    assert (found["records-stuck"], found["oldest-at-work-age"]) == (2, 61.4)
+    assert (found["records-stuck"], found["oldest-in-progress-age"]) == (2, 61.4)
     assert {name: value for name, value in found.items() if "stuck-offset" in name} == {"stuck-offset.t-0": 0}
     holds = {each: hold(each.partition) for each in (P0, P1)}
-    blocker = Blocker(text="the record at offset 0, which has been at work for 61 s", offset=0)
+    blocker = Blocker(text="the record at offset 0, which has been in progress for 61 s", offset=0)
     assert holdings(holds, stuck, 61.4) == {**holds, P0: replace(holds[P0], blocker=blocker)}
 
 

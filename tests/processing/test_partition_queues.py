@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from dataclasses import dataclass
 
 import pytest
 from processing_help import P0, P1, commit, offsets, records, tp
@@ -229,6 +230,17 @@ def test_each_error_is_raised_once_the_oldest_first_with_its_record() -> None:
     assert found.next_error() is two
     assert found.next_error() is None
     assert len(found.failures()) == 2
+
+
+def test_an_error_that_takes_no_notes_is_raised_as_it_is() -> None:
+    @dataclass(frozen=True)
+    class FrozenError(Exception):
+        pass
+
+    found, error = queues(), FrozenError()
+    found.submit(records(P0, 0))
+    found.end(take(found)[0], error)
+    assert found.next_error() is error
 
 
 def test_an_error_is_kept_no_longer_than_its_record_has_failed() -> None:

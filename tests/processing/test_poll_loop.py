@@ -147,7 +147,9 @@ def test_a_second_before_the_deadline_what_is_at_work_is_given_up_by_name(
     assert not task.over
     script.play(until=lambda: script.said.count("poll") == 4)
     assert task.over == cancels_in_time
-    assert ("the deadline of its hand-over: given up while at work: t-0 at offset 0" in caplog.text) == cancels_in_time
+    assert (
+        "the deadline of its hand-over: abandoned while in progress: t-0 at offset 0" in caplog.text
+    ) == cancels_in_time
 
 
 @pytest.mark.rule("16")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import marshal
 import multiprocessing
 import os
 import pickle
@@ -10,10 +11,15 @@ import select
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import copy_context
+from dataclasses import replace
+from enum import IntEnum, StrEnum
+from multiprocessing.connection import Connection
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import process_handlers as handlers
 import pytest
@@ -21,9 +27,9 @@ from engine_help import desk_of
 from processing_help import P0, refuse_threads
 
 from instride import ConsumerRecord, OffsetAndMetadata, OutputRecord, Processor, Retry
-from instride._processing import process_workers
+from instride._processing import process_child, process_workers
 from instride._processing.engine import Engine, EnginePlan, Job, Verdict
-from instride._processing.process_child import _FAILED, Spec, error_of, packed
+from instride._processing.process_child import _FAILED, _UNREADABLE, DONE, Spec, _result, error_of, outputs_from, packed
 from instride._processing.process_workers import ProcessWorkers, pickled
 from instride._processing.retries import Failures
 from instride._record_deserializer import RecordDeserializer
@@ -36,6 +42,55 @@ def test_an_error_that_only_its_process_can_read_is_an_error_all_the_same() -> N
     error = error_of(_FAILED, b"cno_such_module\nError\n.", [])
     assert isinstance(error, RuntimeError)
     assert "cannot be read here: ModuleNotFoundError: No module named 'no_such_module'" in str(error)
+
+
+def result_of(handler: Any, reader: RecordDeserializer | None = None) -> tuple[int, Any]:
+    """Of one record, as its process sends it."""
+    spec = Spec(handler=handler, reader=reader or RecordDeserializer(None, None), around=None, output="o")
+    plain = (("t", 0, 0), (0, 0, None, b"v", ()), (-1, 1, 0))
+    kind, content = marshal.loads(copy_context().run(_result, spec, 1, False, [plain]))
+    return kind, content
+
+
+class Topic(StrEnum):
+    AUDIT = "audit"
+
+
+class Place(IntEnum):
+    SECOND = 2
+
+
+class Header(NamedTuple):
+    name: str
+    value: bytes | None
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        OutputRecord(value=None, topic=Topic.AUDIT),
+        OutputRecord(value=b"v", key=b"k", headers=((Topic.AUDIT, b"1"), Header("h", None)), partition=Place.SECOND),
+    ],
+)
+def test_an_output_may_hold_members_of_enums_as_in_a_thread(output: OutputRecord) -> None:
+    kind, content = result_of(lambda _: output)
+    (found,) = outputs_from(content)
+    assert (kind, found) == (DONE, replace(output, topic=output.topic or "o"))
+
+
+class UnspeakableError(Exception):
+    def __repr__(self) -> str:
+        raise ValueError("it cannot be shown")
+
+
+def unspeakable(_: bytes) -> None:
+    raise UnspeakableError
+
+
+def test_a_deserializers_error_that_cannot_be_shown_is_told_by_its_class() -> None:
+    kind, (told, part, place, cause) = result_of(print, RecordDeserializer(None, unspeakable))
+    assert (kind, part, place, cause) == (_UNREADABLE, "value", 0, "UnspeakableError")
+    assert "t-0 at offset 0 cannot be deserialized: UnspeakableError" in told
 
 
 class Bench:
@@ -71,6 +126,15 @@ class Bench:
             self.engine.submit(found)
             self.engine.locate(P0, OffsetAndMetadata(offset=0))
         self.workers.wake()
+
+    def add(self, offset: int, value: str) -> None:
+        with self.lock:
+            self.engine.submit([ConsumerRecord(*P0, offset, epoch=1, value=value.encode("latin-1"))])
+        self.workers.wake()
+
+    def process(self) -> multiprocessing.process.BaseProcess:
+        (found,) = [each for each in self.workers._keepers.values() if each is not None]
+        return found._process
 
     def _ends(self, job: Job, error: BaseException | None, now: float, chance: float) -> Verdict | None:
         if error is not None:
@@ -155,6 +219,7 @@ def test_records_travel_many_in_a_message_as_bytes(monkeypatch: pytest.MonkeyPat
     assert messages == [1, 2, 4, 8, 8, 8, 8, 1]
 
 
+@pytest.mark.slow
 def test_a_record_that_kills_its_process_is_tried_three_times_and_harms_no_other() -> None:
     bench = Bench("ok", "kill", "ok", "kill-once", "fork", "ok", processes=2)
     bench.until_over(6)
@@ -164,6 +229,7 @@ def test_a_record_that_kills_its_process_is_tried_three_times_and_harms_no_other
     assert sorted(bench.outputs) == ["0 1 open", "2 1 open", "3 2 open", "5 1 open"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("what", "told"), [("cut-off", "its process ended with 9"), ("garbled", "what it sent is no response")]
 )
@@ -217,16 +283,26 @@ def test_a_close_kills_what_hangs(tmp_path: Path) -> None:
     bench.close()
 
 
-def _handles_for_ever(value: str) -> None:
-    bench = Bench(value)
+def _handles_for_ever(value: str, *, forks: bool, test: Connection) -> None:
+    bench = Bench("ok")
     bench.until_over(1)
+    if forks and os.fork() == 0:
+        test.poll(PATIENCE)
+        os._exit(0)
+    bench.add(1, value)
+    bench.until_over(2)
 
 
-def test_a_handlers_process_ends_with_the_one_that_was_killed(tmp_path: Path) -> None:
-    """Else it works on beside its successor, for as long as its handler does."""
+@pytest.mark.parametrize("forks", [False, True])
+def test_a_handlers_process_ends_with_the_one_that_was_killed(tmp_path: Path, forks: bool) -> None:
+    """Else it works on beside its successor, for as long as its handler does. A fork of its parent's may live on."""
     os.mkfifo(tmp_path / "held")
-    parent = multiprocessing.get_context("spawn").Process(target=_handles_for_ever, args=(f"hold {tmp_path / 'held'}",))
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    value, options = f"hold {tmp_path / 'held'}", {"forks": forks, "test": theirs}
+    parent = context.Process(target=_handles_for_ever, args=(value,), kwargs=options)
     parent.start()
+    theirs.close()
     try:
         with (tmp_path / "held").open("rb", buffering=0) as held:
             assert held.read(4) == b"held"
@@ -236,22 +312,134 @@ def test_a_handlers_process_ends_with_the_one_that_was_killed(tmp_path: Path) ->
     finally:
         parent.kill()
         parent.join()
+        ours.close()
+
+
+@pytest.mark.parametrize(
+    ("parents", "looks"),
+    [
+        ([7, 7, 7], 3),  # its parent
+        ([7, 7, 1], 2),  # which was killed
+        ([8, 8, 8], 3),  # a wrapper around Python
+        ([8, 8, 1], 2),
+        ([1, 1, 1], 0),  # the parent was killed at once
+    ],
+)
+def test_a_process_ends_when_what_began_it_is_gone(
+    monkeypatch: pytest.MonkeyPatch, parents: list[int], looks: int
+) -> None:
+    found, seen = SimpleNamespace(pid=7, sentinel=object()), list[float]()
+
+    def wait(_: object, seconds: float) -> bool:
+        seen.append(seconds)
+        return len(seen) == len(parents)  # its end is told at last
+
+    def leave(status: int) -> None:
+        raise SystemExit(status)
+
+    monkeypatch.setattr(multiprocessing, "parent_process", lambda: found)
+    monkeypatch.setattr(process_child, "wait", wait)
+    monkeypatch.setattr(os, "_exit", leave)
+    monkeypatch.setattr(os, "getppid", lambda: parents[len(seen)])
+    with pytest.raises(SystemExit):
+        process_child._end_with_parent(os.getppid())
+    assert len(seen) == looks
+
+
+@contextmanager
+def forked(does: Callable[[], object]) -> Iterator[int]:
+    child = os.fork()
+    if child == 0:
+        try:
+            does()
+        finally:
+            os._exit(0)
+    try:
+        yield child
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+forks = pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+
+
+@forks
+@pytest.mark.parametrize("end", [lambda _: process_workers._kill_all(), lambda bench: bench.workers.close()])
+def test_a_fork_of_the_program_that_ends_kills_no_handler(end: Callable[[Bench], object]) -> None:
+    bench = Bench("ok")
+    bench.until_over(1)
+    with bench.lock:  # a fork that ends amid a call has its keeper among the busy ones
+        bench.workers._busy.update(bench.workers._keepers)
+        with forked(lambda: end(bench)) as child:
+            os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+    bench.add(1, "ok")
+    bench.until_over(2)
+    bench.close()
+    assert bench.errors == {}
+
+
+@forks
+def test_a_fork_of_the_program_that_lives_on_keeps_no_process_from_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It holds the pipe, too. What is not heard to be closed would be killed, amid whatever its lifespan does."""
+    monkeypatch.setenv("MARK", str(tmp_path / "mark"))
+    bench = Bench("ok", around=handlers.leaves_a_mark)
+    bench.until_over(1)
+    with forked(threading.Event().wait):
+        bench.close()
+    assert (tmp_path / "mark").exists()
 
 
 def test_what_is_killed_from_outside_is_replaced() -> None:
     bench = Bench("ok")
     bench.until_over(1)
-    (process,) = [each for each in bench.workers._keepers.values() if each is not None]
-    pid = process._process.pid
+    pid = bench.process().pid
     assert pid is not None
     os.kill(pid, signal.SIGTERM)  # it ignores that
     os.kill(pid, signal.SIGKILL)
-    process._process.join(PATIENCE)
-    with bench.lock:
-        bench.engine.submit([ConsumerRecord(*P0, 1, epoch=1, value=b"ok")])
-    bench.workers.wake()
+    bench.process().join(PATIENCE)
+    bench.add(1, "ok")
     bench.until_over(2)
     bench.close()
+
+
+@pytest.mark.parametrize("how", ["fork-on", "start-on"])
+def test_what_a_handler_left_behind_keeps_no_dead_process_from_its_successor(how: str) -> None:
+    """If it held the pipe, a large record could be written neither to its end nor in vain."""
+    bench = Bench(how)
+    bench.until_over(1)
+    try:
+        bench.process().kill()
+        os.waitid(os.P_PID, bench.process().pid or 0, os.WEXITED | os.WNOWAIT)
+        bench.add(1, "ok " + "x" * 1_000_000)
+        bench.until_over(2)
+    finally:
+        os.kill(int(bench.outputs[0]), signal.SIGKILL)
+        bench.close()
+    assert [type(each) for each in bench.errors[1]] == [HandlerDiedError]
+    assert bench.outputs[1:] == ["1 2 open"]
+
+
+@pytest.mark.parametrize("how", ["fork-on", "start-on"])
+def test_what_a_handler_left_behind_holds_up_no_close(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It holds the pipe by which multiprocessing tells that a process has ended. No wait may rely on that alone."""
+    bench, waits = Bench(how), list[float | None]()
+    bench.until_over(1)
+    process = bench.process()
+
+    def join(seconds: float | None = None) -> None:
+        waits.append(seconds)
+        os.waitid(os.P_PID, process.pid or 0, os.WEXITED | os.WNOWAIT)
+
+    monkeypatch.setattr(process, "join", join)
+    try:
+        bench.close()
+    finally:
+        os.kill(int(bench.outputs[0]), signal.SIGKILL)
+    assert set(waits) <= {process_workers._GLANCE}
+    assert not process.is_alive()
 
 
 @pytest.mark.parametrize(("around", "error"), [(handlers.refuses, LookupError), (handlers.dies, HandlerDiedError)])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Iterator
+from contextlib import closing
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -16,6 +18,7 @@ from instride import (
     Attempt,
     CircuitBreaker,
     ConsumerRecord,
+    DatabaseStore,
     DeadLetterRecord,
     Processor,
     Retry,
@@ -24,7 +27,10 @@ from instride import (
     current_attempt,
 )
 from instride._processing.retries import Failures, Step
-from instride.errors import ConfigError, IllegalStateError
+from instride.errors import ConfigError, DeserializationError, IllegalStateError
+
+SETTINGS = {"bootstrap_servers": "localhost:9092", "sasl_password": "hunter2"}
+URI = "postgresql://billing:hunter2@localhost/billing"
 
 
 def handle(record: ConsumerRecord[Any, Any]) -> None: ...
@@ -49,6 +55,9 @@ async def handle_async(record: ConsumerRecord[Any, Any]) -> None: ...
         ({"on_deadline": "stop"}, ConfigError, "wait, cancel"),
         ({"on_failure": "ignore"}, ConfigError, "stop, skip, dead-letter"),
         ({"produce": handle}, ConfigError, "dead_letters"),
+        ({"produce": Retry(), "dead_letters": "letters"}, TypeError, "produce must be a function.* not Retry$"),
+        ({"produce": handle_async, "output": "bills"}, ConfigError, "produce .*plain function"),
+        ({"store": DatabaseStore}, TypeError, r"such as DatabaseStore\(connect\), not type$"),
         ({"commit_records": 0}, ValueError, "commit_records"),
         ({"timeout": -5.0}, ValueError, "timeout"),
         ({"timeout": 0}, ConfigError, "timeout must be above 0"),
@@ -84,9 +93,45 @@ def test_what_is_no_function_is_refused() -> None:
     handler: Any = "handle"
     with pytest.raises(TypeError, match="a function of one record"):
         Processor(handler, topics=["orders"])
+    nothing: Any = None
+    with closing(handle_async(nothing)) as called, pytest.raises(TypeError, match=r"not coroutine$"):
+        Processor(called, topics=["orders"])  # type: ignore[call-overload]
     topic: Any = "orders"
     with pytest.raises(TypeError, match=r"topics=\['orders'\]"):
         Processor(handle, topic, topics=["orders"])
+
+
+def test_a_coroutine_function_may_have_either_kind_of_produce() -> None:
+    for produce in (handle, handle_async):
+        Processor(handle_async, topics=["orders"], output="bills", produce=produce)
+
+
+def needs_a_place(record: ConsumerRecord[Any, Any], place: str, uri: str = "") -> None: ...
+
+
+def around(record: ConsumerRecord[Any, Any], following: Any, uri: str) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("handler", "misplaced", "options"),
+    [
+        (SETTINGS, [], {}),
+        (handle, [SETTINGS], {}),
+        (handle, [URI], {}),
+        (partial(needs_a_place, uri=URI), [], {}),
+        (handle, [], {"store": URI}),
+        (handle, [], {"lifespan": URI}),
+        (handle, [], {"worker_lifespan": SETTINGS}),
+        (handle, [], {"middleware": partial(around, uri=URI)}),
+        (handle, [], {"middleware": [SETTINGS]}),
+        (handle_async, [], {"middleware": [partial(around, uri=URI)]}),
+        (handle, [], {"produce": SETTINGS, "output": "bills"}),
+    ],
+)
+def test_what_is_refused_shows_no_secret(handler: Any, misplaced: list[Any], options: dict[str, Any]) -> None:
+    with pytest.raises((TypeError, ConfigError)) as refused:
+        Processor(handler, *misplaced, **{"topics": ["orders"], **options})
+    assert "hunter2" not in str(refused.value)
 
 
 @pytest.mark.parametrize(
@@ -146,6 +191,47 @@ def test_errors_are_chosen_by_class_or_by_a_function() -> None:
     assert Retry(on=(OSError, ValueError)).covers(ConnectionError())
     assert not Retry(on=OSError).covers(ValueError())
     assert Retry(on=lambda error: "busy" in str(error)).covers(ValueError("busy"))
+
+
+def test_only_its_own_class_names_an_error_of_deserializing() -> None:
+    error = DeserializationError("no", part="value", record=keyed(P0, "a")[0])
+    assert not Retry().covers(error)
+    assert not Retry(on=(ValueError, Exception)).covers(error)
+    assert Retry(on=(OSError, DeserializationError)).covers(error)
+
+
+@dataclass(frozen=True)
+class FrozenError(Exception):
+    """It takes no notes."""
+
+
+class NoTextError(Exception):
+    def __repr__(self) -> str:
+        raise RuntimeError("no text")
+
+
+class StrangeRequestError(RetryRecord):
+    """It says no seconds, and takes no notes."""
+
+    after: Any = "soon"
+
+    def __init__(self) -> None:
+        Exception.__init__(self)
+
+    def add_note(self, note: str, /) -> None:
+        raise RuntimeError("no notes")
+
+
+@pytest.mark.parametrize("error", [FrozenError(), ValueError()])
+def test_a_function_that_cannot_choose_names_no_error_whatever_class_that_is(error: Exception) -> None:
+    def fails(_: Exception) -> bool:
+        raise NoTextError
+
+    assert not Retry(on=fails).covers(error)
+
+
+def test_a_request_that_says_no_seconds_is_tried_again_after_the_back_off() -> None:
+    assert Failures(retry=Retry(attempts=2)).decide(StrangeRequestError(), 1, 0.5) == (Step.RETRY, 0.5)
 
 
 def test_a_group_of_errors_is_chosen_by_class_if_all_in_it_are() -> None:

@@ -174,7 +174,7 @@ def test_a_stop_gives_up_what_takes_longer_than_the_drain() -> None:
         kit.give("t", b"1")
         kit.run()
         kit.stop()
-        with pytest.raises(DrainTimeoutError, match=r"with 1 record at work after 5 s .*: t-0 at offset 0\. No"):
+        with pytest.raises(DrainTimeoutError, match=r"with 1 record in progress after 5 s .*: t-0 at offset 0\. No"):
             kit.advance(6)
         assert kit.tally.abandoned == 1
         assert kit.committed == {tp(0): 0}
@@ -226,8 +226,8 @@ def test_a_stuck_record_is_named_in_the_log_once_and_holds_up_its_key_only(caplo
             kit.give("t", b"%d" % number, key=b"b")
             kit.advance(1.0)
         assert len(kit.handled) == 60
-        assert [each.getMessage() for each in caplog.records if "at work" in each.getMessage()] == [
-            "t-0 at offset 0 has been at work for 10 s"
+        assert [each.getMessage() for each in caplog.records if "in progress" in each.getMessage()] == [
+            "t-0 at offset 0 has been in progress for 10 s"
         ]
         assert kit.committed == {tp(0): 0}
         kit.advance(41.0)

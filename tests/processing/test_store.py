@@ -18,7 +18,7 @@ from uuid import UUID
 import pytest
 from sqlalchemy import create_engine, text
 
-from instride import ConsumerRecord, DatabaseStore, Processor, Retry, SkipRecord, TopicPartition
+from instride import AsyncDatabaseStore, ConsumerRecord, DatabaseStore, Processor, Retry, SkipRecord, TopicPartition
 from instride._processing.attempts import enter_attempt
 from instride._processing.engine import Lane, Task
 from instride.errors import ConfigError, IllegalStateError, StorePositionError
@@ -319,6 +319,41 @@ def test_a_connection_without_transactions_is_refused(tmp_path: Path) -> None:
     store = DatabaseStore(lambda: sqlite3.connect(tmp_path / "x.db", factory=Careless))
     with pytest.raises(ConfigError, match="autocommit"):
         store.database.prepare()
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_sqlite_with_transactions_of_its_own_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: bool
+) -> None:
+    """Python 3.12 and later: `BEGIN IMMEDIATE` would never be sent, and of two writers one refused for ever."""
+
+    class Own(sqlite3.Connection):
+        autocommit = given
+
+    store = DatabaseStore(lambda: sqlite3.connect(tmp_path / "x.db", factory=Own))
+    with pytest.raises(ConfigError, match="without autocommit"):
+        store.database.prepare()
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_a_driver_that_tells_its_mode_by_a_method_is_asked(tmp_path: Path, commits: bool) -> None:
+    """PyMySQL, mysqlclient."""
+
+    class Asked(sqlite3.Connection):
+        def autocommit(self, value: bool) -> None: ...
+
+        def get_autocommit(self) -> bool:
+            return commits
+
+    store = DatabaseStore(lambda: sqlite3.connect(tmp_path / "x.db", factory=Asked))
+    with pytest.raises(ConfigError, match="commits each statement by itself") if commits else nullcontext():
+        store.database.prepare()
+
+
+@pytest.mark.parametrize("kind", [DatabaseStore, AsyncDatabaseStore])
+def test_a_store_of_a_uri_is_refused_and_does_not_show_it(kind: Any) -> None:
+    with pytest.raises(TypeError, match=r"a function that opens a connection, not str$"):
+        kind("postgresql://billing:hunter2@localhost/billing")
 
 
 def test_a_connection_of_an_unknown_style_is_closed() -> None:

@@ -363,13 +363,42 @@ def test_a_handshake_goes_on_when_there_is_room_to_write(
     transport.close()
 
 
-def test_a_name_that_tls_cannot_take_fails_the_connection() -> None:
-    """And its socket is not left open: that would be a warning, which is an error here."""
+def failed(context: ssl.SSLContext, host: str) -> str:
+    """Why a connection to this host fails. Its socket is not left open: that would be a warning, an error here."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        tls = Tls(context=ssl.create_default_context(), host=".broker", where=".broker:1")
+        tls = Tls(context=context, host=host, where="broker:1")
         connection = Connection(client_id="c", max_frame_bytes=1 << 20)
-        transport = Transport([(socket.AF_INET, listener.getsockname())], ".broker:1", connection, tls=tls).open()
+        transport = Transport([(socket.AF_INET, listener.getsockname())], "broker:1", connection, tls=tls).open()
         drive(transport, lambda: False)
     assert isinstance(transport.failure, TransportError)
-    assert ".broker:1 has a name that no certificate can have" in str(transport.failure)
     assert transport.socket is None
+    return str(transport.failure)
+
+
+@pytest.mark.parametrize("host", [".broker", "broker\0x", "."])
+def test_a_name_that_tls_cannot_take_fails_the_connection(host: str) -> None:
+    assert "broker:1 has a name that no certificate can have" in failed(ssl.create_default_context(), host)
+
+
+class BrokenSocket(ssl.SSLSocket):
+    error: type[Exception] = LookupError
+
+    def do_handshake(self, block: bool = False) -> None:
+        raise self.error("of the user's class")
+
+
+class BrokenContext(ssl.SSLContext):
+    def wrap_socket(self, *_: Any, **__: Any) -> ssl.SSLSocket:
+        raise BrokenSocket.error("of the user's class")
+
+
+@pytest.mark.parametrize("error", [LookupError, ValueError])
+@pytest.mark.parametrize("where", ["wrap_socket", "do_handshake"])
+def test_what_a_context_of_the_users_own_raises_fails_the_connection(
+    monkeypatch: pytest.MonkeyPatch, where: str, error: type[Exception]
+) -> None:
+    monkeypatch.setattr(BrokenSocket, "error", error)
+    context = (BrokenContext if where == "wrap_socket" else ssl.SSLContext)(ssl.PROTOCOL_TLS_CLIENT)
+    context.sslsocket_class = BrokenSocket
+    told = f"the ssl_context raised {error.__name__} for broker:1: of the user's class"
+    assert told in failed(context, "broker")

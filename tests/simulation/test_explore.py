@@ -17,6 +17,7 @@ from instride.testing._explore.search import replay
 from instride.testing._explore.snapshot import fingerprint
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("name", ["joining", "assigned and not taken", "assigned just now", "owned"])
 def test_every_sequence_of_two_moves_is_right(name: str) -> None:
     report = explore(SCENES[name], depth=2)
@@ -84,12 +85,14 @@ def test_what_a_seek_has_made_void_and_is_returned_is_found(monkeypatch: pytest.
     assert found[0].violation.number in ("S1", "S3", "L3")
 
 
+@pytest.mark.slow
 def test_a_revoke_that_does_not_wait_for_its_commits_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Commits, "outstanding", lambda commits, partition: False)
     found = explore(SCENES["completing"], depth=2, most=9).found
     assert "S7" in {each.violation.number for each in found}
 
 
+@pytest.mark.slow
 def test_the_shortest_sequence_is_told(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Commits, "outstanding", lambda commits, partition: False)
     assert main(["--scene", "completing", "--depth", "2", "--seconds", "300"]) == 1

@@ -19,6 +19,7 @@ FOUND = sorted((Path(__file__).parent / "found").glob("*.json"))
 CHANCES = 10
 
 
+@pytest.mark.drawn(6)
 @pytest.mark.parametrize("path", FOUND, ids=lambda path: path.stem)
 def test_it_is_right_now(path: Path) -> None:
     """With the chance that it was found with, and with others."""

@@ -49,6 +49,7 @@ def delayed_plays() -> Iterator[KafkaPlays]:
         plays.close()
 
 
+@pytest.mark.drawn(20)
 @pytest.mark.vector(40)
 @pytest.mark.kafka
 @pytest.mark.parametrize("name", NAMES)
@@ -57,6 +58,7 @@ def test_kafka_responds_as_the_script_says(name: str, request: pytest.FixtureReq
     assert plays.result(name) == script(name)
 
 
+@pytest.mark.slow
 @pytest.mark.kafka
 def test_kafka_responds_to_random_scripts_as_the_model_does(kafka: LocalKafka) -> None:
     """Who has no response soon waits, so a busy broker is given more time before it is said to differ."""

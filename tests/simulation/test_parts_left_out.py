@@ -58,6 +58,7 @@ def _sorted(detail: object) -> object:
     return sorted(detail, key=repr) if isinstance(detail, tuple) and not isinstance(detail, TopicPartition) else detail
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("means", [(), MEANS, HARSH, GROUPS], ids=["ordinary", "unruly", "harsh", "groups"])
 def test_no_part_that_is_left_out_had_anything_to_do(means: Sequence[str]) -> None:
     for seed in PLAYED:

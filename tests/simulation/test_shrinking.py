@@ -44,6 +44,7 @@ def test_what_is_right_cannot_be_shrunk() -> None:
         shrink(Plan(members=(MemberPlan(name="A"),)))
 
 
+@pytest.mark.slow
 def test_faults_of_the_members_that_stay_are_still_theirs() -> None:
     """A law that speaks of one member: what befalls it is kept, though others before it are dropped."""
     plan = Plan(

@@ -42,6 +42,7 @@ def test_every_history_keeps_every_promise(shard: int) -> None:
         judged(seed)
 
 
+@pytest.mark.slow
 def test_the_histories_are_worth_their_name() -> None:
     """Most have two rebalances or more; losses, delays and gifts happen; calm ones and faulty ones."""
     kinds: Counter[str] = Counter()
@@ -58,6 +59,7 @@ def test_the_histories_are_worth_their_name() -> None:
     assert kinds["reassigned"] > COUNTED // 40, kinds
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_history_in_every_process() -> None:
     """Law 1: also where texts are hashed otherwise."""
     here = "".join(run(plan_for(seed)).lines() for seed in range(12))

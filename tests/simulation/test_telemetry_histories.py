@@ -33,6 +33,7 @@ def test_telemetry_agrees_with_the_history(shard: int) -> None:
         told(seed)
 
 
+@pytest.mark.slow
 def test_the_histories_have_something_to_tell() -> None:
     """Delays with a record as their reason, losses that abandon records, rebalances of each outcome."""
     seen: Counter[str] = Counter()

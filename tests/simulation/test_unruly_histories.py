@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 
 from instride.testing._simulation.planning_unruly import MEANS, with_unruly_users
+from instride.testing.check import Event, Parameters
 from instride.testing.simulation import History, check, plan_for, run
 
 TRACES = {
@@ -19,6 +20,7 @@ TRACES = {
     "modes": {"listener raises", "on revoked"},
     "looks": {"looks"},
     "signals": {"signal", "signal over", "handles"},
+    "rewinds": {"allows rewind"},
 }
 """What a history tells where the means was played."""
 
@@ -41,6 +43,7 @@ def played(means: str, traces: set[str]) -> Counter[str]:
     return seen
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize("means", MEANS)
 def test_each_means_is_played_and_leaves_its_trace(means: str) -> None:
     """A means that does nothing finds nothing, and nobody would know."""
@@ -48,6 +51,7 @@ def test_each_means_is_played_and_leaves_its_trace(means: str) -> None:
     assert all(seen[each] for each in TRACES[means]), seen
 
 
+@pytest.mark.slow
 def test_every_verb_is_interrupted_at_its_lines() -> None:
     """In between polls and in listeners; each is then told as what it was, and the judge finds nothing."""
     means = frozenset({"verbs", "listeners", "ends", "lines"})
@@ -60,6 +64,26 @@ def test_every_verb_is_interrupted_at_its_lines() -> None:
         seen.update(event.detail[0] for event in history if event.what == "interrupted")
         seed += 1
         assert seed < 4060, f"never interrupted: {EVERY_VERB - seen.keys()}"
+
+
+OF_THE_COORDINATOR = {"commit", "group", "evicted", "blind"}
+
+
+def as_members_see_it(history: History) -> list[Event]:
+    """Without what only the coordinator knows: so it is what recorders would have written."""
+    first, *others = history
+    clients = Parameters.of(first.detail)._replace(view="clients", kind="faults", gap=None, rebalance=None, delay=None)
+    return [first._replace(detail=tuple(clients)), *(each for each in others if each.what not in OF_THE_COORDINATOR)]
+
+
+@pytest.mark.drawn(3)
+@pytest.mark.parametrize("seed", range(8))
+def test_what_only_the_members_see_of_right_histories_is_judged_as_right(seed: int) -> None:
+    """A response comes later than its commit is taken: the checker took a user's next leave to go back for used up."""
+    means = frozenset({"verbs", "rewinds"})
+    history = run(with_unruly_users(seed, plan_for(seed), means))
+    assert check(history) == []
+    assert check(as_members_see_it(history)) == []
 
 
 def test_a_member_that_comes_for_pairs_of_verbs_has_a_name_of_its_own() -> None:

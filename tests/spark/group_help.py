@@ -143,5 +143,5 @@ class Played:
             raise CrashError
         self.checkpoint.rows += [(each.partition, offset) for each in ranges for offset in range(each.start, each.end)]
         self.checkpoint.committed = len(self.checkpoint.offsets)
-        self.lastProgress = {"sources": [{"endOffset": end}]}
+        self.lastProgress = {"batchId": self.checkpoint.committed, "sources": [{"endOffset": end}]}
         self.reading = set()

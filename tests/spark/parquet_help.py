@@ -52,13 +52,18 @@ class Crash(BaseException):
 
 
 class SystemCalls:
-    """Stands in for ``os`` in `files`: counts the calls, and does something just before a chosen one."""
+    """Stands in for ``os`` in `files`: counts the calls, and does something just before a chosen one.
+
+    volatile: names that were given, and that a crash of the machine may take: no sync of their folder has followed.
+    """
 
     WATCHED = ("open", "write", "fsync", "close", "utime", "link", "replace", "mkdir", "unlink")
 
     def __init__(self, at: int = -1, act: Callable[[], None] | None = None) -> None:
         self.made: list[str] = []
         self.opened: list[Path] = []
+        self.volatile: set[Path] = set()
+        self._handles: dict[int, Path] = {}
         self._at = at
         self._act = act
 
@@ -73,9 +78,19 @@ class SystemCalls:
                 self.opened.append(Path(args[0]))
             if self._act is not None and self._due(name):
                 self._act()
-            return real(*args, **kwargs)
+            result = real(*args, **kwargs)
+            self._note(name, args, result)
+            return result
 
         return watched
+
+    def _note(self, name: str, args: tuple[Any, ...], result: Any) -> None:
+        if name == "open":
+            self._handles[result] = Path(args[0])
+        elif name == "fsync":
+            self.volatile -= {each for each in self.volatile if each.parent == self._handles[args[0]]}
+        elif name in ("mkdir", "link", "replace"):
+            self.volatile.add(Path(args[-1]))
 
     def _due(self, _name: str) -> bool:
         return len(self.made) == self._at + 1

@@ -242,6 +242,7 @@ def test_a_topic_that_is_made_again_under_a_query_is_read_anew_or_data_loss(
     assert committed(kafka, topic, 1) == {0: 25}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fail", [False, True])
 def test_a_topic_that_is_deleted_under_a_batch_keeps_no_other_from_being_read(
     kafka: LocalKafka, kafka_topic: Topic, start: Start, *, fail: bool

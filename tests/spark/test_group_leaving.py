@@ -28,10 +28,13 @@ from instride.spark._data_source.leaving import Door, new_token
 
 
 class Query:
-    """What `stop` needs of a StreamingQuery. A first look sees no progress yet."""
+    """What `stop` needs of a StreamingQuery. ends: of the batches that its looks see, one after another; the last one
+    again and again. None: it has no progress."""
 
     def __init__(self, *ends: object, message: str = "Processing new data") -> None:
-        self._progress: list[dict[str, Any]] = [{"sources": [{"endOffset": end}]} for end in ends]
+        self._progress: list[dict[str, Any]] = [
+            {"batchId": number, "sources": [{"endOffset": end}]} for number, end in enumerate(ends)
+        ]
         self.status = {"isTriggerActive": not message.startswith("Waiting"), "message": message}
         self.isActive = True
         self.id = "q"
@@ -75,6 +78,76 @@ def test_a_source_is_found_by_the_token_of_its_run_and_awaited() -> None:
     stopping.join(60)
     assert not query.isActive
     door.close()
+
+
+def test_a_source_in_another_folder_is_told_of(folder: Path) -> None:
+    """Driver and source had different temporary folders. The stop waited for ever."""
+    before, now = {"group": {"run": new_token()}}, {"group": {"run": new_token()}}
+    query = Query(before, before, now, now)
+    with pytest.raises(KafkaTimeoutError, match="stop it again"):
+        leave(query, timeout=0.5)
+    query = Query(before, before, now, now, now)
+    with pytest.raises(IllegalStateError, match=rf"does not listen at {folder}/.*{now['group']['run']}.*set TMPDIR"):
+        leave(query, timeout=60.0)
+    assert query.isActive
+
+
+def test_where_one_of_two_sources_is_in_another_folder_no_connection_is_left_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    callers, here = list[socket.socket](), new_token()
+
+    def reached(token: str) -> list[socket.socket]:
+        found = [socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)] if token == here else []
+        callers.extend(found)
+        return found
+
+    monkeypatch.setattr(leaving, "_requested", reached)
+    query = Query()
+    sources = [{"endOffset": {"group": {"run": token}}} for token in (here, new_token())]
+    query._progress = [{"batchId": number, "sources": sources} for number in range(3)]
+    with pytest.raises(IllegalStateError, match="a source of it that was reached plans nothing more"):
+        leave(query, timeout=60.0)
+    assert [each.fileno() for each in callers] == [-1] * 3
+
+
+@pytest.mark.parametrize(
+    ("lacks", "known"),
+    [("a socket", False), ("a folder", False), ("a socket", True)],
+    ids=["a socket-no batch yet", "a folder-no batch yet", "a socket-batches"],
+)
+def test_a_driver_that_has_no_file_descriptor_left_stops_no_source(
+    monkeypatch: pytest.MonkeyPatch, lacks: str, known: bool
+) -> None:
+    """It took that for a query of no group, and stopped it in the middle of a batch."""
+    token, left = new_token(), Future[bool]()
+    left.set_result(True)
+    door, query = Door(token, lambda: left), Query(*[{"group": {"run": token}}] * (5 * known))
+
+    def fails(*_: object, **__: object) -> Any:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as scarce:
+        scarce.setattr(socket, "socket", fails)
+        if lacks == "a folder":
+            scarce.setattr(Path, "iterdir", fails)
+        with pytest.raises(KafkaTimeoutError, match="stop it again"):
+            leave(query, timeout=0.5)
+    assert query.isActive
+    if known:
+        leave(query, timeout=60.0)
+        assert not query.isActive
+    door.close()
+
+
+def test_a_folder_that_cannot_be_read_keeps_no_query_from_its_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(_: Path) -> Any:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(Path, "iterdir", fails)
+    query = Query()
+    leave(query, timeout=60.0)
+    assert not query.isActive
 
 
 def test_a_source_that_had_no_file_descriptor_left_is_found_later(monkeypatch: pytest.MonkeyPatch) -> None:

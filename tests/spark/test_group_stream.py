@@ -14,10 +14,17 @@ from member_help import PATIENCE, Scripted, done, records
 from pyspark import TaskContext
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 
-from instride.errors import ConfigError, IllegalStateError, KafkaTimeoutError, OffsetsGoneError, WakeupError
+from instride.errors import (
+    ConfigError,
+    IllegalStateError,
+    KafkaTimeoutError,
+    OffsetsGoneError,
+    UnknownTopicOrPartitionError,
+    WakeupError,
+)
 from instride.errors.broker import GroupAuthorizationFailedError
 from instride.records import OffsetRange, TopicPartition
-from instride.spark._data_source import group_member, group_stream
+from instride.spark._data_source import group_member, group_stream, stream
 from instride.spark._data_source.admission import Sample
 from instride.spark._data_source.group_stream import GroupStreamReader
 from instride.spark._data_source.offsets import BatchPlan, GroupMark, Span
@@ -36,11 +43,14 @@ class Cluster:
     def __init__(self) -> None:
         self.ends: dict[TopicPartition, int] = {}
         self.gone: list[TopicPartition] = []
+        self.later: list[dict[TopicPartition, int]] = []
         self.sampled: list[tuple[str, dict[TopicPartition, Span]]] = []
         self.closed = False
 
     def partitions(self, _topics: object) -> list[TopicPartition]:
-        """What is gone is deleted after the first look."""
+        """What is gone is deleted after the first look. What comes later is there from one of the next looks on."""
+        if self.later:
+            self.ends |= self.later.pop(0)
         gone, self.gone = self.gone, []
         return [*self.ends, *gone]
 
@@ -156,6 +166,7 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Query]]:
         return query
 
     monkeypatch.setattr(group_stream, "_WAIT", PATIENCE)
+    monkeypatch.setattr(stream, "_LOOK_AGAIN", 0.0)
     monkeypatch.setattr(group_stream, "_ASK_AGAIN", 0.0)  # as often as the member polls
     monkeypatch.setattr(group_member, "_AGAIN", 0.0)
     monkeypatch.setattr(group_member, "_LONG", float("inf"))
@@ -241,6 +252,22 @@ def test_a_pattern_is_what_the_checkpoint_says_is_subscribed(make: Callable[...,
 
 
 # -- batch after batch
+
+
+def test_the_first_batch_with_records_does_not_wait_for_the_least_number(make: Callable[..., Query]) -> None:
+    """The run's empty first batch was taken for it: a small backlog waited for a quarter of an hour. The next waits."""
+    query = make(minOffsetsPerTrigger="5")
+    first = query.begins()
+    query.offers(records(P0, 0, 3))
+    second = query.latest(first)
+    assert plan(second).spans == {P0: Span(0, 3)}
+    asked = Asked(lambda: query.latest(second))
+    asked.while_it_waits(query, until=lambda: bool(query.consumer.commits))
+    confirm(query)
+    query.offers(records(P0, 3, 6))
+    asked.while_it_waits(query, until=query.is_asked)
+    query.offers(records(P0, 6, 8))
+    assert plan(asked.response()).spans == {P0: Span(3, 8)}
 
 
 def test_what_its_partitions_have_is_the_next_batch_and_what_came_later_the_next(query: Query) -> None:
@@ -631,6 +658,64 @@ def test_a_topic_that_is_deleted_after_the_look_at_topics_is_no_target(query: Qu
     query.reader.prepareForTriggerAvailableNow()
     query.consumer.then(lambda: [records(P0, 0, 9)])
     assert plan(query.latest(query.start)).spans == {P0: Span(0, 5)}
+
+
+@pytest.fixture
+def never(make: Callable[..., Query], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Query]:
+    """Only the topic t is there, and comes of no other."""
+    monkeypatch.setattr(stream, "MISSING_GRACE", 0.0)
+
+    def one(**options: str) -> Query:
+        query = make(**options)
+        query.cluster.ends = {P0: 5}
+        return query
+
+    return one
+
+
+def test_available_now_fails_where_a_named_topic_was_never_there(
+    never: Callable[..., Query],
+) -> None:
+    """A mistyped name: the run read nothing of it and ended well."""
+    query = never(subscribe="t,tpyo")
+    query.reader.prepareForTriggerAvailableNow()
+    with pytest.raises(UnknownTopicOrPartitionError, match="there is no tpyo in"):
+        query.latest(query.start)
+    assert query.settings == {}, "it has not joined"
+
+
+def test_available_now_fails_so_after_a_pending_batch_too(never: Callable[..., Query]) -> None:
+    """That batch had joined the group already, and nobody looked."""
+    query = never(subscribe="t,tpyo")
+    query.reader.prepareForTriggerAvailableNow()
+    query.consumer.then(query.assigns(P0))
+    pending = marked({}, subscribed="t,tpyo")
+    assert query.reader.partitions(query.start, pending) == []
+    with pytest.raises(UnknownTopicOrPartitionError, match="there is no tpyo in"):
+        query.latest(pending)
+
+
+@pytest.mark.parametrize("why", ["it may have been deleted", "it was there"])
+def test_available_now_goes_on_where_a_named_topic_need_not_be_there(never: Callable[..., Query], why: str) -> None:
+    query = never(subscribe="t,late", failOnDataLoss="false" if why == "it may have been deleted" else "true")
+    query.consumer.then(query.assigns(P0))
+    query.reader.prepareForTriggerAvailableNow()
+    start = query.start
+    if why == "it was there":
+        start = BatchPlan({}, {"t": "", "late": ""}, GroupMark(group="billing", subscribed="late,t", run="r")).to_json()
+    query.consumer.then(lambda: [records(P0, 0, 9)])
+    assert plan(query.latest(start)).spans == {P0: Span(0, 5)}
+
+
+def test_available_now_reads_a_named_topic_that_a_broker_did_not_know_yet(make: Callable[..., Query]) -> None:
+    """The run ended well, and read nothing of it."""
+    query, late = make(subscribe="t,late"), TopicPartition("late", 0)
+    query.cluster.ends, query.cluster.later = {P0: 5}, [{}, {late: 1}]
+    query.consumer.group_has[late] = 0
+    query.reader.prepareForTriggerAvailableNow()
+    query.consumer.then(query.assigns(P0, late))
+    query.consumer.then(lambda: [records(P0, 0, 9), records(late, 0, 9)])
+    assert plan(query.latest(query.start)).spans == {P0: Span(0, 5), late: Span(0, 1)}
 
 
 @pytest.mark.parametrize("cause", [ResetCause.OUT_OF_RANGE, ResetCause.RECREATED])

@@ -95,6 +95,13 @@ def test_settings_that_java_takes_are_within_librdkafkas_bounds(given: dict[str,
     Producer(dict(task.settings))
 
 
+@pytest.mark.parametrize("name", ["batch.size", "max.in.flight.requests.per.connection"])
+def test_a_number_of_more_digits_than_python_takes_is_librdkafkas_to_refuse(name: str) -> None:
+    digits = "9" * 5_000
+    task = write_task({**SERVERS, f"kafka.{name}": digits}, VALUES, overwrite=False)
+    assert dict(task.settings)[name] == digits
+
+
 @pytest.mark.parametrize("name", ["acks", "retries"])
 def test_idempotence_that_is_asked_for_needs_its_settings(name: str) -> None:
     given = {"kafka.enable.idempotence": "true", f"kafka.{name}": "0"}
@@ -102,10 +109,11 @@ def test_idempotence_that_is_asked_for_needs_its_settings(name: str) -> None:
         write_task({**SERVERS, **given}, VALUES, overwrite=False)
 
 
-@pytest.mark.parametrize("wrong", ["-1", "100.0", "soon"])
-def test_times_that_are_none_are_refused_by_name(wrong: str) -> None:
-    with pytest.raises(ConfigError, match=r"kafka\.retry\.backoff\.ms must"):
-        write_task({**SERVERS, "kafka.retry.backoff.ms": wrong}, VALUES, overwrite=False)
+@pytest.mark.parametrize("name", ["retry.backoff.ms", "delivery.timeout.ms"])
+@pytest.mark.parametrize("wrong", ["-1", "100.0", "soon", "1_000", "9" * 400], ids=range(5))
+def test_times_that_are_none_are_refused_by_name(name: str, wrong: str) -> None:
+    with pytest.raises(ConfigError, match=rf"kafka\.{name} must"):
+        write_task({**SERVERS, f"kafka.{name}": wrong}, VALUES, overwrite=False)
 
 
 NOBODY = {"kafka.bootstrap.servers": "localhost:1", "topic": "t", "kafka.delivery.timeout.ms": "1000"}

@@ -12,12 +12,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
-from parquet_help import PARTITION, Crash, DeadFrom, FailingFrom, SystemCalls, commit, rows, span, write
+from parquet_help import PARTITION, Crash, DeadFrom, FailingFrom, SystemCalls, batches, commit, rows, span, write
 
 from instride.errors import SinkWriteError
-from instride.spark.parquet import ParquetSink, read_files, vacuum
+from instride.spark.parquet import ParquetSink, read_files, vacuum, write_data_file
+from instride.spark.parquet import _files as files
+from instride.spark.parquet._manifest import chain_folder
 from instride.spark.sink import CommitStatus, WrittenRange
 
 MonkeyPatch = pytest.MonkeyPatch
@@ -227,12 +230,87 @@ def test_what_is_done_again_after_an_error_is_durable_when_it_returns(
             calls = SystemCalls().install(patch)
             action(ParquetSink(sink.folder))
         assert calls.made[-3:] == ["open", "fsync", "close"]
-        folders = [path for path in calls.opened if path.is_dir()]
-        assert set(folders) >= {tmp_path, *_between(sink.folder, folders[-1])}, "each is durable in the one above it"
+        assert set(calls.opened) >= {tmp_path, *_folders_of_chain(sink.folder)}, "each is durable in the one above it"
 
 
-def _between(folder: Path, below: Path) -> set[Path]:
-    return {each for each in (below, *below.parents) if each.is_relative_to(folder)}
+def _written(sink: ParquetSink) -> None:
+    write(sink, span(0, 5), "a")
+
+
+def _written_for_a_table(sink: ParquetSink) -> None:
+    output = span(0, 5)
+    write_data_file(sink.folder, output, job="a", attempt=0, batches=batches(output, "a"), below="instride")
+
+
+@pytest.mark.parametrize("in_another_process", [False, True])
+@pytest.mark.parametrize("action", [_written, _written_for_a_table, _committed, _begun])
+def test_a_folder_whose_maker_failed_is_durable_when_the_next_returns(
+    tmp_path: Path, monkeypatch: MonkeyPatch, action: Callable[[ParquetSink], None], in_another_process: bool
+) -> None:
+    """A folder of data files was made, its sync failed, and from then on it was there: nobody synced its place."""
+    deep = tmp_path / "count" / "deep" / "out"
+    for at in range(_calls_of(lambda folder, _: action(ParquetSink(folder)), deep, monkeypatch)):
+        above = tmp_path / str(at)
+        sink = ParquetSink(above / "deep" / "out")
+        with monkeypatch.context() as patch:
+            failing = FailingFrom(at, errno.EIO)
+            failing.install(patch)
+            with suppress(SinkWriteError):
+                action(sink)
+        with monkeypatch.context() as patch:
+            if in_another_process:
+                patch.setattr(files, "_durable", {})
+            calls = SystemCalls().install(patch)
+            calls.volatile |= failing.volatile
+            action(ParquetSink(sink.folder))
+        # The marker can be written by hand, and what was committed cannot.
+        may = {sink.folder / "_instride" / "sink.json"}
+        # What is above a sink's place only its maker syncs: another process would sync all, up to the root.
+        assert calls.volatile <= may | ({above, above / "deep"} if in_another_process else set()), at
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EINVAL, errno.EIO, errno.ENOSPC])
+@pytest.mark.parametrize("action", [_written, _committed])
+def test_the_place_of_a_sink_is_synced_where_the_system_allows_it(
+    tmp_path: Path, monkeypatch: MonkeyPatch, action: Callable[[ParquetSink], None], number: int
+) -> None:
+    """It may be another user's, or no disk's. The error of a disk passed for that, and nobody tried again."""
+    sink = ParquetSink(tmp_path / "place" / "out")
+    _committed(sink)
+
+    class Refusing(SystemCalls):
+        def _note(self, name: str, args: tuple[Any, ...], result: Any) -> None:
+            if name == "fsync" and self._handles[args[0]] == tmp_path / "place":
+                raise OSError(number, "refused")
+            super()._note(name, args, result)
+
+    # The first process has ended.
+    monkeypatch.setattr(files, "_durable", {})
+    with monkeypatch.context() as patch:
+        Refusing().install(patch)
+        error = _write_error(partial(action, ParquetSink(sink.folder)))
+        assert (error is None) == (number in (errno.EACCES, errno.EPERM, errno.EINVAL))
+    with monkeypatch.context() as patch:
+        calls = SystemCalls().install(patch)
+        action(ParquetSink(sink.folder))
+    assert error is None or tmp_path / "place" in calls.opened
+
+
+def test_a_driver_that_follows_another_makes_its_chains_folders_durable(
+    tmp_path: Path, monkeypatch: MonkeyPatch
+) -> None:
+    """One that died after its first manifest, and before it synced what is above it: the next never began the chain."""
+    _begun(ParquetSink(tmp_path / "out"))
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "_durable", {})
+        calls = SystemCalls().install(patch)
+        commit(ParquetSink(tmp_path / "out"), "b", WrittenRange(range=span(5, 9)))
+    assert set(calls.opened) >= {tmp_path, *_folders_of_chain(tmp_path / "out")}
+
+
+def _folders_of_chain(folder: Path) -> set[Path]:
+    chain = folder / "_instride" / chain_folder(PARTITION.topic, PARTITION.partition)
+    return {each for each in (chain, *chain.parents) if each.is_relative_to(folder)}
 
 
 def test_a_file_system_without_links_is_named(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:

@@ -288,6 +288,7 @@ def _keep_small(place: Place) -> None:
     place.vacuum(keep_for=0)
 
 
+@pytest.mark.slow
 def test_a_crash_of_a_compaction_or_vacuum_at_any_call_changes_no_row(s3: S3Server) -> None:
     """A run tries one call in seven, and begins where the commit says."""
     total = _calls(lambda: _keep_small(_prepared(Place(s3, "s3://bucket/count"))))
@@ -307,6 +308,7 @@ def test_a_crash_of_a_compaction_or_vacuum_at_any_call_changes_no_row(s3: S3Serv
     assert crashes > 15 // stride
 
 
+@pytest.mark.slow
 def test_others_may_do_all_of_it_between_any_two_calls(s3: S3Server) -> None:
     for at in range(_calls(lambda: Place(s3, "s3://bucket/count").go_on())):
         place = _prepared(Place(s3, f"s3://bucket/{at}"))

@@ -214,6 +214,7 @@ def _race(folder: str, name: str, step: int, gate: object, won: object) -> None:
     won.put(count)  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_processes_race_and_every_offset_is_there_once(tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
     gate, won = context.Barrier(3), context.Queue()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import traceback
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pyarrow as pa
@@ -155,6 +156,61 @@ def test_an_error_of_an_executor_is_known_by_its_class_with_dataframes_too(
     assert "raise GONE" in problem.traceback
 
 
+class PlayedSession:
+    """Of either kind, and a DataFrame of it. Whoever cancels is heard, and what is collected is counted."""
+
+    collected = 0
+
+    def range(self, *_: int) -> PlayedSession:
+        return self
+
+    def mapInArrow(self, function: object, schema: object) -> PlayedSession:
+        return self
+
+    def collect(self) -> list[dict[str, str]]:
+        self.collected += 1
+        return []
+
+    def interruptTag(self, tag: str) -> None:
+        assert tag == "instride-j"
+
+
+class CancellableContext(PlayedContext):
+    def cancelJobsWithTag(self, tag: str) -> None:
+        assert tag == "instride-j"
+
+
+@pytest.mark.parametrize("over_connect", [False, True])
+@pytest.mark.parametrize("cancels", [False, True])
+def test_a_range_whose_job_is_cancelled_while_the_function_runs_is_not_submitted(
+    cancels: bool, over_connect: bool
+) -> None:
+    """Nobody cancels it once more where the run has ended by then: its tasks held the cores to their end."""
+
+    def function(frame: Any) -> Any:
+        if cancels:
+            runner.cancel("j")
+        return frame
+
+    session: Any = PlayedSession()
+    task: Any = SimpleNamespace(job="j", reader=None, writer=None, schema=None)
+    work, told = [RangePart(range=WANTED, offsets=WANTED)], queue.SimpleQueue[JobMessage]()
+    frames = _frames.Frames(session, function, ["value"])
+    runner: JobRunner | ConnectJobRunner
+    if over_connect:
+        runner = ConnectJobRunner(session, told.put, frames)
+        problems = [report.problem for report in runner._framed(task, work)]
+        runner.close()
+    else:
+        runner = JobRunner(cast(Any, CancellableContext()), told.put, frames)
+        runner._submit_frames(frames, task, [work])
+        reported = told.get(timeout=PATIENCE)
+        assert isinstance(reported, Reported)
+        problems = [reported.report.problem]
+    assert session.collected == (not cancels)
+    assert [problem is not None for problem in problems] == [cancels]
+
+
 def test_of_a_marked_error_that_is_cut_or_quoted_nothing_is_taken() -> None:
     whole = of_worker(MarkedError(GONE, "j"))
     cut = problem_from_spark(SparkError(whole[: whole.index("fatal")]), "j")
@@ -172,6 +228,66 @@ def test_a_record_that_an_error_quotes_is_no_marked_error() -> None:
     forged = of_worker(ValueError(str(MarkedError(GONE, "other"))))
     problem = problem_from_spark(SparkError(forged), "j")
     assert (problem.kind, problem.fatal, problem.private) == ("SparkError", False, True)
+
+
+class SharedContext(PlayedContext):
+    """Of Spark. default: `spark.default.parallelism`. slots: what runs at a time; None: a version that does not say."""
+
+    def __init__(self, default: int, slots: int | None) -> None:
+        self.defaultParallelism = default
+        self.calls: list[str] = []
+        inner = SimpleNamespace(
+            defaultParallelism=self._counted("defaultParallelism", default),
+            resourceProfileManager=self._counted(
+                "resourceProfileManager", SimpleNamespace(defaultResourceProfile=self._counted("profile", "default"))
+            ),
+        )
+        if slots is not None:
+            inner.maxNumConcurrentTasks = self._counted("maxNumConcurrentTasks", slots)
+        self.inner = inner
+        self._jsc = SimpleNamespace(sc=self._counted("sc", inner))
+
+    def _counted(self, name: str, result: Any) -> Callable[..., Any]:
+        def call(*arguments: object) -> Any:
+            assert arguments in ((), ("default",))
+            self.calls.append(name)
+            return result
+
+        return call
+
+
+@pytest.mark.parametrize(
+    ("default", "slots", "cores"), [(50, 2, 2), (2, 64, 64), (8, 0, 1), (50, None, 50)], ids=["more", "less", "0", "no"]
+)
+def test_the_cores_are_the_tasks_that_run_at_a_time_whatever_the_default(default: int, slots: int, cores: int) -> None:
+    """With `spark.default.parallelism` at 200 slow partitions got all cores, and held up the others."""
+    assert JobRunner(cast(Any, SharedContext(default, slots)), lambda _: None).cores == cores
+
+
+def test_each_look_at_the_cores_makes_two_calls_to_java(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It made six, and four objects there, once a second."""
+    now = [7.0]
+    monkeypatch.setattr("instride.spark._jobs.time.monotonic", lambda: now[0])
+    context = SharedContext(50, 2)
+    runner = JobRunner(cast(Any, context), lambda _: None)
+    for _ in range(3):
+        context.calls.clear()
+        now[0] += 1.0
+        assert runner.cores == 2
+        assert context.calls == ["defaultParallelism", "maxNumConcurrentTasks"]
+
+
+def test_a_session_that_only_java_knows_to_be_stopped_is_said_to_be_so() -> None:
+    """A context that is stopped has no task at a time: the run would go on, with one core."""
+
+    def stopped() -> int:
+        raise LookupError("Cannot call methods on a stopped SparkContext")
+
+    context = SharedContext(4, 0)
+    runner = JobRunner(cast(Any, context), lambda _: None)
+    context.inner.defaultParallelism = stopped
+    with pytest.raises(PipelineError, match="was its session stopped"):
+        _ = runner.cores
 
 
 class StoppedContext:

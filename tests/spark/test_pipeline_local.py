@@ -42,6 +42,7 @@ from instride.spark import (
     RangeFailed,
     recommended_conf,
 )
+from instride.spark._jobs import JobRunner
 from instride.telemetry import OwnershipChange, OwnershipChanged
 from instride.testing import LocalKafka
 
@@ -52,7 +53,8 @@ Topic = Callable[..., str]
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
-    conf = {**recommended_conf(), "spark.driver.extraJavaOptions": QUICK_JVM}
+    # The default: many a cluster's conf has one, and it does not say what runs at a time.
+    conf = {**recommended_conf(), "spark.driver.extraJavaOptions": QUICK_JVM, "spark.default.parallelism": "5"}
     with local_session("pipeline", "local[4]", conf) as session:
         yield session
 
@@ -75,6 +77,13 @@ def committed(kafka: LocalKafka, topic: str, partitions: int) -> list[int | None
     with Consumer(bootstrap_servers=kafka.bootstrap_servers, group_id=topic) as consumer:
         found = consumer.committed(*(TopicPartition(topic, each) for each in range(partitions)))
         return [each.offset if each is not None else None for _, each in sorted(found.items())]
+
+
+def test_the_cores_are_those_of_the_session_whatever_its_default_parallelism(spark: SparkSession) -> None:
+    assert spark.sparkContext.defaultParallelism == 5
+    ran = JobRunner(spark.sparkContext, lambda _: None)
+    assert ran.cores == 4
+    ran.close()
 
 
 def test_a_topic_is_written_exactly_once_and_no_record_passes_through_the_driver(

@@ -463,6 +463,25 @@ def test_an_error_of_the_callback_at_the_very_end_leaves_nothing_open(caplog: py
     assert "while the pipeline stopped: mine" in caplog.text
 
 
+def test_what_the_callback_raises_in_the_last_turn_of_a_run_is_raised() -> None:
+    """The run returned as one that was stopped, and only the log had the error."""
+    stage = Stage(stop_timeout=0.0)
+
+    def raises(event: PipelineEvent) -> None:
+        if getattr(event, "change", None) is OwnershipChange.DELAYED:
+            raise LookupError("mine")
+
+    def script() -> Script:
+        yield from stage.working(0)
+        stage.on_event = raises
+        stage.consumer.ask(0)
+        yield from until(lambda: stage.consumer.delays)
+
+    with pytest.raises(LookupError, match="mine"):
+        stage.play(script())
+    assert (stage.consumer.closed, stage.runner.closed) == (True, True)
+
+
 @pytest.mark.parametrize("kind", [SystemExit, LookupError])
 def test_a_callback_that_raises_again_and_again_leaves_nothing_open(kind: type[BaseException]) -> None:
     """The member stayed in the group, and the job with Spark: it raised once more as it was told what was dropped."""
@@ -526,6 +545,7 @@ def _interrupted_twice(at: int) -> bool:
     finally:
         sys.settrace(before)
     assert (stage.consumer.closed, stage.runner.closed) == (True, True)
+    assert [pool._is_closed for pool in (stage.loop._committer._pool, stage.loop._starts._pool)] == [True, True], at
     assert len(stage.of(RangeDropped)) <= 1, at
     return "second" in str(raised.value)
 

@@ -15,6 +15,7 @@ from uuid import UUID
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import Producer
 from pipeline_help import range_task
 
 from filled_topics import fill
@@ -27,6 +28,7 @@ from instride.errors import (
     TransportError,
     WrongTopicError,
 )
+from instride.errors.broker import TopicAuthorizationFailedError
 from instride.spark import ParquetSink, _range_reader
 from instride.spark._range_reader import RangeReader, ReaderSettings, followed, forget, reader_for
 from instride.spark._report import RangePart, RangeReport
@@ -79,6 +81,32 @@ def test_a_range_whose_records_do_not_come_ends_in_an_error_that_says_where(
             offsets(reader, OutputRange(topic=name, partition=0, start=2, end=9))
     finally:
         reader.close()
+
+
+@pytest.mark.spark
+@pytest.mark.kafka
+def test_what_is_of_an_open_transaction_is_awaited_and_not_passed_over(kafka: LocalKafka, kafka_topic: Topic) -> None:
+    name = kafka_topic(partitions=1)
+    fill(kafka, name, {0: 5})
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": name})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for _ in range(5):
+        producer.produce(name, b"open", partition=0)
+    producer.flush(30)
+    settings = replace(
+        SOURCES, bootstrap_servers=kafka.bootstrap_servers, timeout=60.0, isolation_level="read_committed"
+    )
+    hasty, patient = RangeReader(replace(settings, timeout=5.0)), RangeReader(settings)
+    wanted = OutputRange(topic=name, partition=0, start=2, end=10)
+    try:
+        with pytest.raises(KafkaTimeoutError, match="nothing came after offset"):
+            offsets(hasty, wanted)
+        producer.commit_transaction(30)
+        assert offsets(patient, wanted) == list(range(2, 10))
+    finally:
+        hasty.close()
+        patient.close()
 
 
 def test_a_reader_that_gives_up_says_why_nothing_came() -> None:
@@ -305,15 +333,18 @@ def test_a_range_that_was_begun_and_did_not_follow_is_read_by_who_wants_it(chain
 class ShortLog:
     """A consumer of one partition, whose log holds [begin, end). grows: the end, once a reader has looked at the ends.
 
-    silent: its broker returns no records, though there are some. away: nor does it say where the log ends. errors:
+    silent: its broker returns no records, though there are some. away: raised by who asks where the log ends. errors:
     raised by the next polls, one each.
     """
 
-    def __init__(self, begin: int, end: int, *, grows: int = 0, silent: bool = False, away: bool = False) -> None:
+    def __init__(
+        self, begin: int, end: int, *, grows: int = 0, silent: bool = False, away: KafkaError | None = None
+    ) -> None:
         self.errors: list[KafkaError] = []
         self.topic_id = UUID(int=1)
         self._begin, self._end, self._grows = begin, end, grows
         self._silent, self._away = silent, away
+        self.uncommitted = 0  # the offsets behind the end
         self._at = 0
         self._assigned: frozenset[TopicPartition] = frozenset()
         self._failed = False
@@ -328,11 +359,11 @@ class ShortLog:
             raise self.errors.pop(0)
         if self._failed:
             return Offsets(range(0))  # it has said why, and waits for a seek
-        if not self._begin <= self._at <= self._end:
+        if not self._begin <= self._at <= self._end + self.uncommitted:
             self._failed = True
             raise OffsetOutOfRangeError("out of range")
         first = self._at
-        self._at = self._at if self._silent else min(self._end, self._at + max_records)
+        self._at = self._at if self._silent else max(self._at, min(self._end, self._at + max_records))
         return Offsets(range(first, self._at))
 
     def position(self, partition: TopicPartition, *, timeout: float) -> int:
@@ -344,8 +375,8 @@ class ShortLog:
     def end_offsets(
         self, partitions: Iterable[TopicPartition], *, timeout: float | None = None
     ) -> dict[TopicPartition, int]:
-        if self._away:
-            raise KafkaTimeoutError("no leader")
+        if self._away is not None:
+            raise self._away
         self._end = max(self._end, self._grows)
         return dict.fromkeys(partitions, self._end)
 
@@ -365,6 +396,25 @@ class ShortLog:
     def pause(self, *partitions: TopicPartition) -> None: ...
 
 
+class OpenTransaction:
+    """Of the same log, a consumer that reads what is not committed: when it looks, a transaction is open, which begins
+    at the end of what is committed."""
+
+    def __init__(self, log: ShortLog) -> None:
+        self._log = log
+
+    def __enter__(self) -> OpenTransaction:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def end_offsets(
+        self, partitions: Iterable[TopicPartition], *, timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        self._log.uncommitted = 10
+        return {each: end + 10 for each, end in self._log.end_offsets(partitions, timeout=timeout).items()}
+
+
 class Offsets:
     def __init__(self, offsets: range) -> None:
         self._offsets = offsets
@@ -374,12 +424,18 @@ class Offsets:
         return [pa.record_batch({"offset": offsets})] if self._offsets else []
 
 
+AWAY = KafkaTimeoutError("no leader")
 PLANNED = OutputRange(topic="t", partition=0, start=4, end=20, topic_id=str(UUID(int=1)))
 SOURCES = ReaderSettings(bootstrap_servers="nowhere:1", timeout=0.0, fail_on_data_loss=False, ends_early=True)
 
 
 def of_log(monkeypatch: pytest.MonkeyPatch, log: ShortLog, settings: ReaderSettings) -> RangeReader:
-    monkeypatch.setattr(_range_reader, "Consumer", lambda **_: log)
+    committed = settings.isolation_level == "read_committed"
+    monkeypatch.setattr(
+        _range_reader,
+        "Consumer",
+        lambda **given: log if "isolation_level" in given or not committed else OpenTransaction(log),
+    )
     monkeypatch.setattr(_range_reader, "MISSING_GRACE", 0.0)
     return RangeReader(settings)
 
@@ -418,9 +474,25 @@ def test_what_is_of_another_topic_is_not_passed_over_as_the_end_of_a_log(monkeyp
         offsets(of_log(monkeypatch, log, SOURCES), PLANNED)
 
 
-@pytest.mark.parametrize("log", [ShortLog(0, 10, silent=True), ShortLog(0, 10, away=True)])
+@pytest.mark.parametrize("log", [ShortLog(0, 10, silent=True), ShortLog(0, 10, away=AWAY)])
 def test_a_range_whose_records_do_not_come_is_not_passed_over(monkeypatch: pytest.MonkeyPatch, log: ShortLog) -> None:
     with pytest.raises(KafkaTimeoutError, match="nothing came after offset"):
+        offsets(of_log(monkeypatch, log, SOURCES), PLANNED)
+
+
+@pytest.mark.parametrize(
+    "log", [ShortLog(0, 10), ShortLog(0, 4), ShortLog(0, 2), ShortLog(0, 10, away=TransportError("refused"))]
+)
+def test_a_transaction_that_is_open_is_no_end_of_a_log(monkeypatch: pytest.MonkeyPatch, log: ShortLog) -> None:
+    """A consumer that reads what is committed is told its first offset as the log's end. The task succeeded, and what
+    was committed later was not read."""
+    with pytest.raises(KafkaTimeoutError, match="nothing came after offset"):
+        offsets(of_log(monkeypatch, log, replace(SOURCES, isolation_level="read_committed")), PLANNED)
+
+
+def test_who_may_not_ask_where_a_log_ends_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = ShortLog(0, 10, away=TopicAuthorizationFailedError("no"))
+    with pytest.raises(TopicAuthorizationFailedError):
         offsets(of_log(monkeypatch, log, SOURCES), PLANNED)
 
 
@@ -446,6 +518,21 @@ def test_where_a_sink_would_stand_beyond_its_log_a_range_does_not_end_early(
     assert "fail_on_data_loss=False" not in str(raised.value)
     with pytest.raises(KafkaTimeoutError):
         offsets(of_log(monkeypatch, ShortLog(0, 10), settings), PLANNED)
+
+
+def test_a_loss_is_told_though_no_other_connection_can_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With read_committed another consumer was asked where the log ends, and its error hid the loss."""
+    log = ShortLog(6, 20)
+
+    def opened(**given: object) -> ShortLog:
+        if "isolation_level" not in given:
+            raise TransportError("refused")
+        return log
+
+    monkeypatch.setattr(_range_reader, "Consumer", opened)
+    reader = RangeReader(replace(SOURCES, fail_on_data_loss=True, isolation_level="read_committed"))
+    with pytest.raises(OffsetsGoneError, match=r"holds \[6, 20\)"):
+        offsets(reader, PLANNED)
 
 
 @pytest.mark.parametrize(("log", "early"), [(ShortLog(6, 20), False), (ShortLog(6, 20), True), (ShortLog(0, 2), True)])

@@ -203,6 +203,7 @@ def ranges(brokers: Brokers) -> Iterator[tuple[OutputRange, OutputRange | None]]
         yield wanted, brokers.chance.choice((following, following, None, brokers.wanted()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by_id", [True, False], ids=["by id", "by name"])
 def test_a_range_that_was_read_is_of_the_topic_that_it_names(play: Any, *, by_id: bool) -> None:
     whole = refused = 0

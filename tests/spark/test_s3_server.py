@@ -42,6 +42,7 @@ def test_objects_come_back_whole_and_in_ranges(arrow: fs.S3FileSystem) -> None:
         assert file.read(500) == content[1000:1500]
 
 
+@pytest.mark.slow
 def test_listings_go_on_over_pages(arrow: fs.S3FileSystem) -> None:
     for number in range(20):
         with arrow.open_output_stream(f"bucket/a/{number:02d}/x") as stream:

@@ -89,6 +89,7 @@ def assert_long(out: Path) -> None:
 @pytest.mark.drawn(1)
 # The one that is killed comes last: else its Spark would have to be started again. A driver that is stopped within a
 # transaction of SQLite, Iceberg's catalogue here, locks the catalogue for the others: there the driver is killed.
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "fault"), [("postgresql", "SIGSTOP"), ("iceberg", "SIGKILL")])
 def test_two_drivers_one_of_which_is_gone_between_data_and_commit(
     apps: Apps,

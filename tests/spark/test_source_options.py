@@ -117,6 +117,7 @@ def test_every_option_that_is_taken_has_a_row() -> None:
         ({"retry.backoff.ms": "2000", "retry.backoff.max.ms": "5000"}, {"retry_backoff": 2.0}),
         ({"retry.backoff.max.ms": "50"}, {"retry_backoff": 0.05}),
         ({"retry.backoff.ms": "0"}, {"retry_backoff": 0.001}),
+        ({"request.timeout.ms": " +1500 "}, {"request_timeout": 1.5}),
         ({"reconnect.backoff.ms": "5000"}, {"reconnect_backoff": 5.0, "reconnect_backoff_max": 5.0}),
         ({"reconnect.backoff.ms": "5000", "reconnect.backoff.max.ms": "3000"}, {"reconnect_backoff": 3.0}),
         ({"security.protocol": "SASL_PLAINTEXT"}, {"sasl_mechanism": "GSSAPI"}),
@@ -203,6 +204,9 @@ REFUSED: list[tuple[Mode, dict[str, str], str]] = [
     ("stream", {"kafka.sasl.login.class": "x"}, "kafka.sasl.login.class is not supported: it names a Java class"),
     ("stream", {"kafka.no.such": "x"}, "kafka.no.such is not supported"),
     ("stream", {"kafka.request.timeout.ms": "long"}, "kafka.request.timeout.ms must be a whole number"),
+    ("stream", {"kafka.request.timeout.ms": "9" * 400}, "kafka.request.timeout.ms must be a whole number"),
+    ("stream", {"kafka.request.timeout.ms": "1_000"}, "kafka.request.timeout.ms must be a whole number"),
+    ("stream", {"maxTriggerDelay": "9" * 400 + "d"}, "maxTriggerDelay must be a duration"),
 ]
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import pickle
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import pyarrow as pa
 import pytest
@@ -21,7 +22,9 @@ from instride._core.network.cluster import MISSING_GRACE
 from instride.errors import (
     ConfigError,
     KafkaTimeoutError,
+    NotKafkaError,
     OffsetsGoneError,
+    TransportError,
     UnknownTopicOrPartitionError,
     WrongTopicError,
 )
@@ -29,6 +32,7 @@ from instride.records import TopicPartition
 from instride.spark import OffsetsBehindListener
 from instride.spark._data_source import batch, batch_reader, cluster, reading, sampling, source_schema, stream
 from instride.spark._data_source.admission import Pace, Sample, Scale, admitted
+from instride.spark._data_source.columns import in_spark_schema
 from instride.spark._data_source.fused import Transform
 from instride.spark._data_source.offsets import BatchPlan, Found, GroupMark, Span
 from instride.spark._data_source.options import EARLIEST, LATEST, Bound, Topics, parse_options
@@ -243,7 +247,7 @@ class Brokers:
         """First what brokers say that are behind."""
         return self.behind.pop(0) if self.behind else dict.fromkeys(self.logs, self.topic_id)
 
-    require = partitions
+    require = cluster.Cluster.require
 
     def earliest(
         self, partitions: Iterable[TopicPartition], *, timeout: float | None = None
@@ -348,12 +352,12 @@ def test_where_latest_was_is_durable_with_an_empty_first_batch_whoever_asks_agai
 def test_a_pattern_that_matched_nothing_at_first_misses_no_first_record(brokers: Brokers, restarts: bool) -> None:
     """The query has begun with that: "latest" is not looked up once more."""
     brokers.logs = {}
-    made = reader(startingOffsets="latest")
+    made = named_reader(subscribePattern="t", startingOffsets="latest")
     first = latest(made, made.initialOffset())
     assert (first == made.initialOffset(), made.partitions(made.initialOffset(), first)) == (False, [])
     assert latest(made, first) == first, "no second batch of nothing"
     brokers.logs = {tp(0): (0, 7)}
-    made = reader(startingOffsets="latest") if restarts else made
+    made = named_reader(subscribePattern="t", startingOffsets="latest") if restarts else made
     assert spans(second := latest(made, first)) == {0: (0, 7)}
     assert latest(made, second) == second
 
@@ -436,6 +440,71 @@ def test_a_topic_that_is_gone_is_not_weighed_and_ends_no_query(monkeypatch: pyte
     sampler = sampling.Sampler(parse_options(options, "stream"))
     found = sampler.sample({tp(0): Span(0, 9), tp(0, "u"): Span(0, 5)})
     assert found == {tp(0, "u"): sample(0, 5, 0)}
+
+
+class BrokenMeanwhile(GoneMeanwhile):
+    """Its first polls raise these errors. Then it is past the markers of every partition."""
+
+    errors: ClassVar[list[TransportError]] = []
+
+    def poll(self, *, timeout: float) -> SimpleNamespace:
+        if self.errors:
+            raise self.errors.pop(0)
+        return SimpleNamespace(to_arrow=lambda columns: [])
+
+    def position(self, partition: TopicPartition, *, timeout: float) -> int:
+        return 5
+
+
+def test_an_outage_that_passes_while_records_are_weighed_ends_no_query(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One response of no server ended it, though it could wait for two minutes."""
+    monkeypatch.setattr(sampling, "Consumer", BrokenMeanwhile)
+    options = {"kafka.bootstrap.servers": "nowhere:1", "subscribe": "t", "maxBytesPerTrigger": "1"}
+    broken, wrong = TransportError("refused"), NotKafkaError("it speaks HTTP")
+    BrokenMeanwhile.errors = [broken, broken]
+    made = sampling.Sampler(parse_options(options, "stream"))
+    assert made.sample({tp(0): Span(0, 5)}) == {tp(0): sample(0, 5, 0)}
+    BrokenMeanwhile.errors = [wrong]
+    with pytest.raises(NotKafkaError):
+        made.sample({tp(0): Span(0, 5)})
+    BrokenMeanwhile.errors = [broken]
+    clock = itertools.count(0, 100)
+    monkeypatch.setattr(sampling, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    with pytest.raises(KafkaTimeoutError, match="no record of t-0 came from offset 0 on within 60 s") as raised:
+        sampling.Sampler(parse_options({**options, "kafkaConsumer.pollTimeoutMs": "60000"}, "stream")).sample(
+            {tp(0): Span(0, 5)}
+        )
+    assert raised.value.__cause__ is broken
+
+
+class Weighed(BrokenMeanwhile):
+    """It passes the markers of `t` once it has no error left, and those of `u` never."""
+
+    def position(self, partition: TopicPartition, *, timeout: float) -> int:
+        return 5 if partition.topic == "t" else 0
+
+
+def test_an_outage_that_was_over_is_not_why_records_do_not_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampling, "Consumer", Weighed)
+    Weighed.errors = [TransportError("refused")]
+    monkeypatch.setattr(sampling, "time", SimpleNamespace(monotonic=itertools.count(0, 30).__next__))
+    options = {"kafka.bootstrap.servers": "nowhere:1", "subscribe": "t,u", "kafkaConsumer.pollTimeoutMs": "60000"}
+    with pytest.raises(KafkaTimeoutError, match="no record of u-0 came") as raised:
+        sampling.Sampler(parse_options(options, "stream")).sample({tp(0): Span(0, 5), tp(0, "u"): Span(0, 5)})
+    assert raised.value.__cause__ is None
+
+
+def test_a_record_whose_time_spark_cannot_hold_is_named() -> None:
+    """Each task ended by an error of Arrow's that named nothing. Some producers write nanoseconds."""
+    times = pa.array([None, 2**63 // 1000, 1_700_000_000_000_000_000], pa.timestamp("ms", tz="UTC"))
+    made = pa.record_batch({"topic": ["t"] * 3, "partition": [7] * 3, "offset": [4, 5, 6], "timestamp": times})
+    with pytest.raises(ConfigError, match=r"\(topic t, partition 7, offset 6\) is 17\d{17} ms .*the option columns"):
+        in_spark_schema(made, ("timestamp",))
+    assert in_spark_schema(made.slice(0, 2), ("offset", "timestamp")).num_rows == 2
+    with pytest.raises(
+        ConfigError, match=r"\(its place is not known: none of topic, partition, offset is read\) is 17"
+    ):
+        in_spark_schema(made.select(["timestamp"]), ("timestamp",))
 
 
 def test_of_two_limits_the_smaller_one_counts(brokers: Brokers) -> None:
@@ -563,11 +632,61 @@ def test_what_a_broker_says_that_is_behind_is_no_data_loss(brokers: Brokers, say
     assert brokers.behind == []
 
 
-def test_a_target_that_a_broker_does_not_know_yet_is_no_data_loss(brokers: Brokers) -> None:
+@pytest.mark.parametrize("says", BEHIND)
+def test_a_broker_that_is_behind_takes_nothing_from_what_is_available_now(brokers: Brokers, says: str) -> None:
+    """It was asked for the target, and did not know a partition of the last batch. A run of that query left it out, and
+    said nothing. Which partition is new is seen once, at the run's first batch."""
+    made = reader(maxOffsetsPerTrigger="2")
+    first = latest(made, made.initialOffset())
+    made = reader()
+    # Without the topic: for longer than it is looked for.
+    brokers.behind = [BEHIND[says]] * (1 if BEHIND[says] else 60)
+    made.prepareForTriggerAvailableNow()
+    brokers.logs = {tp(0): (0, 12), tp(1): (0, 3), tp(2): (0, 5)}
+    second = latest(made, first)
+    known = {each.partition for each in BEHIND[says]}
+    assert spans(second) == {0: (2, 10 if 0 in known else 12), 1: (0, 0 if 1 in known else 3), 2: (0, 0)}
+    brokers.logs = {tp(0): (0, 15), tp(1): (0, 6), tp(2): (0, 7)}
+    assert latest(made, second) == second, "it is over"
+
+
+@pytest.mark.parametrize("says", ["no topic", "a partition less"])
+def test_a_target_that_a_broker_does_not_know_yet_is_no_data_loss(brokers: Brokers, says: str) -> None:
+    """A new query failed at once where the topic was not known yet."""
     made = reader()
     made.prepareForTriggerAvailableNow()
-    brokers.behind = [BEHIND["a partition less"]]
+    brokers.behind = [BEHIND[says]] * 3
     assert spans(latest(made, made.initialOffset())) == {0: (0, 10), 1: (0, 0)}
+
+
+@pytest.mark.parametrize("named", [{"subscribe": "t,late"}, {"assign": '{"t":[0,1],"late":[0]}'}])
+def test_a_target_that_lacks_a_named_topic_at_first_waits_for_it(brokers: Brokers, named: dict[str, str]) -> None:
+    """The broker that was asked for the target was behind. A new query read nothing of the topic, and ended well."""
+    behind, brokers.logs[tp(0, "late")] = dict.fromkeys(brokers.logs, "one"), (0, 7)
+    brokers.behind = [behind]
+    made = named_reader(**named)
+    made.prepareForTriggerAvailableNow()
+    first = latest(made, made.initialOffset())
+    assert BatchPlan.from_json(first).spans == {tp(0): Span(0, 10), tp(1): Span(0, 0), tp(0, "late"): Span(0, 7)}
+
+
+def test_a_target_that_is_gone_or_that_was_never_there_fails_a_new_query(brokers: Brokers, clock: Clock) -> None:
+    """What the target has is looked for again. What it lacks was looked for when it was made."""
+    brokers.logs |= {tp(0, "u"): (0, 1)}
+    made, before = reader(subscribe="t,u,tpyo"), clock.at
+    with pytest.raises(UnknownTopicOrPartitionError, match="there is no tpyo in"):
+        latest(made, made.initialOffset())
+    assert clock.at == before
+    made.prepareForTriggerAvailableNow()
+    assert clock.at >= before + MISSING_GRACE
+    before = clock.at
+    with pytest.raises(UnknownTopicOrPartitionError, match="there is no tpyo in"):
+        latest(made, made.initialOffset())
+    assert clock.at == before
+    del brokers.logs[tp(0, "u")]
+    with pytest.raises(UnknownTopicOrPartitionError, match="there is no tpyo, u in"):
+        latest(made, made.initialOffset())
+    assert clock.at > before + MISSING_GRACE
 
 
 @pytest.mark.parametrize(
@@ -770,8 +889,6 @@ class ChangingBrokers(Brokers):
         # Of what is gone since a broker that is behind would name a leader, which would not respond.
         return {each: topic_id for each, topic_id in found.items() if each in self.logs}
 
-    require = partitions
-
     def _now(self) -> Found:
         return {each: self.ids[each.topic] for each in self.logs}
 
@@ -800,9 +917,26 @@ class ChangingBrokers(Brokers):
             for offset in range(end)
         }
 
+    def records_of(self, end: dict[str, Any]) -> set[tuple[str, int, int]]:
+        """Of the partitions that are in this batch."""
+        known = BatchPlan.from_json(end)
+        partitions = {(known.topic_ids[each.topic], each.partition) for each in known.spans}
+        return {each for each in self.records() if each[:2] in partitions}
 
-MOVES = st.tuples(st.sampled_from(["write", "write", "delete", "batch", "batch", "lag", "restart"]), st.integers(0, 2))
+
+def drawn_reader(most: str, *, now: bool = False) -> stream.StreamReader:
+    limit = {"maxOffsetsPerTrigger": most} if most else {}
+    made = named_reader(subscribePattern="t.", failOnDataLoss="false", **limit)
+    if now:
+        made.prepareForTriggerAvailableNow()
+    return made
+
+
+MOVES = st.tuples(
+    st.sampled_from(["write", "write", "delete", "batch", "batch", "lag", "restart", "now"]), st.integers(0, 2)
+)
 MADE_AGAIN = [(("write", 0), 0, 5), (("batch", 0), 0, 1), (("delete", 0), 0, 1), (("write", 0), 0, 3)]
+LEFT_OUT = [(("write", 0), 0, 1), (("batch", 0), 0, 1), (("write", 0), 0, 1), (("lag", 0), 0, 2), (("now", 0), 0, 1)]
 LATE = [(("write", 1), 0, 1), (("write", 0), 0, 5), (("batch", 0), 0, 1), (("lag", 0), 0, 1), (("write", 1), 0, 1)]
 
 
@@ -810,17 +944,18 @@ LATE = [(("write", 1), 0, 1), (("write", 0), 0, 5), (("batch", 0), 0, 1), (("lag
 @example(moves=MADE_AGAIN, most="")
 @example(moves=[*MADE_AGAIN, (("batch", 0), 0, 1), (("lag", 0), 0, 2), (("batch", 0), 0, 1)], most="")
 @example(moves=[*LATE, (("batch", 0), 0, 1)], most="")
+@example(moves=LEFT_OUT, most="")
 @given(st.lists(st.tuples(MOVES, st.integers(0, 3), st.integers(1, 9)), max_size=40), st.sampled_from(["", "1", "7"]))
 def test_whatever_topics_do_and_whoever_restarts_each_record_is_in_one_batch(
     moves: list[tuple[tuple[str, int], int, int]], most: str
 ) -> None:
-    brokers, options = ChangingBrokers(), {"failOnDataLoss": "false"} | ({"maxOffsetsPerTrigger": most} if most else {})
+    brokers = ChangingBrokers()
     read: Counter[tuple[str, int, int]] = Counter()
     written: set[tuple[str, int, int]] = set()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stream, "Cluster", lambda options: brokers)
         patch.setattr(stream, "time", Clock())
-        made = reader(**options)
+        made = drawn_reader(most)
         before, at = made.initialOffset(), made.initialOffset()
 
         def planned() -> list[OutputRange]:
@@ -848,8 +983,14 @@ def test_whatever_topics_do_and_whoever_restarts_each_record_is_in_one_batch(
                     brokers.lag(count)
                 case "restart":
                     last = planned()
-                    made = reader(**options)
+                    made = drawn_reader(most)
                     assert planned() == last
+                case "now":
+                    due, made = brokers.records_of(at), drawn_reader(most, now=True)
+                    while batch():
+                        pass
+                    assert due <= set(read)
+                    made = drawn_reader(most)
         brokers.behind = []
         while batch():
             pass
@@ -894,15 +1035,12 @@ def test_a_group_that_cannot_be_told_is_left_alone_for_half_a_minute(
 
 
 @pytest.mark.parametrize("fails", [True, False])
-def test_available_now_goes_on_without_a_topic_that_was_deleted_if_it_may(
-    brokers: Brokers, monkeypatch: pytest.MonkeyPatch, *, fails: bool
-) -> None:
-    """As the same query does without it; a new query is refused by `require`."""
+def test_available_now_goes_on_without_a_topic_that_was_deleted_if_it_may(brokers: Brokers, *, fails: bool) -> None:
+    """As the same query does without it; a new query is refused."""
     brokers.logs = {tp(0): (0, 10), tp(0, "gone"): (0, 5)}
     options = {"subscribe": "t,gone", "failOnDataLoss": str(fails).lower()}
     first = latest(made := reader(**options), made.initialOffset())
     brokers.logs = {tp(0): (0, 12)}
-    monkeypatch.setattr(brokers, "require", None)
     made = reader(**options)
     made.prepareForTriggerAvailableNow()
     if fails:

@@ -19,6 +19,7 @@ from pipeline_help import wait_for
 from filled_topics import fill
 from instride.errors import KafkaTimeoutError, OffsetsGoneError, UnknownTopicOrPartitionError
 from instride.records import TopicPartition
+from instride.spark import _range_reader
 from instride.spark._data_source.options import parse_options
 from instride.spark._data_source.reading import RangesPartition
 from instride.spark._data_source.stream import StreamReader
@@ -27,6 +28,14 @@ from instride.testing import LocalKafka
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 Topic = Callable[..., str]
+
+
+@pytest.fixture(autouse=True)
+def _readers_are_closed() -> Iterator[None]:
+    """A Spark worker process keeps them for its next tasks, and so would ours for the next test."""
+    yield
+    for settings in {settings for settings, _ in _range_reader._readers}:
+        _range_reader.forget(settings)
 
 
 class Query:
@@ -89,6 +98,7 @@ STARTS = {
 }
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.requirement("source/1")
 @pytest.mark.parametrize("start", STARTS)
 @pytest.mark.parametrize("named", ["assign", "subscribe", "subscribePattern"])
@@ -186,6 +196,7 @@ def test_a_topic_of_a_pattern_is_deleted_and_made_again_between_batches(
     assert query.run() == []
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.requirement("source/21")
 @pytest.mark.parametrize("moment", ["before it is read", "while it is read"])
 def test_a_topic_is_deleted_while_a_job_runs(kafka: LocalKafka, moment: str) -> None:

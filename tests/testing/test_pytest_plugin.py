@@ -32,6 +32,7 @@ def pytest_run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     return run("-m", "pytest", "-q", "-p", "no:cacheprovider", *options, cwd=folder)
 
 
+@pytest.mark.slow
 @pytest.mark.kafka
 def test_the_examples_of_the_manual(tmp_path: Path) -> None:
     pytest.importorskip("confluent_kafka")

@@ -171,6 +171,7 @@ def test_every_response_is_tried() -> None:
     assert {*REQUESTS, api.Fetch} == set(api.RESPONSES)
 
 
+@pytest.mark.drawn(9)
 @pytest.mark.parametrize("kind", REQUESTS, ids=lambda kind: kind.__name__)
 @pytest.mark.parametrize("longest", [LARGE_BYTES, 1 << 18])
 def test_what_is_made_of_a_response_takes_twice_its_longest_form_at_most(

@@ -655,6 +655,7 @@ def _in_pieces(data: bytes, target: int) -> list[int]:
     return sizes
 
 
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize("codec", CODECS[1:])
 @pytest.mark.parametrize("rows", [30, 110, 350])
 def test_a_batch_that_becomes_much_is_decompressed_once(codec: str, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:

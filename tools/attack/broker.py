@@ -13,7 +13,7 @@ import struct
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -45,15 +45,25 @@ class Broker:
         # Of the request that this thread responds to: its version; of a fetch, how many bytes of a partition it wants.
         self.asking = threading.local()
         self._sockets: list[socket.socket] = []
+        self._threads: list[threading.Thread] = []
         self._server = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._server.getsockname()[1]
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._start(self._accept)
+
+    def _start(self, serve: Callable[..., None], *arguments: object) -> None:
+        started = threading.Thread(target=serve, args=arguments, daemon=True)
+        started.start()
+        self._threads.append(started)  # only now: `close` waits for those that have begun
 
     def close(self) -> None:
+        """It waits for its threads, but not for ever: a case may have one sleep."""
         for each in (self._server, *self._sockets):
             with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
             each.close()
+        until = time.monotonic() + 1.0
+        for thread in self._threads:
+            thread.join(max(0.0, until - time.monotonic()))
 
     # -- serving
 
@@ -64,7 +74,7 @@ class Broker:
             except OSError:
                 return
             self._sockets.append(peer)
-            threading.Thread(target=self._serve, args=(peer,), daemon=True).start()
+            self._start(self._serve, peer)
 
     def _serve(self, peer: socket.socket) -> None:
         with peer, contextlib.suppress(OSError, struct.error), peer.makefile("rb") as stream:

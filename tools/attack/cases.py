@@ -1211,7 +1211,7 @@ EVIL = "evil\n2026-01-01 CRITICAL forged\x1b[2J\r"
 @case("evil host names", "11", "newlines and ANSI codes in the names of hosts", flows=(0, 1, 2))
 class EvilHosts(Broker):
     def nodes(self) -> list[tuple[int, str, int]]:
-        return [*super().nodes(), (2, EVIL, 9092), (3, "x" * 30_000, 9092)]
+        return [*super().nodes(), (2, EVIL, 9092), (3, "x" * 30_000, 9092), (4, "127.0.0.1\0x", 9092)]
 
 
 @case(

@@ -2,7 +2,8 @@
 
 Laws
 1. A letter counts as sent when the broker has acknowledged it. A refused one holds up none: the others are sent too.
-   Whatever ends a replay (Ctrl-C, a pipe that nobody reads), what was acknowledged is committed before.
+   Whatever ends a replay (Ctrl-C, SIGTERM, a pipe that nobody reads), what was acknowledged is committed before, but
+   for a first signal in the middle of that commit.
 2. The offset of a partition is that of the first letter that was refused; the commit's metadata remember which later
    ones were sent (`commit_metadata.py`). So the next replay sends none of those again.
 3. A group without an offset of any partition tells nothing: either no replay was before this one, or the brokers have
@@ -15,7 +16,9 @@ Laws
 from __future__ import annotations
 
 import re
+import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -23,6 +26,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
+from types import FrameType
 from typing import Annotated, Any, Final, TypeAlias
 from uuid import UUID
 
@@ -80,6 +84,7 @@ _TURN = 1.0
 """Seconds of one poll."""
 _MOST_REFUSED: Final = 100
 """Letters, after which a replay ends early: then it is hardly the letters' fault, and a commit remembers no more."""
+_ENDS: Final = (signal.SIGTERM, signal.SIGHUP)
 _METADATA: Final = 4_000
 """Characters of a commit's metadata (the broker's offset.metadata.max.bytes is 4,096)."""
 
@@ -148,6 +153,7 @@ def replay(
         raise typer.BadParameter("--skip and --from-beginning are for a replay of all letters, so without --at")
     left_out = {_place(each) for each in skip or ()}
     with (
+        _ended_in_order(),
         _reader(topic, settings, bootstrap_servers, timeout, group=None if at else _group_of(topic)) as reader,
         _producing(reader.settings) as produce,
     ):
@@ -477,6 +483,26 @@ def _reader(
     except (ConfigError, KafkaError, ConnectionError) as error:
         _tell(str(error))
         raise typer.Exit(code=1) from error
+
+
+@contextmanager
+def _ended_in_order() -> Iterator[None]:
+    """By SIGTERM and SIGHUP too, which end Python at once by default. One that is ignored (by nohup) stays so."""
+    is_main = threading.current_thread() is threading.main_thread()
+    numbers = [each for each in _ENDS if is_main and signal.getsignal(each) is signal.SIG_DFL]
+
+    def leave(number: int, _: FrameType | None) -> None:
+        for each in numbers:
+            signal.signal(each, signal.SIG_IGN)  # a second one would cut off the commit
+        sys.exit(128 + number)
+
+    for each in numbers:
+        signal.signal(each, leave)
+    try:
+        yield
+    finally:
+        for each in numbers:
+            signal.signal(each, signal.SIG_DFL)
 
 
 @contextmanager

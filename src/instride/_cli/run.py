@@ -104,11 +104,20 @@ class _Processes:
                 [*self._command, str(slot)], stdin=subprocess.PIPE, process_group=0, env=environment, bufsize=0
             )
         except OSError as error:  # no memory, or too many processes
-            _tell(f"worker {slot} was not started: {error}")
-            self._news.put((slot, _NOT_STARTED))
+            self._not_started(slot, error)
+            return
+        try:
+            threading.Thread(target=lambda: self._news.put((slot, worker.wait())), daemon=True).start()
+        except RuntimeError as error:  # no thread is left, and nobody would hear of its end
+            with worker:
+                worker.kill()
+            self._not_started(slot, error)
             return
         self._workers[slot] = worker
-        threading.Thread(target=lambda: self._news.put((slot, worker.wait())), daemon=True).start()
+
+    def _not_started(self, slot: int, error: Exception) -> None:
+        _tell(f"worker {slot} was not started: {error}")
+        self._news.put((slot, _NOT_STARTED))
 
 
 def _tell_worker(worker: subprocess.Popen[bytes], word: Word) -> None:

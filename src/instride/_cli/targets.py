@@ -26,10 +26,12 @@ def target(text: str) -> Any:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
             raise  # it is there, and imports one that is not
         raise ConfigError(f"{text!r}: there is no module {error.name!r}, neither in {here} nor installed") from None
+    place = module
     for each in name.split("."):
         if not hasattr(found, each):
-            raise ConfigError(f"{text!r}: {found!r} has no {each!r}")
-        found = getattr(found, each)
+            # Not the value, which may be settings with a password.
+            raise ConfigError(f"{text!r}: {place} has no {each!r}; it is of type {type(found).__qualname__}")
+        found, place = getattr(found, each), f"{place}.{each}"
     return found
 
 

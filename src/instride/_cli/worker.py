@@ -8,7 +8,8 @@ Laws
    each stop would come twice. Only the supervisor's word cancels.
 4. Nobody else reads that pipe: no handler, and no program that a handler starts. They have an empty standard input.
 5. It ends soon after its processor has ended, whatever threads still do: Python itself waits for those of executors,
-   and so for a call in one (`asyncio.to_thread`) that does not return. So it waits for `_PATIENCE`, and no longer.
+   and so for a call in one (`asyncio.to_thread`) that does not return. So it waits for `_PATIENCE`, and no longer. No
+   function that the user registered for the end is called twice.
 """
 
 from __future__ import annotations
@@ -115,20 +116,29 @@ _PATIENCE = 10.0
 
 def _end(status: int) -> NoReturn:
     """Law 5."""
-    watch = threading.Timer(_PATIENCE, _cut_off, [status])
+    turn = threading.Lock()
+    watch = threading.Timer(_PATIENCE, _cut_off, [status, turn])
     watch.daemon = True
+
+    def take_turn() -> None:
+        if threading.current_thread() is not watch:
+            turn.acquire()  # where the watch has it, this waits until that has ended the process
+
+    atexit.register(take_turn)  # the last one that is registered is called first
     with suppress(RuntimeError):  # no thread is left: nobody watches
         watch.start()
     sys.exit(status)
 
 
-def _cut_off(status: int) -> None:
+def _cut_off(status: int, turn: threading.Lock) -> None:
+    """turn: of whoever calls the functions that the user registered for the end. Python takes it after the threads."""
+    threads_ended = not turn.acquire(blocking=False)
+    late = "threads and exit functions" if threads_ended else "threads"
     with suppress(Exception):
-        print(
-            f"instride run: threads of a worker did not end in {_PATIENCE:g} s: they are left behind", file=sys.stderr
-        )
-    # Of the user's: what sends the last traces, say. They come after the threads, so none was called yet.
-    atexit._run_exitfuncs()
+        print(f"instride run: {late} of a worker did not end in {_PATIENCE:g} s: they are left behind", file=sys.stderr)
+    if not threads_ended:
+        # What sends the last traces, say. They come after the threads, so none was called yet.
+        atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         with suppress(Exception):  # it may be closed, or broken
             stream.flush()

@@ -1,8 +1,8 @@
 """Telemetry's events as lines of a log: one for each rebalance, and warnings that name what is waited for.
 
 Laws
-1. INFO: a rebalance that ended, a hand-over that was delayed, a stall that is over. WARNING: a revoke that took half of
-   its time, a loss, a partition that stands still, a position that was reset. Everything else is DEBUG.
+1. INFO: a rebalance that ended, a hand-over that was delayed, a stall that is over. WARNING: a revocation of which half
+   of the time has passed, a loss, a partition that stands still, a position that was reset. Everything else is DEBUG.
 2. Partitions and offsets are named; no key, value or secret is.
 """
 
@@ -120,8 +120,8 @@ def _at_risk(event: DelayAtRisk) -> tuple[int, str]:
     waits = f"it waits for {event.blocker}" if event.blocker is not None else "no reason was given"
     return (
         logging.WARNING,
-        f"the revoke of {event.partition} has taken half of its time: {waits}; in {_seconds(event.seconds_left)} the "
-        "partition is lost",
+        f"half of the time for the revocation of {event.partition} has passed: {waits}; in "
+        f"{_seconds(event.seconds_left)} the partition is lost",
     )
 
 

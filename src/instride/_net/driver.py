@@ -53,6 +53,7 @@ from instride.errors import (
     ConsumerClosedError,
     ForkedConsumerError,
     IllegalStateError,
+    NetworkThreadDiedError,
     TransportError,
 )
 from instride.errors._quoting import one_line
@@ -100,7 +101,7 @@ class Shell:
         self._deliver = mailbox.deliver
         self._retry_backoff = config.retry_backoff
         self._pid: int | None = None
-        self.closed = self._ends_at_exit = False
+        self.closed = self._ends_at_exit = self._death_told = False
 
     # -- guards
 
@@ -131,6 +132,17 @@ class Shell:
         finally:
             if self._thread.events and self.started:
                 self._thread.wake()  # of what was interrupted before it did
+
+    def tell_death(self, error: NetworkThreadDiedError | None = None) -> None:
+        """Tell observers that the network thread has died, once. error: what is raised for it; None: if it has."""
+        try:
+            if error is None:
+                self._check_alive()
+        except NetworkThreadDiedError as found:
+            error = found
+        if error is not None and not self._death_told:
+            died, self._death_told = error, True
+            self.observers.each(lambda observer: observer.on_died(died))
 
     def metrics(self) -> dict[MetricName, float]:
         """From any thread, at any time."""

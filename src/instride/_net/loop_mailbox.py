@@ -14,12 +14,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from instride._net.clock import now
+from instride._net.clock import LONGEST_WAIT, now
 from instride._net.mailbox import Mailbox
 
 __all__ = ["LoopMailbox"]
-
-_LONGEST_WAIT = 3600.0
 
 
 class LoopMailbox(Mailbox):
@@ -62,7 +60,7 @@ class LoopMailbox(Mailbox):
         if left <= 0 or self._loop is None:
             return
         waiter = self._loop.create_future()
-        timer = self._loop.call_later(min(left, _LONGEST_WAIT), _wake, waiter)
+        timer = self._loop.call_later(min(left, LONGEST_WAIT), _wake, waiter)
         # Before the look at `ready` (law 2): a delivery in between must find it.
         self._waiters.add(waiter)
         try:

@@ -17,13 +17,10 @@ from collections import deque
 from threading import Lock
 
 from instride._core.events import BackgroundEvent
-from instride._net.clock import now
+from instride._net.clock import LONGEST_WAIT, now
 from instride.errors import NetworkThreadDiedError
 
 __all__ = ["Mailbox"]
-
-# `Lock.acquire` takes no infinite time: an endless poll waits in steps.
-_LONGEST_WAIT = 3600.0
 
 
 class Mailbox:
@@ -69,7 +66,7 @@ class Mailbox:
             left = until - now()
             if left <= 0:
                 break
-            self._no_token.acquire(timeout=min(left, _LONGEST_WAIT))
+            self._no_token.acquire(timeout=min(left, LONGEST_WAIT))
         # What the thread delivered before it died is taken first.
         if not self.queue:
             self.check_alive()

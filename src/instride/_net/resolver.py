@@ -30,6 +30,8 @@ _MOST_OF_A_HOST: Final = 2
 _HANGS_AFTER: Final = 10.0
 _MOST_HANGING: Final = 8
 _HIGHEST_PORT: Final = 65535
+# Characters. A name of DNS has 253 at most.
+_LONGEST_HOST: Final = 255
 # Places of which failures are known, up to so many: a broker may make up others for ever.
 _MOST_PLACES: Final = 1000
 
@@ -128,6 +130,10 @@ class Resolver:
         if not 0 < port <= _HIGHEST_PORT:
             # Where the system takes it, it takes it modulo 65536: the port of somebody else.
             on_done(TransportError(f"{host}:{port} is no address: ports are 1 to {_HIGHEST_PORT}"))
+            return
+        if len(host) > _LONGEST_HOST or "\0" in host:
+            # The encoding of a long one takes the thread seconds; the system would look up what is before a NUL.
+            on_done(TransportError(f"{host!r} is no host: a name has no NUL, and at most {_LONGEST_HOST} characters"))
             return
         try:
             on_done(lookup(host, port, flags=socket.AI_NUMERICHOST))

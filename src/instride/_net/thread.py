@@ -63,7 +63,7 @@ from instride._core.network.actions import (
 from instride._core.network.context import Lines
 from instride._core.network.machine import NetworkMachine
 from instride._net.call_stack import is_under_way
-from instride._net.clock import now
+from instride._net.clock import LONGEST_WAIT, now
 from instride._net.credentials import authenticator
 from instride._net.mailbox import Mailbox
 from instride._net.pump import Line, Pump, Waker, receive
@@ -94,8 +94,6 @@ from instride.observers import Observer, Observers
 __all__ = ["NetworkThread"]
 
 _logger = logging.getLogger("instride.network")
-# poll takes no infinite time. And what fell due while the machine slept, which poll does not count, is met by then.
-_LONGEST_WAIT = 60.0
 # So many words of the application wait for the next turn at most.
 _MOST_WAIT = 100
 # Network threads of this process for which the GIL is kept.
@@ -372,7 +370,7 @@ class NetworkThread:
         self._offer()
         self._turns += 1
         self._asleep = True  # before the look at the events: what comes after it wakes us
-        wait = 0.0 if self.events else min(self._deadline() - now(), _LONGEST_WAIT)
+        wait = 0.0 if self.events else min(self._deadline() - now(), LONGEST_WAIT)
         ready = self._pump.select(max(wait, 0.0))
         self._asleep = False
         if self._pump.crowded != self._keeps_gil:

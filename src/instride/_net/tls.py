@@ -32,6 +32,11 @@ _REFUSALS: Final = (
 )
 """Parts of OpenSSL's reasons, law 4."""
 
+
+class _NoNameError(ValueError):
+    """No certificate can have it."""
+
+
 # What OpenSSL says where the first bytes are no TLS record.
 _NO_TLS: Final = ("WRONG_VERSION_NUMBER", "UNKNOWN_PROTOCOL", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG")
 
@@ -90,10 +95,18 @@ class Tls:
     where: str
 
     def wrap(self, connected: socket.socket) -> ssl.SSLSocket:
-        """The socket with TLS on it, the handshake still to be made. Raises OSError or ValueError."""
+        """The socket with TLS on it, the handshake still to be made. A context of the user's own may raise anything."""
         # The zone of an IPv6 address (`fe80::1%eth0`) is this machine's: no certificate names it.
         name = self.host.removesuffix(".").partition("%")[0]
-        name.encode("idna")  # where that fails `wrap_socket` has taken the socket, and leaves it open
+        # Where `wrap_socket` refuses such a name it has taken the socket, and leaves it open.
+        try:
+            name.encode("idna")
+        except UnicodeError as error:
+            raise _NoNameError(str(error)) from error
+        if not name:
+            raise _NoNameError("it is empty")
+        if "\0" in name:
+            raise _NoNameError("it has a NUL")
         return self.context.wrap_socket(connected, do_handshake_on_connect=False, server_hostname=name)
 
     def failure(self, error: Exception) -> KafkaError:
@@ -101,8 +114,10 @@ class Tls:
         # First of all: it is a ValueError and an SSLError, too.
         if isinstance(error, ssl.SSLCertVerificationError):
             return TlsError(self._untrusted(error))
-        if isinstance(error, ValueError):
+        if isinstance(error, _NoNameError):
             return TransportError(f"{self.where} has a name that no certificate can have: {error}")
+        if not isinstance(error, OSError):
+            return TransportError(f"the ssl_context raised {type(error).__name__} for {self.where}: {error}")
         if not isinstance(error, ssl.SSLError) or isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):
             return self.closed(error)
         if error.reason in _NO_TLS:

@@ -432,7 +432,7 @@ class Transport:
             return True
         try:
             self._socket = self._tls.wrap(self._socket)
-        except (OSError, ValueError) as error:
+        except Exception as error:  # noqa: BLE001 - the context may be of a class of the user's own
             self._fail(self._tls.failure(error))
             return False
         return True
@@ -448,7 +448,7 @@ class Transport:
         except ssl.SSLWantWriteError:
             self._tls_waits_for = selectors.EVENT_WRITE
             return False
-        except OSError as error:
+        except Exception as error:  # noqa: BLE001 - as above
             self._fail(self._tls.failure(error))
             return False
         self._secure = True

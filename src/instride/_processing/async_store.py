@@ -20,7 +20,18 @@ from uuid import UUID
 
 from instride._processing.attempts import current_job
 from instride._processing.retries import REQUESTS, sole
-from instride._processing.store import Offsets, ParamStyle, Request, Rows, bound, check_arguments, style_of
+from instride._processing.store import (
+    COMMITS_ALONE,
+    OWN_TRANSACTIONS,
+    Offsets,
+    ParamStyle,
+    Request,
+    Rows,
+    bound,
+    check_arguments,
+    refuse_autocommit,
+    style_of,
+)
 from instride.errors import ConfigError, IllegalStateError
 from instride.records import TopicPartition
 
@@ -149,16 +160,26 @@ class AsyncDatabase:
     async def _open(self) -> AsyncSession:
         connection = await self._connect()
         try:
-            if getattr(connection, "autocommit", None) is True:
-                raise ConfigError(
-                    "AsyncDatabaseStore: the connection commits each statement by itself: open it without autocommit"
-                )
+            refuse_autocommit("AsyncDatabaseStore", connection)
+            _refuse_modes_of_sqlite(connection)
             style = self._paramstyle or style_of(connection)
         except ConfigError:
             with suppress(Exception):  # what is raised says more
                 await connection.close()
             raise
         return AsyncSession(connection, style)
+
+
+def _refuse_modes_of_sqlite(connection: Any) -> None:
+    """Of aiosqlite, which does not pass on what `autocommit` is. Raises ConfigError."""
+    # Not by `isolation_level` alone: psycopg's is None where it leaves the level to the server.
+    if not hasattr(connection, "in_transaction"):
+        return
+    if getattr(connection, "isolation_level", "") is None:
+        raise ConfigError(f"AsyncDatabaseStore: {COMMITS_ALONE}")
+    # By Python 3.12 with autocommit=False: one that has read, and then writes, is refused a lock while others do so.
+    if connection.in_transaction:
+        raise ConfigError(f"AsyncDatabaseStore: {OWN_TRANSACTIONS}, and commit what `connect` writes")
 
 
 class _Transaction:

@@ -133,7 +133,7 @@ class Desk:
 
     def end(self, task: Job, error: BaseException | None, *, is_cancelled: bool = False) -> tuple[Verdict | None, bool]:
         """Under the lock. Whether the loop is to be woken, besides. Raises nothing: whoever called it would end by it,
-        and its record be at work for ever. is_cancelled: the task that makes the attempt (law 3)."""
+        and its record be in progress for ever. is_cancelled: the task that makes the attempt (law 3)."""
         verdict: Verdict | None = None
         if error is not None and isinstance(error, CancelledError) and not is_cancelled:
             where = f"{task.lane.partition} at offset {task.offset}"

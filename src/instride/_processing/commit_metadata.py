@@ -20,7 +20,7 @@ The text: "instride:1:", or "instride:2:" where it has a mark, and base64 (URL a
                 versions read as once
     varint      (version 2 only, to its end) the reach, as its distance from the committed offset and one; or 0
     varint      the record that is named, likewise; or 0
-    varint      how many died under it, doubled; and one where it is at work
+    varint      how many died under it, doubled; and one where it is in progress
     4 bytes     CRC-32 of all that, big-endian
 A varint is seven bits a byte, the lowest first, the eighth bit set in all but the last (LEB128).
 """
@@ -51,7 +51,7 @@ Range = tuple[int, int]
 class Mark:
     """What an owner says before it starts a record that may end its process (`crashes`).
 
-    reach: nothing from this offset on is started; -1: it does not say. named: the record that is at work alone
+    reach: nothing from this offset on is started; -1: it does not say. named: the record that is in progress alone
     (is_at_work), or was when an owner died; -1. deaths: how many owners died under that one.
     """
 

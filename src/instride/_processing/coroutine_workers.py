@@ -107,7 +107,7 @@ class LoopWorkers:
 
     def _has_ended(self, server: asyncio.Task[None]) -> None:
         """One that was cancelled before its first step, since its work was given up, leaves its place behind. So does
-        one that cannot go on, and what it has at work would be so for ever: the run ends by its error."""
+        one that cannot go on, and what it has in progress would be so for ever: the run ends by its error."""
         left = [job for job, each in self._attempts.items() if each is server]
         for job in left:
             del self._attempts[job]
@@ -149,7 +149,11 @@ class LoopWorkers:
                 if attention:
                     desk.attention()
             if task.writes_dead_letter and isinstance(task, Task) and not task.over:
-                await write_letter_async(desk, self._produce, task)
+                try:
+                    await write_letter_async(desk, self._produce, task)
+                except GeneratorExit:
+                    self._is_thrown_away(task)
+                    raise
             del self._attempts[task]
             job = None
             if following is not None and server.cancelling():

@@ -9,17 +9,18 @@ Laws
    running costs no commit.
 3. An owner that ends cleanly takes its mark back. So whoever finds one follows an owner that died (or was evicted)
    before it came anywhere: all records below its reach are suspects. A suspect is started while nothing else of the
-   partition is at work, and when a commit has named it.
-4. Whoever finds a record named follows an owner that died while it was at work: it is accused. It is started while
-   nothing else of the whole process is at work, or waits to be committed. So a second death proves whose doing it is.
+   partition is in progress, and when a commit has named it.
+4. Whoever finds a record named follows an owner that died while it was in progress: it is accused. It is started while
+   nothing else of the whole process is in progress, or waits to be committed. So a second death proves that it is the
+   cause.
 
 What may be done with the first startable record of a partition
     it is              and                                     then
-    a suspect          others of the partition are at work     wait
-                       it is accused, anything is at work      wait
+    a suspect          others of the partition are in progress wait
+                       it is accused, anything is in progress  wait
                        the commit does not name it yet         commit
                        the commit names it                     start
-    no suspect         a suspect is at work                    wait
+    no suspect         a suspect is in progress                wait
                        below the committed reach               start
                        beyond it                               commit, of a reach that is doubled each time
 """
@@ -91,7 +92,7 @@ class Guard:
         return self._committed.reach >= 0
 
     def permit(self, offset: int, *, is_busy: bool) -> Permit:
-        """The table above. is_busy: others are at work, of the partition, or (if it is accused) of the process."""
+        """The table above. is_busy: others are in progress, of the partition, or (if it is accused) of the process."""
         if not self.is_suspect(offset):
             return self._permit_beyond(offset)
         if is_busy:
@@ -134,11 +135,11 @@ class Guard:
         return was_named
 
     def given_up(self) -> None:
-        """What is at work of the partition is: none of it has ended, so whoever is a suspect stays one."""
+        """What is in progress of the partition is: none of it has ended, so whoever is a suspect stays one."""
         self._trial, self._is_trial_at_work = -1, False
 
     def mark(self, offset: int, *, is_ending: bool) -> Mark:
-        """What a commit at this offset is to say. is_ending: nothing is at work, and nothing more is started."""
+        """What a commit at this offset is to say. is_ending: nothing is in progress, and nothing more is started."""
         told = self._mark(offset, is_ending=is_ending)
         # Its response may come late: what it names no more must not be started meanwhile.
         if not told.is_at_work or told.named != self._committed.named:

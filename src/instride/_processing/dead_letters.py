@@ -206,6 +206,8 @@ async def write_letter_async(desk: Desk, produce: Produce | None, task: Task) ->
     # CancelledError is no Exception, by which the run would end (`_wrote`): the letter is tried again.
     except asyncio.CancelledError:
         error = KafkaTimeoutError(_CANCELLED)
+    except GeneratorExit:
+        raise  # it is thrown away where it waited, of which `LoopWorkers` tells
     except BaseException as caught:  # noqa: BLE001 - it is tried again, or ends the run
         error = caught
     if _wrote(desk, task, error):

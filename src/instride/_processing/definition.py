@@ -150,7 +150,7 @@ def definition(
 ) -> Definition:
     """Raises TypeError, ValueError or ConfigError."""
     if not callable(handler):
-        raise TypeError(f"{verb}: the handler must be a function of one record, not {handler!r}")
+        raise TypeError(f"{verb}: the handler must be a function of one record, not {type(handler).__name__}")
     if inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
         raise TypeError(f"{verb}: the handler must not yield: nobody would run it; return a list instead")
     _refuse_wrong_parameters(verb, handler)
@@ -161,7 +161,7 @@ def definition(
     concurrency = _positive(verb, options, "concurrency", 32)
     is_async = is_asynchronous(handler)
     return Definition(
-        name=getattr(handler, "__qualname__", type(handler).__name__),
+        name=_named(handler),
         handler=in_arrow(handler, is_async=is_async) if _is_arrow(verb, options, reader) else handler,
         is_async=is_async,
         topics=names,
@@ -173,7 +173,7 @@ def definition(
             max_records=_positive(verb, options, "max_records", 10_000),
             max_bytes=_positive(verb, options, "max_bytes", 64 << 20),
             metadata_limit=_positive(verb, options, "max_metadata", 4_000, most=MOST_BYTES),
-            # Twice what is at work at once, so that handlers go on while the first commit is on its way.
+            # Twice what is in progress at once, so that handlers go on while the first commit is on its way.
             window=max(_WINDOW, 2 * concurrency, 2 * max_batch),
             max_batch=max_batch,
             max_wait=arguments.seconds(verb, options.get("max_wait", 1.0), name="max_wait"),
@@ -191,13 +191,18 @@ def definition(
         processes=_processes(verb, options, concurrency, is_async=is_async),
         dead_letters=_dead_letters(verb, names, options),
         output=_output(verb, names, options),
-        produce=options.get("produce"),
+        produce=_produce(verb, options, is_async=is_async),
         timeout=_timeout(verb, options),
         lifespan=_run_lifespan(verb, options),
         worker_lifespan=_worker_lifespan(verb, options, is_async=is_async),
         middleware=_middleware(verb, options, is_async=is_async),
         store=_store(verb, options, is_async=is_async),
     )
+
+
+def _named(value: object) -> str:
+    """For texts. Not its repr: it may be settings, a URI, or a function that is bound to them."""
+    return str(getattr(value, "__qualname__", type(value).__name__))
 
 
 def _refuse_wrong_parameters(verb: str, handler: Callable[..., Any]) -> None:
@@ -209,7 +214,8 @@ def _refuse_wrong_parameters(verb: str, handler: Callable[..., Any]) -> None:
         found.bind(None)
     except TypeError as error:
         raise TypeError(
-            f"{verb}: the handler is called with one argument, the record (or the batch), and takes {found}: {error}; "
+            f"{verb}: the handler is called with one argument, the record (or the batch), and takes "
+            f"({', '.join(found.parameters)}): {error}; "
             "define it as def handle(record), and bind what else it needs with functools.partial"
         ) from None
 
@@ -268,12 +274,23 @@ def _failures(verb: str, options: AnyOptions) -> Failures:
         raise ConfigError(f"{verb}: on_failure must be one of {', '.join(get_args(AfterFailure))}; it is {after!r}")
     if after == "dead-letter" and letters is None:
         raise ConfigError(f'{verb}: on_failure="dead-letter" needs the name of a topic: dead_letters="orders.dlq"')
-    if options.get("produce") is not None and letters is None and options.get("output") is None:
-        raise ConfigError(f"{verb}: produce is for dead_letters=... or output=...; name a topic")
     retry = options.get("retry", NO_RETRY)
     if not isinstance(retry, Retry):
         raise TypeError(f"{verb}: retry must be a Retry, such as Retry(attempts=5), not {retry!r}")
     return Failures(retry=retry, after=after, has_dead_letters=letters is not None)
+
+
+def _produce(verb: str, options: AnyOptions, *, is_async: bool) -> Produce | None:
+    found = options.get("produce")
+    if found is None:
+        return None
+    if options.get("dead_letters") is None and options.get("output") is None:
+        raise ConfigError(f"{verb}: produce is for dead_letters=... or output=...; name a topic")
+    if not callable(found):
+        raise TypeError(f"{verb}: produce must be a function of one record, not {type(found).__name__}")
+    if is_asynchronous(found) and not is_async:
+        raise ConfigError(f"{verb}: produce of a plain function must be a plain function too: nobody would await it")
+    return found
 
 
 def _max_batch(verb: str, options: AnyOptions) -> int:
@@ -328,7 +345,7 @@ def _breaker(verb: str, options: AnyOptions) -> CircuitBreaker | None:
 def _lifespan(verb: str, options: AnyOptions, name: Literal["lifespan", "worker_lifespan"]) -> Lifespan | None:
     found = options.get(name)
     if found is not None and not callable(found):
-        raise TypeError(f"{verb}: {name} must be a function that returns a context manager, not {found!r}")
+        raise TypeError(f"{verb}: {name} must be a function that returns a context manager, not {type(found).__name__}")
     return found
 
 
@@ -365,7 +382,9 @@ def _store(verb: str, options: AnyOptions, *, is_async: bool) -> DatabaseStore[A
     if store is None:
         return None
     if not isinstance(store, DatabaseStore | AsyncDatabaseStore):
-        raise TypeError(f"{verb}: store must be a DatabaseStore, such as DatabaseStore(connect), not {store!r}")
+        raise TypeError(
+            f"{verb}: store must be a DatabaseStore, such as DatabaseStore(connect), not {type(store).__name__}"
+        )
     if is_async != isinstance(store, AsyncDatabaseStore):
         raise ConfigError(f"{verb}: a DatabaseStore is for plain functions, an AsyncDatabaseStore for coroutines")
     if "processes" in options:
@@ -382,14 +401,16 @@ def _store(verb: str, options: AnyOptions, *, is_async: bool) -> DatabaseStore[A
 def _middleware(verb: str, options: AnyOptions, *, is_async: bool) -> list[Middleware]:
     found = options.get("middleware", ())
     if callable(found) or not isinstance(found, Iterable):
-        raise TypeError(f"{verb}: middleware must be a list of functions, not {found!r}")
+        raise TypeError(f"{verb}: middleware must be a list of functions, not {type(found).__name__}")
     listed = list(found)
     for each in listed:
         if not callable(each):
-            raise TypeError(f"{verb}: middleware must be functions of a record and what comes next, not {each!r}")
+            raise TypeError(
+                f"{verb}: middleware must be functions of a record and what comes next, not {type(each).__name__}"
+            )
         if is_asynchronous(each) != is_async:
             kind = "a coroutine function" if is_async else "a plain function"
-            raise ConfigError(f"{verb}: middleware of {kind} must be {kind} too, not {each!r}")
+            raise ConfigError(f"{verb}: middleware of {kind} must be {kind} too, not {_named(each)}")
     return listed
 
 

@@ -78,7 +78,7 @@ _BYTES_PER_RANGE: Final = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnginePlan:
-    """order, failures: see the laws. per_partition: records of one partition at work at a time, at most.
+    """order, failures: see the laws. per_partition: records of one partition in progress at a time, at most.
 
     max_records, max_bytes: how much may be queued or started: see `back_pressure`.
     breaker: see law 12. has_store: see law 10. max_batch, max_wait: see law 8; 0: records are handled one by one.
@@ -102,8 +102,8 @@ class EnginePlan:
 @dataclass(slots=True, kw_only=True)
 class Tally:
     """How many records so far. remembered: not run again, since an earlier owner's commit says that they are finished.
-    abandoned: given up while at work. attempts: handlers' calls that ended; seconds: how long these took together;
-    longest: the longest of them."""
+    abandoned: given up while they were in progress. attempts: handlers' calls that ended; seconds: how long these took
+    together; longest: the longest of them."""
 
     finished: int = 0
     attempts: int = 0
@@ -249,9 +249,9 @@ class Lane:
     behind: of each key that is on its way, those that wait for it. pending: not looked at before `base` is known.
     given_up: by `give_up_of`, while it is held. later: how many wait for their next attempt. guard: law 11, as long as
     it has a say. to_come, tried_before: of the records that did not come yet, what an earlier owner finished or tried.
-    jobs: calls of handlers at work. noted: when its next batch is due. progress_at: when a record of it was finished
-    last, or the first came that is not. version rises with each thing that a commit would tell. due: whose dead letter
-    is due, of those in `attempts` and `tried_before`. reset_to: where a reset of the position has led (law 9); -1.
+    jobs: calls of handlers in progress. noted: when its next batch is due. progress_at: when a record of it was last
+    finished, or the first came that is not. version rises with each thing that a commit would tell. due: whose dead
+    letter is due, of those in `attempts` and `tried_before`. reset_to: where a reset of the position led (law 9); -1.
     gone: unfinished records that came before a reset, and that the log has lost, by offset. unproven_from: of the
     resets since the topic's id was known, the first one's seek number; -1. letters: by offset, what came before a reset
     and had its dead letter due. is_compared: with the store's row (law 4 of `store`).
@@ -479,14 +479,14 @@ class Engine:
         self._lanes: dict[tuple[str, int], Lane] = {}
         self._turns: OrderedDict[tuple[str, int], Lane] = OrderedDict()
         self._delayed: dict[tuple[str, int], Lane] = {}
-        # Of these, where nothing is at work any more: all that wait for nothing but a commit are among them.
+        # Of these, where nothing is in progress any more: all that wait for nothing but a commit are among them.
         self._let_go: dict[tuple[str, int], Lane] = {}
         self._ahead: dict[tuple[str, int], Lane] = {}
         # `locate` was not told of it yet; or that the group has nothing: it waits for a commit of ours then (law 7).
         self._unlocated: dict[tuple[str, int], Lane] = {}
         self._beginning_here: dict[tuple[str, int], Lane] = {}
         # Law 11: whose guard waits for a commit; who began and did not get on; who wait for `_trying`, whose accused is
-        # tried while nothing else is at work.
+        # tried while nothing else is in progress.
         self._asking: dict[tuple[str, int], Lane] = {}
         self._beginning: dict[tuple[str, int], Lane] = {}
         self._behind_accused: dict[tuple[str, int], Lane] = {}
@@ -574,7 +574,7 @@ class Engine:
         return given_up
 
     def _letters_of(self, lane: Lane) -> dict[int, Task]:
-        """What waits to be written, or for the store (law 10), and what is at work of that."""
+        """What waits to be written, or for the store (law 10), and what is in progress of that."""
         found = [*lane.fresh, *lane.given_up, *lane.started.values(), *(each for _, each in lane.again)]
         found += [each for _, _, each in self._later if each.lane is lane]
         found += [each for waiting in lane.behind.values() for each in waiting or ()]
@@ -628,7 +628,7 @@ class Engine:
                 else:
                     waiting.append(task)
             else:
-                # A key with one record at work has no queue yet: most keys never need one.
+                # A key with one record in progress has no queue yet: most keys never need one.
                 lane.behind[key] = None
                 lane.fresh.append(task)
         self._changed(lane)
@@ -637,7 +637,7 @@ class Engine:
         lane.queued -= 1
         self.queued -= 1
         self.tally.remembered += 1
-        # It never took its key: a release would start the next of the key beside the one that is at work.
+        # It never took its key: a release would start the next of the key beside the one that is in progress.
         self._finish(task, releases=False)
 
     def _was_tried_before(self, lane: Lane, task: Task) -> None:
@@ -1013,7 +1013,7 @@ class Engine:
             self._changed(each)
 
     def _let_accused_start(self) -> None:
-        """It waits until nothing else is at work: what ended, or was given up, may have been the last of that."""
+        """It waits until nothing else is in progress: what ended, or was given up, may have been the last of that."""
         if self._trying is not None and not self.started:
             self._changed(self._trying)
 
@@ -1302,7 +1302,7 @@ class Engine:
         self.tally.failed += 1
         task.lane.attempts.pop(task.offset, None)  # whoever starts it again has put it right
         self._touch(task.lane)
-        # The first one is raised, whatever the others that are at work still fail by.
+        # The first one is raised, whatever the others that are in progress still fail by.
         if self.failure is None:
             self.failure = error
             with suppress(Exception):  # a user's class may do anything
@@ -1431,7 +1431,7 @@ class Engine:
             self._queue_again(task.copy(), is_first=task.key is None or first[task.key] is task)
 
     def give_up_of(self, partition: tuple[str, int]) -> list[Task]:
-        """What is at work of a draining partition, in order: its results are ignored, and its hand-over waits no more.
+        """What is in progress of a draining partition, in order: its results are ignored. Its hand-over waits no more.
         If the partition is reassigned instead, these are handled again."""
         lane = self._delayed.get(partition)
         if lane is None:
@@ -1443,7 +1443,7 @@ class Engine:
 
     def is_urgent(self) -> bool:
         """Whether a draining partition waits for nothing but a commit."""
-        # Called for each record that ends: those that wait for what is at work are not looked at.
+        # Called for each record that ends: those that wait for what is in progress are not looked at.
         while self._let_go:
             partition, lane = self._let_go.popitem()
             if lane.draining and lane.is_ahead and not lane.started:
@@ -1452,7 +1452,7 @@ class Engine:
         return False
 
     def waits_for(self, partition: tuple[str, int]) -> ConsumerRecord | None:
-        """The oldest record that is at work of it: what its hand-over, or its next commit, waits for."""
+        """The oldest record that is in progress of it: what its hand-over, or its next commit, waits for."""
         lane = self._lanes.get(partition)
         return lane.started[min(lane.started)].record if lane is not None and lane.started else None
 
@@ -1467,7 +1467,7 @@ class Engine:
         return not self.started
 
     def give_up(self) -> list[Task]:
-        """What is still at work, in order of partition and offset; its results are ignored from here on."""
+        """What is still in progress, in order of partition and offset; its results are ignored from here on."""
         given_up: list[Task] = []
         for lane in self._lanes.values():
             given_up += self._give_up(lane)

@@ -25,7 +25,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StuckRecord:
-    """A record that has been at work for longer than stuck_after. attempt: 1 for the first."""
+    """A record that has been in progress for longer than stuck_after. attempt: 1 for the first."""
 
     partition: TopicPartition
     offset: int
@@ -48,7 +48,7 @@ class Health:
 
     ready: it has joined its group, and does not stop. live: it polls (a poll has returned within max_poll_interval) and
     has not ended. stalled: something stands still while the others go on: stuck has the records that have been
-    at work for longer than stuck_after, stalled_partitions where records wait and none was finished for so long, or
+    in progress for longer than stuck_after, stalled_partitions where records wait and none was finished for so long, or
     which are behind and bring no records (the consumer's setting stalled_after).
     unwritten_letters: whose dead letters the broker does not take now.
     outage: by which error its circuit breaker is open. ended: by what it ended, if it failed.
@@ -107,7 +107,7 @@ def holdings(holds: Mapping[TopicPartition, Hold], stuck: Sequence[Task], now: f
     for partition, task in _oldest(stuck).items():
         hold = found.get(partition)
         if hold is not None and hold.blocker is None:
-            text = f"the record at offset {task.offset}, which has been at work for {now - task.since:.0f} s"
+            text = f"the record at offset {task.offset}, which has been in progress for {now - task.since:.0f} s"
             found[partition] = replace(hold, blocker=Blocker(text=text, offset=task.offset))
     return found
 
@@ -123,7 +123,7 @@ def metrics(engine: Engine, drains: Drains, now: float, stuck: Sequence[Task] = 
     tally = engine.tally
     oldest = min((task.since for task in engine.at_work()), default=now)
     return {
-        "records-at-work": engine.started,
+        "records-in-progress": engine.started,
         "records-queued": engine.queued,
         "bytes-buffered": engine.bytes,
         "records-finished-total": tally.finished,
@@ -136,7 +136,7 @@ def metrics(engine: Engine, drains: Drains, now: float, stuck: Sequence[Task] = 
         "attempts-total": tally.attempts,
         "attempt-time-avg": tally.seconds / tally.attempts if tally.attempts else 0.0,
         "attempt-time-max": tally.longest,
-        "oldest-at-work-age": now - oldest,
+        "oldest-in-progress-age": now - oldest,
         "records-stuck": len(stuck),
         **{f"stuck-offset.{partition}": task.offset for partition, task in _oldest(stuck).items()},
         "drains-total": drains.count,

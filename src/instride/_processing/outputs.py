@@ -54,11 +54,12 @@ Outputs = OutputRecord | Sequence[OutputRecord] | None
 def outputs_of(returned: Any, topic: str) -> list[OutputRecord]:
     """With their topics. Raises TypeError for anything else."""
     found = [] if returned is None else [returned] if isinstance(returned, OutputRecord) else returned
-    if not isinstance(found, list | tuple) or not all(isinstance(each, OutputRecord) for each in found):
-        raise TypeError(
-            f"with output= a handler returns an OutputRecord, a list of them or None, not {returned!r:.100}"
-        )
-    return [_addressed(each, topic) for each in found]
+    listed = found if isinstance(found, list | tuple) else [found]
+    wrong = [type(each).__name__ for each in listed if not isinstance(each, OutputRecord)]
+    if wrong:
+        # Not its repr, which may have the record's content.
+        raise TypeError(f"with output= a handler returns an OutputRecord, a list of them or None, not {wrong[0]}")
+    return [_addressed(each, topic) for each in listed]
 
 
 def _addressed(output: OutputRecord, topic: str) -> OutputRecord:

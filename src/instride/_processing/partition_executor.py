@@ -79,9 +79,9 @@ class PartitionExecutor(Generic[R]):
         coroutine or a generator that it returns, since nothing of that has run. All else that it returns is ignored.
 
         max_workers: how many records are handled at a time, at most. max_records, max_bytes: how much may wait or be
-        at work (see `full`); where nothing is left of that, each poll's records still come on top. size: the bytes of a
-        record; by default those of its key and value where they are bytes, else 0. drain_timeout: seconds that leaving
-        the context waits, unless `drain` was called before. No thread is started here.
+        in progress (see `full`); where nothing is left of that, each poll's records still come on top. size: the bytes
+        of a record; by default those of its key and value where they are bytes, else 0. drain_timeout: seconds that
+        leaving the context waits, unless `drain` was called before. No thread is started here.
         Raises TypeError or ValueError for a wrong argument.
         """
         verb = "PartitionExecutor"
@@ -118,7 +118,7 @@ class PartitionExecutor(Generic[R]):
         what was lost. Of a list that was made of it the executor does not know this.
 
         lost: what the same poll lost (`Consumer.lost_partitions`). The queues of these are dropped, `cancelled` is
-        true of what is at work, and its results are ignored; `abandoned` names it.
+        true of what is in progress, and its results are ignored; `abandoned` names it.
         Raises ValueError where a partition's offsets do not rise (a record submitted twice), IllegalStateError
         after `drain`, or where a partition that `hold` had released goes on; then no record was taken. Raises
         RuntimeError if the system refuses a thread, and there is none to go on with; the records are queued then.
@@ -144,9 +144,10 @@ class PartitionExecutor(Generic[R]):
         """Say what the last poll named as to be revoked; returns what of it to delay. Once for each poll that returned.
 
         to_be_revoked: all of it (`Consumer.to_be_revoked_partitions`), an empty set too. Of these nothing more is
-        started, except what lies below a started record. To be delayed are those with records at work, in that gap,
-        or finished and not committed. The queues of the others are dropped, since their revoke completes in the next
-        poll. A partition that was returned before and is neither named now nor lost was reassigned: its queue goes on.
+        started, except what lies below a started record. To be delayed are those with records in progress, in that gap,
+        or finished and not committed. The queues of the others are dropped, since their revocation completes in the
+        next poll. A partition that was returned before and is neither named now nor lost was reassigned: its queue goes
+        on.
         """
         with self._work:
             delayed = self._queues.hold(to_be_revoked)
@@ -182,7 +183,7 @@ class PartitionExecutor(Generic[R]):
     # -- what is left behind
 
     def abandoned(self) -> list[R]:
-        """Records that were at work when the last `submit` gave them up: of lost partitions, or from before a seek.
+        """Records that were in progress when the last `submit` gave them up: of lost partitions, or from before a seek.
 
         Another member handles those of lost partitions again.
 
@@ -234,7 +235,7 @@ class PartitionExecutor(Generic[R]):
             return self._queues.queued
 
     def started(self) -> int:
-        """How many records are at work, without those whose results are ignored."""
+        """How many records are in progress, without those whose results are ignored."""
         with self._work:
             return self._queues.started
 
@@ -243,10 +244,10 @@ class PartitionExecutor(Generic[R]):
     def drain(self, timeout: float | None = None) -> list[R]:
         """Drop what is queued, wait for what was started, and return what is unfinished even so.
 
-        timeout: seconds, by default drain_timeout. Waited for is what is at work, and what lies below a started record
-        of its partition; commit afterwards. Ctrl-C (KeyboardInterrupt) ends the waiting: what is unfinished then is
-        cancelled and returned, and nothing is raised. Any other exception cancels as well, and is raised. `submit` is
-        refused from here on. May be called again.
+        timeout: seconds, by default drain_timeout. It waits for what is in progress, and for what lies below a started
+        record of its partition; commit afterwards. Ctrl-C (KeyboardInterrupt) ends the waiting: what is unfinished then
+        is cancelled and returned, and nothing is raised. Any other exception cancels as well, and is raised.
+        `submit` is refused from here on. May be called again.
         """
         limit = arguments.seconds("drain", timeout, default=self._drain_timeout)
         with self._work:

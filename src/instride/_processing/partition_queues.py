@@ -13,7 +13,7 @@ Laws (rule 16 of docs/rebalance.md)
 6. While its owner says that it may not (`may_start`: the member may be one no more), nothing is started, and nobody
    waits for a gap.
 7. A record is known by partition, epoch, seek number and offset. What ends under an older one, or of a lost partition,
-   is ignored. What was at work of it is told as abandoned; where the seek number has risen, so is all else that is
+   is ignored. What was in progress of it is told as abandoned; where the seek number has risen, so is all else that is
    unfinished and lies below the new position, since nobody reads it again.
 8. A partition is paused when its queue takes half of the space that is left, and resumed when it takes a quarter, or is
    empty. So one that stands still leaves space for the others. One with a failed record is paused until it is settled.
@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from heapq import heappop, heappush
 from itertools import groupby
 from operator import attrgetter
@@ -310,7 +311,8 @@ class PartitionQueues(Generic[R]):
         if self._errors:
             task = next(iter(self._errors))
             error = self._errors.pop(task)
-            error.add_note(f"while handling {task.queue.partition} at offset {task.offset}")
+            with suppress(Exception):  # a user's class may do anything
+                error.add_note(f"while handling {task.queue.partition} at offset {task.offset}")
             return error
         return next(self._new_gaps(), None)
 

@@ -4,7 +4,7 @@ Laws
 1. It does no I/O and reads no clock: a driver calls the verb that it yields, and sends back what that returned or
    throws what it raised. A thread does so with a `Consumer`, the simulation with its own, a test kit with a double.
 2. After a poll that raised, `hold` is not called: the next poll continues the one that raised. `hold` is the engine's
-   (`engine.py`), which decides whose revoke is delayed. What such a poll had lost is given up at once.
+   (`engine.py`), which decides whose revocation is delayed. What such a poll had lost is given up at once.
 3. An error that ends nothing (a partition's, a broker's) is logged, and the loop goes on; a fatal one, and a record
    that failed for good, stop it as `stop` does, and are raised at its end by whoever runs it.
 4. In a process that was suspended, whose partitions another member may have by now, nothing is started before a poll
@@ -78,8 +78,8 @@ Verbs: TypeAlias = Generator[Verb, Any, None]
 class Pace:
     """Seconds, but commit_records: so many finished records are committed before the interval is over.
 
-    stuck_after: a record that is at work for so long is named in the log, and in the health.
-    cancels_in_time: whether what is at work is given up shortly before the deadline of its partition's hand-over.
+    stuck_after: a record that is in progress for so long is named in the log, and in the health.
+    cancels_in_time: whether what is in progress is given up shortly before the deadline of its partition's hand-over.
     """
 
     poll_timeout: float = 0.1
@@ -98,10 +98,10 @@ class Pace:
 
 
 class Drains:
-    """How long what is at work takes to finish once its partition is to be handed over, or the processor stops.
+    """How long what is in progress takes to finish once its partition is to be handed over, or the processor stops.
 
-    Seconds. count, total, longest: of drains that ended, also where what was at work was given up; one whose partition
-    was lost did not end. Under the guard.
+    Seconds. count, total, longest: of drains that ended, also where records in progress were given up; one whose
+    partition was lost did not end. Under the guard.
     """
 
     __slots__ = ("_since", "count", "longest", "total")
@@ -218,7 +218,7 @@ class Rounds(RebalanceListener):
         self._stops = True
 
     def cancel(self) -> None:
-        """Stop, and wait for nothing that is at work."""
+        """Stop, and wait for nothing that is in progress."""
         self._stops = self._cancels = True
 
     @property
@@ -348,7 +348,7 @@ class Rounds(RebalanceListener):
             # Before the poll begins: from here on a worker may wake it.
             self._is_called = False
             if self._delays or self._drain_until is not None or self._engine.is_beginning():
-                # A revoke is complete with the first poll that delays it no more: so that one comes soon.
+                # A revocation is complete with the first poll that delays it no more: so that one comes soon.
                 return _HASTE
             self._engine.has_next(now)  # what is due is startable from here on, so that `next_due` is to come
             due = self._engine.next_due()
@@ -424,7 +424,7 @@ class Rounds(RebalanceListener):
         if row is not None and (found is None or found.offset != row):
             # Or where the log begins: the reset policy might lead past what the group has begun with.
             found = OffsetAndMetadata(offset=max(row, log_begin))
-            # Only one whose records have not begun: a seek below records at work would read them twice.
+            # Only one whose records have not begun: a seek below records in progress would read them twice.
             if partition in self._fresh:
                 if row < log_begin:
                     _logger.warning(
@@ -661,7 +661,7 @@ class Rounds(RebalanceListener):
             yield Verb("resume", tuple(ready))
 
     def stuck(self) -> list[Task]:
-        """What has been at work for longer than stuck_after, the oldest first. From any thread."""
+        """What has been in progress for longer than stuck_after, the oldest first. From any thread."""
         before = self._clock() - self._pace.stuck_after
         with self._guard:
             found = list(takewhile(lambda task: task.since <= before, self._engine.at_work()))
@@ -684,7 +684,7 @@ class Rounds(RebalanceListener):
         for task in found:
             if task not in self._told:
                 where, seconds = task.lane.partition, now - task.since
-                _logger.warning("%s at offset %d has been at work for %.0f s", where, task.offset, seconds)
+                _logger.warning("%s at offset %d has been in progress for %.0f s", where, task.offset, seconds)
         self._told = set(found)
 
     def _tell_of_deaths(self) -> None:
@@ -693,7 +693,7 @@ class Rounds(RebalanceListener):
         for task, deaths in died:
             where = f"{task.lane.partition} at offset {task.offset}"
             if deaths == 1:
-                _logger.warning("%s was at work when a process died: it is handled alone", where)
+                _logger.warning("%s was in progress when a process died: it is handled alone", where)
             else:
                 _logger.error("%s: %d processes died while it was handled: it has failed", where, deaths)
 
@@ -725,7 +725,7 @@ class Rounds(RebalanceListener):
     def _give_up(self, tasks: Sequence[Task], why: str) -> None:
         self._executor.cancel(tasks)
         for task in tasks:
-            _logger.warning("%s: given up while at work: %s at offset %d", why, task.lane.partition, task.offset)
+            _logger.warning("%s: abandoned while in progress: %s at offset %d", why, task.lane.partition, task.offset)
 
     # -- the end
 
@@ -771,12 +771,12 @@ class Rounds(RebalanceListener):
             self.error.__cause__ = tasks[0].letter_error
 
     def _fail_by_time(self, given_up: Sequence[Task]) -> None:
-        """A stop that leaves records at work is no success either: they will be handled twice. Unless by `cancel`."""
+        """A stop that leaves records in progress is no success: they will be handled twice. Unless by `cancel`."""
         if given_up and self.error is None and not self._cancels:
             seconds = self._pace.drain_timeout
             self.error = DrainTimeoutError(
-                f"stopped with {counted(len(given_up), 'record')} at work after {seconds:g} s (drain_timeout): "
-                f"{_named(given_up)}. No commit covers what was at work: it is handled again"
+                f"stopped with {counted(len(given_up), 'record')} in progress after {seconds:g} s (drain_timeout): "
+                f"{_named(given_up)}. No commit covers what was in progress: it is handled again"
             )
 
     def _end(self) -> Verbs:

@@ -7,15 +7,18 @@ Laws
    one without a result.
 3. Signals are the parent's: SIGINT and SIGTERM do nothing to this process, which ends when its pipe is closed. A
    program that a handler starts (`exec`) is the handler's, and hears both; what it only forks hears neither. If the
-   parent is killed, this process ends at once, in the middle of a handler: its successor must not work beside it.
+   parent is killed, this process ends at once (within a second, where a fork of the parent lives on), in the middle of
+   a handler: its successor must not work beside it.
 4. What a handler forks, and what returns from it as if it were this process, ends without a response (`forks.py`),
-   since a second one for one job would put all later ones out of step.
+   since a second one for one job would put all later ones out of step. Nor does it hold the pipe, and no program that a
+   handler starts does: once this process has died, a write of the parent's would wait for ever.
 """
 
 from __future__ import annotations
 
 import marshal
 import multiprocessing
+import operator
 import os
 import pickle
 import signal
@@ -44,6 +47,9 @@ READY: Final = 0
 DONE: Final = 1
 _FAILED: Final = 2
 _UNREADABLE: Final = 3
+
+_LOOK: Final = 1.0
+"""Seconds after which we look whether the parent lives, besides waiting for its sentinel."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,13 +106,16 @@ class Call:
 
 def serve(pipe: Connection, pickled: bytes) -> None:
     """The main function of the process."""
-    # Law 3: a terminal's Ctrl-C comes to all of its processes, and the parent finishes what is at work.
+    begun_by = os.getppid()
+    # Law 3: a terminal's Ctrl-C comes to all of its processes, and the parent finishes what is in progress.
     for number in (signal.SIGINT, signal.SIGTERM):
         # Not SIG_IGN, which `exec` hands on: a `Popen.terminate()` of a handler's would have no effect.
         signal.signal(number, _do_nothing)
         # Else a library of C that a handler calls would have its system calls interrupted. (Python's go on: PEP 475.)
         signal.siginterrupt(number, False)
-    threading.Thread(target=_end_with_parent, name="instride-parent", daemon=True).start()
+    os.set_inheritable(pipe.fileno(), False)
+    os.register_at_fork(after_in_child=pipe.close)
+    threading.Thread(target=_end_with_parent, args=(begun_by,), name="instride-parent", daemon=True).start()
     lifespan = SyncLifespan()
     try:
         spec: Spec = pickle.loads(pickled)  # noqa: S301 - of the process that made this one
@@ -121,10 +130,14 @@ def serve(pipe: Connection, pickled: bytes) -> None:
         lifespan.leave()
 
 
-def _end_with_parent() -> None:
+def _end_with_parent(begun_by: int) -> None:
+    """begun_by: the process that began this one. That is the parent, or what is wrapped around its Python."""
     parent = multiprocessing.parent_process()
     assert parent is not None
-    wait([parent.sentinel])
+    # The sentinel is a pipe, and a fork of the parent holds the other end, too: that alone is not enough.
+    is_orphan = begun_by == 1 != parent.pid
+    while not is_orphan and not wait([parent.sentinel], _LOOK) and os.getppid() == begun_by:
+        pass
     os._exit(1)
 
 
@@ -154,18 +167,35 @@ def _result(spec: Spec, attempts: int, is_batch: bool, plain: list[Any]) -> byte
             record = _record(each)
             records.append(spec.reader.read(record) if spec.reader else record)
     except DeserializationError as error:
-        return marshal.dumps((_UNREADABLE, (str(error), error.part, len(records), repr(error.__cause__))))
+        return marshal.dumps((_UNREADABLE, (str(error), error.part, len(records), _shown(error.__cause__))))
     except BaseException as error:  # noqa: BLE001 - the engine decides what becomes of it
         return _failed(error)
     try:
         returned = spec.handler(records if is_batch else records[0])
         refuse_coroutine(returned)
         outputs = [] if spec.output is None else outputs_of(returned, spec.output)
-        plain = [(each.value, each.key, tuple(each.headers), each.topic, each.partition) for each in outputs]
         # Within the try: a handler may have put into an output what marshal does not take.
-        return marshal.dumps((DONE, plain))
+        return marshal.dumps((DONE, list(map(_plain_output, outputs))))
     except BaseException as error:  # noqa: BLE001 - the engine decides what becomes of it
         return _failed(error)
+
+
+def _plain_output(output: OutputRecord) -> tuple[Any, ...]:
+    partition = None if output.partition is None else operator.index(output.partition)
+    headers = tuple((_exact(name), _exact(value)) for name, value in output.headers)
+    return _exact(output.value), _exact(output.key), headers, _exact(output.topic), partition
+
+
+def _exact(text: Any) -> Any:
+    """marshal takes a str, and nothing that is derived from it, such as a member of a StrEnum."""
+    return str.__str__(text) if isinstance(text, str) else text
+
+
+def _shown(error: BaseException | None) -> str:
+    try:
+        return repr(error)
+    except Exception:  # noqa: BLE001 - a user's class may do anything
+        return type(error).__name__
 
 
 def _failed(error: BaseException) -> bytes:

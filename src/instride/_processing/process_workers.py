@@ -10,7 +10,9 @@ Laws
    the next would, too. One that is killed before it has begun, or is a successor, is replaced, up to a limit; so is one
    that the system could not make. Whatever else a thread of ours cannot go on by ends the run, too. Where the system
    makes no more threads of ours, those that there are go on; where there is none, the run ends by that.
-5. What is over a time-out, and what is at work when this is closed, is killed with its process.
+5. What is over a time-out, and what is in progress when this is closed, is killed with its process.
+6. The program may fork. The fork kills no process of ours that has begun, and what it has inherited keeps none from its
+   end. (One that is still starting, the end of a fork that multiprocessing made kills: it is replaced.)
 """
 
 from __future__ import annotations
@@ -19,17 +21,22 @@ import atexit
 import logging
 import marshal
 import multiprocessing
+import os
 import pickle
+import socket
 import threading
 import time
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Final
 from weakref import WeakSet
 
+from instride._arguments import FOREVER
 from instride._processing.attempts import Desk
 from instride._processing.dead_letters import Produce, write_letter
 from instride._processing.engine import Job, Task
+from instride._processing.forks import process as this_process
 from instride._processing.outputs import produce_all
 from instride._processing.process_child import DONE, READY, Spec, error_of, outputs_from, packed, serve, tasks_of
 from instride.errors import ConfigError, HandlerDiedError
@@ -42,6 +49,8 @@ _MOMENT: Final = 0.01
 """Seconds that the jobs of one message should take together."""
 _LOOK: Final = 1.0
 """Seconds after which we look whether a process lives, besides waiting for its response."""
+_GLANCE: Final = 0.05
+"""The same, while we wait for its end."""
 _PAUSE: Final = 1.0
 """Seconds, where the system could make no process, until that is tried again."""
 _STILLBORN: Final = 5
@@ -77,6 +86,7 @@ class _Process:
             target=serve, args=(theirs, spec), name=f"instride-handler-{number}", daemon=True
         )
         self._process.start()
+        self._maker = this_process["pid"]
         _living.add(self)
         # While a copy of their end is open here, no end of file comes when the process dies.
         theirs.close()
@@ -87,7 +97,7 @@ class _Process:
             self._pipe.send_bytes(message)
         except OSError:  # its responses, or that there are none, tell
             # It would wait for the rest of half a message.
-            self._process.kill()
+            self.kill()
 
     def result(self, timeout: float | None = None) -> tuple[int, Any]:
         """Raises _Died, and TimeoutError."""
@@ -108,7 +118,7 @@ class _Process:
 
     def _how_it_ended(self) -> str:
         # The pipe is closed a moment before the process has ended: until then it has no exit code.
-        self._process.join(_LOOK)
+        self._await_end(_LOOK)
         code = self._process.exitcode
         return "what it sent is no response" if code is None else f"its process ended with {code}"
 
@@ -118,15 +128,26 @@ class _Process:
         return (self._process.exitcode or 0) >= 0
 
     def kill(self) -> None:
-        self._process.kill()
+        """Not in a fork of this program: it is not the fork's process."""
+        if this_process["pid"] == self._maker:
+            self._process.kill()
 
     def close(self, patience: float) -> None:
         """Tears it down."""
+        with suppress(OSError), socket.socket(fileno=os.dup(self._pipe.fileno())) as pipe:
+            # A fork of this program has a copy of our end: a close alone would not be heard.
+            pipe.shutdown(socket.SHUT_RDWR)
         self._pipe.close()
-        self._process.join(patience)
+        self._await_end(patience)
         if self._process.is_alive():
-            self._process.kill()
-            self._process.join()
+            self.kill()
+            self._await_end(FOREVER)
+
+    def _await_end(self, patience: float) -> None:
+        """Looks again and again: `join` alone waits for what a handler left behind, too, if that holds its pipe."""
+        until = time.monotonic() + patience
+        while self._process.is_alive() and (left := until - time.monotonic()) > 0:
+            self._process.join(min(_GLANCE, left))
 
 
 _living: Final[WeakSet[_Process]] = WeakSet()
@@ -222,7 +243,7 @@ class ProcessWorkers:
             self._put_back(jobs)
 
     def _serve(self, me: threading.Thread, number: int, jobs: deque[Job]) -> None:
-        """jobs: what it has at work, here to be filled."""
+        """jobs: what it has in progress, here to be filled."""
         process, at_once = None, 1
         while self._take(me, at_once, jobs):
             process = process or self._begun(me, number)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Generic, Never, TypeAlias, TypeVar, Unpack, cast, overload
 
+from instride import _arguments as arguments
 from instride._processing.definition import (
     AnyOptions,
     ArrowOptions,
@@ -239,15 +240,15 @@ class Processor(Generic[K, V]):
         - timeout (seconds): of one attempt; then it fails with TimeoutError. A coroutine is cancelled, a process is
           killed. A thread cannot be interrupted: the attempt fails when its handler ends, and the handler sees
           current_attempt().cancelled.
-        - max_records (int, 10,000), max_bytes (int, 64 MiB): how much may be queued or at work. A partition is paused
-          with half as much as there is room left for.
+        - max_records (int, 10,000), max_bytes (int, 64 MiB): how much may be queued or in progress. A partition is
+          paused with half as much as there is room left for.
         - commit_interval (seconds, 1): between commits. commit_records (int, 10,000): so many finished records are
           committed before the interval is over. drain_timeout (seconds, 30): a stop waits so long for what is
-          at work.
+          in progress.
         - on_deadline (text, "wait"): what happens when the deadline of a hand-over comes. "wait": the processor waits
-          for what is at work until the partition is lost. "cancel": it gives that up a second before, commits the rest
-          and hands over.
-        - stuck_after (seconds, 60): a record that is at work for so long is named in the log and in
+          for what is in progress until the partition is lost. "cancel": it gives that up a second before, commits the
+          rest and hands over.
+        - stuck_after (seconds, 60): a record that is in progress for so long is named in the log and in
           `RunningProcessor.health`.
         - max_metadata (characters, 4,000, at most 32,767): the length of a commit's metadata, which remember what is
           finished out of order; the broker's offset.metadata.max.bytes bounds them.
@@ -260,7 +261,8 @@ class Processor(Generic[K, V]):
         it.
         """
         if misplaced:
-            raise TypeError(f"Processor takes its topics and options by name: topics=[{misplaced[0]!r}]")
+            example = arguments.as_topic(misplaced[0])
+            raise TypeError(f"Processor takes its topics and options by name: topics=[{example}]")
         reader = RecordDeserializer(key_deserializer, value_deserializer)
         object.__setattr__(self, "_definition", definition(handler, topics, reader, cast("AnyOptions", options)))
 
@@ -268,7 +270,7 @@ class Processor(Generic[K, V]):
         """Run until it is stopped; blocks. In the main thread SIGTERM and SIGINT stop it, and a second one cancels.
 
         settings: a consumer's, see `ConsumerConfig`; group_id is required. Any thread may call it. A stop finishes what
-        is at work, commits it and leaves the group; then this returns. Raises what ended it: ConfigError, a fatal
+        is in progress, commits it and leaves the group; then this returns. Raises what ended it: ConfigError, a fatal
         KafkaError, or the error of a record that failed for good, with a note that names the record.
         """
         run_with_signals(self.running(**settings))

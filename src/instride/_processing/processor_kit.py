@@ -3,7 +3,8 @@
 Laws
 1. Nothing sleeps and no thread runs: plain handlers are called by `run` and `advance`, one after the other; coroutine
    handlers run on an event loop whose clock is the kit's.
-2. What the processor asks of a consumer, `_Double` is asked: logs of records, committed offsets, a revoke's two steps.
+2. What the processor asks of a consumer, `_Double` is asked: logs of records, committed offsets, a revocation's two
+   steps.
 3. What ends the processor is raised by the call in which it ends.
 """
 
@@ -356,7 +357,7 @@ class _Process:
     verbs: Verbs
 
     def end(self, settle: Callable[[], None]) -> None:
-        """With whatever is at work."""
+        """With whatever is in progress."""
         self.verbs.close()
         self.workers.cancel(self.engine.give_up())
         settle()
@@ -514,11 +515,11 @@ class ProcessorKit(Generic[K, V]):
             self.run()
 
     def revoke(self, topic: str, partition: int) -> None:
-        """The group requests its revocation. The next `run` hands it over, unless records of it are at work."""
+        """The group requests its revocation. The next `run` hands it over, unless records of it are in progress."""
         self._process.double.ask_for(TopicPartition(topic, partition))
 
     def lose(self, topic: str, partition: int) -> None:
-        """It is another member's all of a sudden: what is at work is cancelled, nothing of it is committed."""
+        """It is another member's all of a sudden: what is in progress is cancelled, nothing of it is committed."""
         self._process.double.lose(TopicPartition(topic, partition))
 
     def assign(self, topic: str, partition: int) -> None:
@@ -532,7 +533,7 @@ class ProcessorKit(Generic[K, V]):
         self._verb = next(self._process.verbs)
 
     def stop(self) -> None:
-        """As a SIGTERM: what is at work is finished (let time pass for it), what is finished committed."""
+        """As a SIGTERM: what is in progress is finished (let time pass for it), what is finished committed."""
         self._process.rounds.stop()
 
     # -- what it sees

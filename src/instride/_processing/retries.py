@@ -13,6 +13,7 @@ Laws
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, Literal, TypeAlias
@@ -52,7 +53,8 @@ def chosen(on: RetryOn, error: Exception) -> bool:
         try:
             return bool(on(error))
         except Exception as failed:  # noqa: BLE001 - the record's own error must not be lost
-            error.add_note(f"the function that chooses errors raised {failed!r}: not chosen")
+            with suppress(Exception):  # a user's class may do anything
+                error.add_note(f"the function that chooses errors raised {failed!r}: not chosen")
             return False
     classes = on if isinstance(on, tuple) else (on,)
     # Law 4: the default `on=Exception` is above it, and shall not name it.
@@ -89,7 +91,8 @@ def _requested(error: RetryRecord) -> float | None:
     try:
         return None if error.after is None else arguments.seconds("RetryRecord", error.after, name="after")
     except Exception as wrong:  # noqa: BLE001 - a user's class may do anything
-        error.add_note(f"the back-off of the policy is taken: {wrong!r}")
+        with suppress(Exception):
+            error.add_note(f"the back-off of the policy is taken: {wrong!r}")
         return None
 
 

@@ -79,9 +79,9 @@ _OURS: Final = {
 class RunningProcessor:
     """One run of a `Processor`, as a context: `with processor.running(...)`, or `async with`.
 
-    It starts when the context is entered, and is stopped when it is left: what is at work is finished, what is finished
-    committed, the group left. In `async with`, coroutine handlers run on the event loop that entered it; in `with`, on
-    one in a thread of its own. Any thread may call its methods.
+    It starts when the context is entered. When the context is left, it stops: what is in progress is finished, what is
+    finished is committed, and the member leaves the group. In `async with`, coroutine handlers run on the event loop
+    that entered it; in `with`, on one in a thread of its own. Any thread may call its methods.
     """
 
     def __init__(self, what: Definition, settings: Mapping[str, Any]) -> None:
@@ -152,13 +152,13 @@ class RunningProcessor:
     # -- what a user calls
 
     def stop(self) -> None:
-        """Start nothing more; finish what is at work (for at most drain_timeout), commit, leave. Does not block."""
+        """Start nothing more; finish what is in progress (for at most drain_timeout), commit, leave. Does not block."""
         # In this order: the loop that is woken must find it stopped.
         self._rounds.stop()
         self._consumer.wakeup()
 
     def cancel(self) -> None:
-        """Stop, and wait for nothing: what is at work is given up, and handled again by whoever comes next."""
+        """Stop, and wait for nothing: what is in progress is given up, and handled again by whoever comes next."""
         self._rounds.cancel()
         self._consumer.wakeup()
 
@@ -530,7 +530,7 @@ class RunningProcessor:
     def __repr__(self) -> str:
         with self._lock:
             engine = self._engine
-            return f"RunningProcessor({self._what.name}: {engine.started} at work, {engine.queued} queued)"
+            return f"RunningProcessor({self._what.name}: {engine.started} in progress, {engine.queued} queued)"
 
 
 class _Workers:

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from instride._processing.engine import Job, Lane, Task
 
 __all__ = [
+    "COMMITS_ALONE",
+    "OWN_TRANSACTIONS",
     "DatabaseStore",
     "Offsets",
     "ParamStyle",
@@ -45,6 +47,7 @@ __all__ = [
     "Transactions",
     "bound",
     "check_arguments",
+    "refuse_autocommit",
     "style_of",
 ]
 
@@ -55,6 +58,8 @@ ParamStyle = Literal["qmark", "numeric", "named", "format", "pyformat"]
 # A table's name is put into the statements as it is: no driver binds names.
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)?")
 _COLUMNS: Final = "group_id, topic, part, topic_id, next_offset"
+COMMITS_ALONE: Final = "the connection commits each statement by itself: open it without autocommit"
+OWN_TRANSACTIONS: Final = "open SQLite without autocommit=: the store begins its own transactions"
 _OF_ROW: Final = "WHERE group_id = ? AND topic = ? AND part = ?"
 
 
@@ -96,7 +101,7 @@ class DatabaseStore(Generic[C]):
 def check_arguments(name: str, connect: object, table: str, paramstyle: str | None) -> None:
     """Of a store. name: of its class. Raises ConfigError or TypeError."""
     if not callable(connect):
-        raise TypeError(f"{name}: connect must be a function that opens a connection, not {connect!r}")
+        raise TypeError(f"{name}: connect must be a function that opens a connection, not {type(connect).__name__}")
     if not _NAME.fullmatch(table):
         raise ConfigError(f"{name}: table must be a plain name, such as billing.offsets; it is {table!r}")
     if paramstyle is not None and paramstyle not in get_args(ParamStyle):
@@ -453,11 +458,10 @@ class Session:
         self._alchemy = getattr(connection, "exec_driver_sql", None)
         try:
             self._style = paramstyle or style_of(self._driven)
-            # `is True`: PyMySQL's is a method, and sqlite3's may be -1.
-            if getattr(self._driven, "autocommit", None) is True:
-                raise ConfigError(
-                    "DatabaseStore: the connection commits each statement by itself: open it without autocommit"
-                )
+            refuse_autocommit("DatabaseStore", self._driven)
+            # Python 3.12 and later: with False it is in a transaction always, and would never be told how to begin it.
+            if isinstance(self._driven, sqlite3.Connection) and getattr(self._driven, "autocommit", None) is False:
+                raise ConfigError(f"DatabaseStore: {OWN_TRANSACTIONS}")
         except ConfigError:
             with suppress(Exception):  # what is raised says more
                 self.close()
@@ -499,6 +503,14 @@ class Session:
 
     def close(self) -> None:
         self.connection.close()
+
+
+def refuse_autocommit(name: str, connection: Any) -> None:
+    """name: of the store's class. Raises ConfigError, as far as the driver says in which mode it is."""
+    # Of PyMySQL, mysqlclient and aiomysql `autocommit` is a method that sets it; and sqlite3's may be -1.
+    asked = getattr(connection, "get_autocommit", None)
+    if getattr(connection, "autocommit", None) is True or (asked is not None and asked() is True):
+        raise ConfigError(f"{name}: {COMMITS_ALONE}")
 
 
 def style_of(connection: Any) -> ParamStyle:

@@ -7,7 +7,7 @@ Laws
    those that there are go on; where there is none, the run ends by that.
 2. Each call has a copy of its thread's context, in which a context variable tells which attempt it is.
 3. Threads are daemons: a handler that never ends keeps no program alive. One whose time is out cannot be stopped: its
-   attempt has failed, also if it returns, but only when it ends, since until then its key is at work. Another thread
+   attempt has failed, also if it returns, but only when it ends, since until then its key is busy. Another thread
    takes its place meanwhile. Once a handler has returned in time, the producing of its outputs and the commit of its
    transaction make it late no more.
 4. An attempt that returned outputs has ended when these are acknowledged.
@@ -177,7 +177,7 @@ class ThreadWorkers:
             return
         try:
             mine.context.run(self._serve)
-        except BaseException as error:  # it would end in silence, and what it has at work be so for ever
+        except BaseException as error:  # it would end in silence, and what it has in progress be so for ever
             _logger.exception("a thread of handlers cannot go on")
             self._desk.fail(error)
         try:

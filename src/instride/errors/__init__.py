@@ -34,7 +34,7 @@
     ├── OffsetGapError                         a ledger was not told of records that the log has
     ├── DeserializationError                   a key or value deserializer raised; names the record
     ├── DeadLettersUnwrittenError              a Processor was stopped before it could write dead letters
-    ├── DrainTimeoutError                      a Processor was stopped with records at work after drain_timeout
+    ├── DrainTimeoutError                      a Processor was stopped with records in progress after drain_timeout
     ├── HandlerCancelledError                  a Processor's handler awaited what somebody else cancelled
     ├── HandlerDiedError                       the process in which a Processor's handler was called has died
     ├── RecordTooLargeError                    an output or a dead letter is larger than the broker takes

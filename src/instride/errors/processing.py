@@ -25,11 +25,11 @@ class DeadLettersUnwrittenError(KafkaError):
 
 
 class DrainTimeoutError(KafkaError):
-    """A `Processor` was stopped, and records were still at work when its `drain_timeout` was over.
+    """A `Processor` was stopped, and records were still in progress when its `drain_timeout` was over.
 
     No commit covers these records: whoever runs next handles them again, though their handlers may have done their work
-    by then. Let `drain_timeout` be longer than a record is at work. After a `cancel`, or a second signal, there is no
-    such error.
+    by then. Let `drain_timeout` be longer than a record is in progress. After a `cancel`, or a second signal, there is
+    no such error.
     """
 
     retriable = True

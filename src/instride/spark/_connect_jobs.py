@@ -6,7 +6,8 @@ Laws
 2. `tell` is called on those threads.
 3. The operations of a job bear a tag, by which they are interrupted; one that is not yet begun is not begun then. The
    server is told of it on a thread of its own: it may be dead or silent, and the group is not to wait for that.
-4. How many tasks Spark runs at a time is known from `prepare` on: a client is told of it by nothing but a job.
+4. How many tasks Spark runs at a time is known from `prepare` on: a client is told of it by nothing but a job. Where
+   the server's conf says how many tasks a range has, that is what it learns.
 5. A server closes a session in which nothing is called for an hour, and a pipeline may have no records for longer. So
    it is called all the same while work may be begun. A session that it has lost takes no job any more: that ends the
    run, since each range would fail as often as it is tried.
@@ -19,6 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from instride.errors import PipelineError
@@ -196,7 +198,7 @@ class ConnectJobRunner:
         for part in parts:
             self._check(task.job)
             try:
-                yield self._frames.run(task, part.range, self._cores)
+                yield self._frames.run(task, part.range, self._cores, partial(self._check, task.job))
             except Exception as error:  # noqa: BLE001 - the user's function may raise anything; the run decides
                 self._note(error)
                 yield RangeReport(job=task.job, range=part.range, problem=problem_from_spark(error, task.job))

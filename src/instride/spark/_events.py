@@ -72,7 +72,7 @@ class RangeFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFinished:
-    """Nothing of the job is under way any more: each of its ranges was committed, dropped or failed."""
+    """Nothing of the job is in progress any more: each of its ranges was committed, dropped or failed."""
 
     job: str
 

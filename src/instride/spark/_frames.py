@@ -48,13 +48,15 @@ class Frames:
         self._function = function
         self._columns = tuple(_RENAMED.get(name, name) for name in columns)
 
-    def run(self, task: RangeTask, wanted: OutputRange, cores: int) -> RangeReport:
-        """Work on the range. Raises what the function and Spark raise."""
+    def run(self, task: RangeTask, wanted: OutputRange, cores: int, check: Callable[[], None]) -> RangeReport:
+        """Work on the range. check: raises where the job is cancelled. Raises what it, the function and Spark raise."""
         began = time.monotonic()
         frame = self._function(self._frame(task, wanted, cores))
         if not hasattr(frame, "mapInArrow"):
             raise TypeError(f"the function returned {type(frame).__name__}; it must return a DataFrame of Spark")
         write = _Write(task.writer, wanted, task.job, task.schema)
+        # The function may have taken long, and nothing that is submitted after a cancellation is sure to be cancelled.
+        check()
         rows = frame.mapInArrow(write, "written string").collect()
         # The empty one: a DataFrame may have no partition at all, and then no task tells of the range.
         parts = [WrittenRange(range=wanted), *(WrittenRange.from_json(row["written"]) for row in rows)]

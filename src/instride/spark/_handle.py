@@ -104,7 +104,7 @@ class PipelineQuery:
         return None if timeout is None else not self.isActive
 
     def stop(self) -> None:
-        """As `Pipeline.stop`: what is under way is finished and committed. `awaitTermination` waits for that."""
+        """As `Pipeline.stop`: what is in progress is finished and committed. `awaitTermination` waits for that."""
         self._stop()
 
     def _work(self) -> None:

@@ -15,6 +15,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.accumulators import Accumulator, AccumulatorParam
@@ -76,6 +77,7 @@ class JobRunner:
         self._frames = frames
         self._tell = tell
         self._cancelled: set[str] = set()
+        self._count = _counter(context)
         self._cores = 1
         self._ask_cores_at = -math.inf
         self.reports: Accumulator[list[str]] = context.accumulator([], _Reports(tell))
@@ -87,7 +89,7 @@ class JobRunner:
         now = time.monotonic()
         if now >= self._ask_cores_at:
             with _spark_responds():
-                self._cores, self._ask_cores_at = int(self._context.defaultParallelism), now + _CORES_SECONDS
+                self._cores, self._ask_cores_at = self._count(), now + _CORES_SECONDS
         return self._cores
 
     def prepare(self, task: RangeTask) -> None:
@@ -145,22 +147,24 @@ class JobRunner:
             return self._submit_frames(self._frames, task, tasks)
         job = context.parallelize(tasks, len(tasks)).mapPartitions(task)
         # After the tag was set: a cancellation before this found no job to cancel.
-        if task.job in self._cancelled:
-            return "cancelled"
+        self._check(task.job)
         for text in job.collect():
             self._tell(Reported(report=RangeReport.from_json(text)))
         return None
 
     def _submit_frames(self, frames: Frames, task: RangeTask, tasks: list[list[RangePart]]) -> str | None:
         for wanted in (each.range for parts in tasks for each in parts):
-            if task.job in self._cancelled:
-                return "cancelled"
+            self._check(task.job)
             try:
-                report = frames.run(task, wanted, self.cores)
+                report = frames.run(task, wanted, self.cores, partial(self._check, task.job))
             except Exception as error:  # noqa: BLE001 - the user's function may raise anything; the run decides
                 report = RangeReport(job=task.job, range=wanted, problem=problem_from_spark(error, task.job))
             self._tell(Reported(report=report))
         return None
+
+    def _check(self, job: str) -> None:
+        if job in self._cancelled:
+            raise PipelineError("cancelled")
 
     def cancel(self, job: str) -> None:
         """Cancel a job that runs. Again is harmless, and reaches a job that was just being submitted.
@@ -177,6 +181,25 @@ class JobRunner:
         from pyspark.accumulators import _accumulatorRegistry  # noqa: PLC0415 - Spark has no public way to end one
 
         _accumulatorRegistry.pop(self.reports.aid, None)
+
+
+def _counter(context: SparkContext) -> Callable[[], int]:
+    """Says how many tasks Spark runs at a time. It keeps Java's objects: each look would make them anew."""
+    try:
+        inner = context._jsc.sc()
+        return partial(_tasks_at_a_time, inner, inner.resourceProfileManager().defaultResourceProfile())
+    except Exception:  # noqa: BLE001 - nothing of it is public: a later Spark may not have it
+        return lambda: int(context.defaultParallelism)
+
+
+def _tasks_at_a_time(inner: Any, profile: Any) -> int:
+    # In any case: it raises where the session is stopped, though only Java knows it.
+    parallelism = int(inner.defaultParallelism())
+    try:
+        # What stages with a barrier go by: of the executors that there are by now, and with spark.task.cpus.
+        return max(1, int(inner.maxNumConcurrentTasks(profile)))
+    except Exception:  # noqa: BLE001 - as above
+        return parallelism
 
 
 @contextmanager

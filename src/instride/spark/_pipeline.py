@@ -146,7 +146,7 @@ class Pipeline:
         max_dead_letters: of one range; where more would go, the range fails: that is an outage, not bad records.
         produce: writes a `DeadLetter` instead of confluent-kafka: it returns None when the letter is acknowledged, or a
             concurrent.futures.Future; anything else fails the range (ConfigError). It runs on the executors.
-        stop_timeout: how long a stop waits for the work under way.
+        stop_timeout: how long a stop waits for the work in progress.
         read_timeout: how long a task waits for records that do not come.
         fail_on_data_loss: stop where offsets to be read are not in the log any more; False goes on without them. Where
             the log ends before the sink's position it stops in any case, since no sink can go back.
@@ -226,14 +226,14 @@ class Pipeline:
         self._prepared()
 
     def run(self) -> None:
-        """Work until `stop`, or with available_now until all is done. Then work under way is finished and committed,
+        """Work until `stop`, or with available_now until all is done. Then work in progress is finished and committed,
         and the group is left.
 
         Raises what `prepare` does, before the group is joined; RangeFailedError when work on a range failed for good,
         OffsetsGoneError when a log does not have what comes next, WrongTopicError when a topic was made again, and
-        errors of the group and the sink, each after what else was under way has ended and is committed. What `on_event`
-        raises, and an interrupt, cancels what is under way; so does PipelineError, when the session is stopped
-        meanwhile. In no case is anything skipped. A second call is IllegalStateError.
+        errors of the group and the sink, each after what else was in progress has ended and is committed. What
+        `on_event` raises, and an interrupt, cancels what is in progress; so does PipelineError, when the session is
+        stopped meanwhile. In no case is anything skipped. A second call is IllegalStateError.
         """
         if self._started:
             raise IllegalStateError("this pipeline has run; build a new one to run again")

@@ -136,6 +136,8 @@ class PipelineLoop:
             self._consumer.subscribe(self._settings.topics, listener=self._membership)
             while not self._is_over(stopping() or self._have_all()):
                 self._step()
+            # What `on_event` raised in the last step: the next one would have raised it.
+            self._ownership.check()
         except BaseException as error:  # noqa: BLE001 - raised below, once the run has ended
             self._fail(error)
         finally:
@@ -517,6 +519,9 @@ class PipelineLoop:
             self._quietly(lambda: self._consumer.close(timeout=_LEAVE_SECONDS))
             self._hear_of_ends()
         finally:
+            # Again: an interrupt may have come before, in `_drop_the_rest`.
+            self._committer.close()
+            self._starts.close()
             self._cancel_all()
             self._quietly(self._runner.close)
             self._quietly(self._ownership.check)

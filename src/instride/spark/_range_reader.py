@@ -17,7 +17,8 @@ Laws
    MISSING_GRACE. What the consumer says of another topic, which it has read before, ends no range.
 6. Offsets that the log does not hold any more are an error that says so, unless told to pass over them. What follows
    the end of a log that became shorter is passed over only for the source. A sink of a pipeline takes a range as a
-   whole: it would stand beyond the end of the log, and pass over what is written there next.
+   whole: it would stand beyond the end of the log, and pass over what is written there next. What is of an open
+   transaction is in the log: a range that waits for it fails by its time-out, and is not ended early.
 7. The fetch of the range that follows begins as soon as this one's last record is there: while that is worked on, and
    written. It is given up where this range is not read to its end, and not begun where topics are fetched by name.
 8. It reads with an ordinary `Consumer`, which follows a partition whose leader moves (`_core/network/fetcher.py`).
@@ -338,8 +339,10 @@ class RangeReader:
         """Law 6: where to go on."""
         partition = wanted.topic_partition
         begin = self._consumer.beginning_offsets([partition])[partition]
-        end = self._consumer.end_offsets([partition])[partition]
-        if self._settings.fail_on_data_loss or (begin <= position and not self._settings.ends_early):
+        raises = self._settings.fail_on_data_loss or (begin <= position and not self._settings.ends_early)
+        # Another connection could fail, and hide the loss.
+        end = self._consumer.end_offsets([partition])[partition] if raises else self._log_end(partition)
+        if raises:
             # A log that begins behind the offset is passed over in any case, one that ends before it is not.
             passable = begin > position or self._settings.ends_early
             raise OffsetsGoneError(
@@ -365,14 +368,24 @@ class RangeReader:
             return False
         partition = wanted.topic_partition
         try:
-            end = self._consumer.end_offsets([partition], timeout=self._settings.timeout)[partition]
-        except KafkaTimeoutError:
+            end = self._log_end(partition, timeout=self._settings.timeout)
+        except KafkaError as error:
+            if not error.retriable:
+                raise
             return False
         if end > position:
             return False
         self._check_topic(wanted)
         _end_early(wanted, end)
         return True
+
+    def _log_end(self, partition: TopicPartition, timeout: float | None = None) -> int:
+        """Behind the records of transactions that are open, too: those may come yet. A consumer that reads what is
+        committed is told where the first of them begins."""
+        if self._settings.isolation_level == "read_uncommitted":
+            return self._consumer.end_offsets([partition], timeout=timeout)[partition]
+        with Consumer(**self._settings.consumer_settings) as consumer:
+            return consumer.end_offsets([partition], timeout=timeout)[partition]
 
 
 def _end_early(wanted: OutputRange, end: int) -> None:

@@ -16,8 +16,10 @@ import pickle
 import random
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Final, TypeVar
 
@@ -216,11 +218,7 @@ def drivers_race(case: SinkUnderTest) -> None:
                 if _patiently(lambda: _commit(sink, job, _write(sink, output, job))).is_in:  # noqa: B023 - called at once
                     wins.append((output, job))
 
-    racers = [threading.Thread(target=drive, args=(sink, 3 + n % 2)) for n, sink in enumerate(sinks)]
-    for racer in racers:
-        racer.start()
-    for racer in racers:
-        racer.join()
+    _race([partial(drive, sink, 3 + n % 2) for n, sink in enumerate(sinks)])
     assert case.make().positions([_at(0), _at(1)]) == {_at(0): goal, _at(1): goal}
     case.holds(*wins)
 
@@ -307,7 +305,10 @@ class _Driver:
 
     def hear(self) -> str:
         assert self._pipe.poll(_RESPONSE_SECONDS), "the driver says nothing"
-        text: str = self._pipe.recv()
+        try:
+            text: str = self._pipe.recv()
+        except EOFError as error:
+            raise AssertionError("the driver ended: its error is on standard error") from error
         return text
 
     def hear_written(self) -> None:
@@ -367,6 +368,28 @@ def _write(sink: Sink, output: OutputRange, job: str, *, attempt: int = 0) -> Wr
 
 def _commit(sink: Sink, job: str, written: WrittenRange) -> CommitOutcome:
     return sink.commit(JobResult(job=job, written=(written,)))[written.range.topic_partition]
+
+
+def _race(drivers: list[Callable[[], None]]) -> None:
+    """Each on a thread of its own, to its end. Raises AssertionError where one raises, or comes to none."""
+    errors: list[BaseException] = []
+
+    def run(drive: Callable[[], None]) -> None:
+        try:
+            drive()
+        except BaseException as error:  # noqa: BLE001 - raised below: a thread's own goes to standard error alone
+            errors.append(error)
+
+    # Daemons: one that hangs keeps no process from ending.
+    racers = [threading.Thread(target=run, args=(drive,), daemon=True) for drive in drivers]
+    for racer in racers:
+        racer.start()
+    deadline = time.monotonic() + _RESPONSE_SECONDS
+    for racer in racers:
+        racer.join(max(0.0, deadline - time.monotonic()))
+    if errors:
+        raise AssertionError(f"a driver ended by {type(errors[0]).__name__}: {errors[0]}") from errors[0]
+    assert not any(racer.is_alive() for racer in racers), "a driver came to no end"
 
 
 def _patiently(call: Callable[[], T]) -> T:

@@ -10,11 +10,14 @@ import pytest
 from application_script import RecordingListener, Script, epochs, tp
 
 from instride._core.events import (
+    Assign,
+    Assigned,
     CallCompleted,
     Close,
     Commit,
     CommitsSettled,
     CompleteRevoke,
+    PartitionFailed,
     PartitionsRevoked,
     Positioned,
     Revoked,
@@ -321,6 +324,38 @@ def test_nobody_keeps_the_response_of_an_unsubscribe_that_was_interrupted(comes:
     leaver.script.assignment()
     gc.collect()
     assert kept() is None
+
+
+@pytest.mark.rule("12")
+@pytest.mark.parametrize("seen", [True, False])
+def test_what_was_assigned_amid_an_interrupted_unsubscribe_leaves_no_data(seen: bool) -> None:
+    """seen: the unsubscribe came to see that assignment, and left it with the group."""
+    leaver = Leaver(Unsubscribe)
+    script, machine = leaver.script, leaver.script.machine
+    since = machine.unsubscribed
+    leaver.go()
+    late = Assigned(generation=2, partitions={tp(7): 9}, unsubscribed=since)
+    if seen:
+        script.up(late)
+        leaver.go(script.now)
+    leaver.call.close()
+    if not seen:
+        script.up(late)
+    script.up(Positioned(partition=tp(7), epoch=9, seek_number=0, offset=0))
+    error = KafkaTimeoutError("as records, nobody is to keep it")
+    kept = weakref.ref(error)
+    script.up(PartitionFailed(partition=tp(7), epoch=9, fetch_number=0, error=error))
+    del error
+    machine.give_up(script.now, 10.0, since=since)
+    machine.subscribe(["u"], None)
+    assert script.poll() == []
+    gc.collect()
+    assert kept() is None
+    script.run(machine.unsubscribe(script.now, 1.0))
+    script.take_posted(Assign)
+    machine.assign([tp(7)])
+    (assign,) = script.take_posted(Assign)
+    assert assign.partitions == {tp(7): 10}, "an epoch of its own"
 
 
 @pytest.mark.rule("12")

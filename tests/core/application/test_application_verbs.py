@@ -108,6 +108,15 @@ def test_an_assignment_keeps_what_it_had_and_gives_the_new_new_epochs() -> None:
     assert script.take_posted(Assign)[0].partitions == {tp(1): 4}, "again: a new epoch"
 
 
+def test_an_epoch_of_the_group_that_waits_in_the_queue_is_not_given_again() -> None:
+    """Else data of an assignment that an unsubscribe gave up would be taken for that of the assign."""
+    script = Script()
+    script.up(Assigned(generation=2, partitions={tp(7): 9}, unsubscribed=-1))
+    script.machine.assign([tp(7)])
+    (told,) = script.take_posted(Assign)
+    assert told.partitions == {tp(7): 10}
+
+
 @pytest.mark.vector(47)
 def test_records_of_an_assignment_that_is_over_are_dropped() -> None:
     script = Script()

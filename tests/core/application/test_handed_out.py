@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakSet
 
 import pytest
 from application_script import Script, shown, tp
+from test_handlers_between import handler
 
 from instride._core.application.partition import Delivery
-from instride._core.events import Consumed, Fetched
+from instride._core.events import Consumed, Fetched, Positioned
 from instride._core.network.ranges import RangeChunk
 
 owned: WeakSet[Memory]
@@ -158,3 +160,45 @@ def test_of_a_batch_larger_than_half_of_the_buffer_the_next_poll_tells(
     assert [each.partitions[tp(0)][2:] for each in owner.take_posted(Consumed)] == ([] if told else [(1, nbytes)])
     assert deliveries(owner) == []
     assert owner.take_posted(Consumed) == []
+
+
+@pytest.mark.parametrize("how", ["lost", "assigned by hand", "unsubscribed"])
+def test_a_partition_that_has_left_holds_no_memory(how: str) -> None:
+    """Though no later poll returns anything: the network side counts its buffer as free."""
+    script = Script()
+    if how == "lost":
+        script.subscribe()
+        script.assigned(0, 1)
+    else:
+        script.machine.assign([tp(0), tp(1)])
+        script.up(Positioned(partition=tp(0), epoch=1, seek_number=0, offset=0))
+    assert script.poll() == []
+    batch(script, 0, 1000)
+    for first in range(3):  # the last one by a small poll
+        assert shown(deliveries(script, 1)) == [(0, first, first + 1)]
+    if how == "lost":
+        script.lost(0)
+        assert script.poll() == []
+    elif how == "unsubscribed":
+        script.run(script.machine.unsubscribe(script.now, 1.0))
+    else:
+        script.machine.assign([tp(1)])
+    gc.collect()
+    assert len(owned) == 0
+
+
+@pytest.mark.rule("13")
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_nor_does_one_that_a_handler_lets_go_of_amid_a_poll(goes_on: bool) -> None:
+    """goes_on: the poll takes the next part of a turn that is under way."""
+    script = Script()
+    script.machine.assign([tp(0)])
+    script.up(Positioned(partition=tp(0), epoch=1, seek_number=0, offset=0))
+    assert script.poll() == []
+    batch(script, 0, 1000)
+    if goes_on:
+        assert shown(deliveries(script, 1)) == [(0, 0, 1)]
+    with handler("unmetered", lambda: script.machine.assign([tp(1)])):
+        assert len(deliveries(script, 1)) == 1
+    gc.collect()
+    assert len(owned) == 0

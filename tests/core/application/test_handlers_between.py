@@ -101,7 +101,7 @@ def test_a_seek_stands_when_a_poll_resets_what_is_out_of_range() -> None:
     assert ends_at_400(script)
 
 
-@pytest.mark.parametrize(("after", "limit"), [("go_on", 4), ("_collect", -1)])
+@pytest.mark.parametrize(("after", "limit"), [("go_on", 4), ("unchanged", 4), ("_collect", -1)])
 def test_what_a_handler_assigns_stands_when_a_poll_has_taken_records_of_another(after: str, limit: int) -> None:
     script = Script(group_id=None)
     script.machine.assign([tp(0)])

@@ -221,6 +221,7 @@ RESTARTS = [(each, 6) for each in (reassigned, dropped, truncated, expired, not_
 """In each of them the poll itself says where the partition goes on."""
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.rule("13")
 @pytest.mark.parametrize(("scene", "limit"), [*RECORDS, *RESTARTS])
 def test_a_seek_stands_wherever_it_interrupts_a_poll(scene: Callable[[], Script], limit: int) -> None:
@@ -329,6 +330,7 @@ def test_what_a_handler_seeks_from_has_the_seek_number_of_before(scene: Callable
         assert [each for each in deliveries if each.chunk.first_offset < 400 and each.seek_number] == [], signal.where
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.rule("13")
 @SCENES
 def test_what_comes_while_a_poll_has_records_makes_none_come_twice(scene: Callable[[], Script], limit: int) -> None:
@@ -351,6 +353,7 @@ def test_a_look_at_the_position_changes_nothing(scene: Callable[[], Script], lim
         assert [polled, script.poll(), script.poll()] == expected, where
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.rule("13")
 @pytest.mark.parametrize("scene", [requested, reassigned, assigned, lost, lost_and_assigned])
 def test_what_a_handler_takes_out_of_the_queue_is_taken_by_a_later_poll(scene: Callable[[], Script]) -> None:
@@ -606,6 +609,27 @@ def test_of_two_assigns_the_last_stands_and_both_sides_know_the_same_epochs() ->
 
 
 @pytest.mark.rule("13")
+@pytest.mark.parametrize("assigning", [True, False])
+def test_no_epoch_of_the_group_is_given_again_after_an_assign_and_a_drain(assigning: bool) -> None:
+    """Whichever of them interrupts the other."""
+
+    def drains(script: Script) -> None:
+        script.up(Assigned(generation=2, partitions={tp(7): 9}, unsubscribed=-1))
+        script.assignment()
+
+    verb, handler = (assigns, drains) if assigning else (drains, assigns)
+    counting = Signal(-1, lambda: None)
+    counting.during(partial(verb, Script()))
+    for at in range(counting.steps):
+        script = Script()
+        signal = Signal(at, partial(handler, script))
+        signal.during(partial(verb, script))
+        script.machine.assign([tp(2)])
+        (epoch,) = script.take_posted(Assign)[-1].partitions.values()
+        assert epoch > 9, signal.where
+
+
+@pytest.mark.rule("13")
 def test_a_subscription_stands_that_interrupts_what_another_one_matched() -> None:
     def made() -> Script:
         script = Script()
@@ -715,6 +739,7 @@ def test_a_seek_that_interrupts_the_commit_of_a_start_raises_nothing() -> None:
 _WHILE_IT_COLLECTS = ("_is_quiet", "go_on", "_begin", "_stepping", "_take_events", "_collect", "collect")
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.rule("13")
 @pytest.mark.parametrize("scene", [begun, requested, delayed, lost, assigned])
 def test_verbs_that_a_handler_calls_disturb_no_poll(scene: Callable[[], Script]) -> None:

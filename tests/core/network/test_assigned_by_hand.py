@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from network_script import NetworkScript, tp
 
 from instride._core.events import Assign, CallCompleted, Commit
 from instride._wire import api
 from instride.commits import CommitEntry
-from instride.errors import CommitFailedError
+from instride.errors import CommitFailedError, TransportError
 
 NOT_AVAILABLE, ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID = 15, 22, 25
 
@@ -98,3 +100,44 @@ def test_a_response_to_an_old_commit_releases_nothing_that_is_read_again(script:
     script.committed()
     assert outcomes(script) == {1: None}
     assert script.machine.meter.released_at.get(tp(0), released) == released
+
+
+@pytest.mark.parametrize("offset", [None, 3])
+def test_a_commit_is_sent_though_its_partition_came_back_and_left_again(
+    script: NetworkScript, offset: int | None
+) -> None:
+    """offset: of a commit in the newer assignment, which then counts."""
+    script.coordinator_error = NOT_AVAILABLE
+    script.do(assign(p0=1), commit(1, 10, epoch=1))
+    script.do(assign(p1=2), assign(p0=3))
+    if offset is not None:
+        script.do(commit(2, offset, epoch=3))
+    script.do(assign(p1=4))
+    script.coordinator_error = 0
+    script.pass_time(3.0)
+    assert script.committed() == {0: 10 if offset is None else offset}
+    told = outcomes(script)
+    assert [call for call, error in told.items() if error is None] == [1 if offset is None else 2]
+
+
+def test_nor_does_a_start_of_the_newer_assignment_take_its_place(script: NetworkScript) -> None:
+    script.committed_offset = None
+    script.do(assign(p0=1), commit(1, 10, epoch=1))
+    script.do(assign(p1=2), assign(p0=3))
+    script.do(replace(commit(2, 50, epoch=3), starts=True))
+    script.do(assign(p1=4))
+    script.response(api.OffsetCommit, TransportError("gone"))
+    script.pass_time(3.0)
+    assert script.committed() == {0: 10}
+    assert outcomes(script)[1] is None
+
+
+def test_one_that_came_back_holds_up_nothing_of_the_older_assignment(script: NetworkScript) -> None:
+    """Once the older commit has its response, that of the newer assignment has its own end."""
+    script.do(assign(p0=1), commit(1, 10, epoch=1))
+    script.do(assign(p1=2), assign(p0=3))
+    script.do(commit(2, 12, epoch=3))
+    assert script.committed() == {0: 10}
+    script.do(assign(p1=4))
+    assert script.committed() == {0: 12}
+    assert outcomes(script) == {1: None, 2: None}

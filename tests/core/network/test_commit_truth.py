@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 import pytest
 from network_script import NetworkScript, tp
 
@@ -17,12 +19,16 @@ from instride.errors import (
     KafkaError,
     KafkaTimeoutError,
     OffsetMetadataTooLargeError,
+    ProtocolError,
     StaleCommitError,
     TransportError,
+    UnsupportedVersionError,
 )
 from instride.records import OffsetAndMetadata
 
 METADATA_TOO_LARGE = 12
+UNKNOWN_TOPIC = 3
+UNKNOWN_TOPIC_ID = 100
 NOT_AUTHORIZED = 29
 LOADING = 14
 REBALANCE_IN_PROGRESS = 27
@@ -695,15 +701,19 @@ def test_starts_that_were_committed_are_told_so_whatever_was_before(resetting: N
     assert completions(script)[9].committed == {tp(0): None, tp(1): None}
 
 
+def assert_overtaken(script: NetworkScript, call: int) -> None:
+    error = error_of(script, call)
+    assert isinstance(error, CommitOvertakenError)
+    assert error.committed == 70
+
+
 @pytest.mark.rule("18")
 def test_an_offset_that_the_group_has_from_elsewhere_is_kept(resetting: NetworkScript) -> None:
     script = resetting
     script.committed_offset = 70  # a transactional producer's, since the partition began
     call = start(script, 1, 50)
     assert not sent(script)
-    error = error_of(script, call)
-    assert isinstance(error, CommitOvertakenError)
-    assert error.committed == 70
+    assert_overtaken(script, call)
 
 
 @pytest.mark.rule("18")
@@ -714,9 +724,7 @@ def test_a_start_that_must_be_sent_again_is_asked_about_again(resetting: Network
     script.committed_offset = 70  # a transactional producer's, meanwhile
     script.pass_time(2.0)
     assert not sent(script)
-    error = error_of(script, call)
-    assert isinstance(error, CommitOvertakenError)
-    assert error.committed == 70
+    assert_overtaken(script, call)
 
 
 @pytest.mark.rule("18")
@@ -766,9 +774,7 @@ def test_a_start_that_begins_amid_a_join_and_sync_is_asked_about_after_them(rese
     script.committed_offset = 70  # a transactional producer's, meanwhile
     script.sync(0, 1)
     assert not sent(script)
-    error = error_of(script, call)
-    assert isinstance(error, CommitOvertakenError)
-    assert error.committed == 70
+    assert_overtaken(script, call)
 
 
 @pytest.mark.rule("18")
@@ -782,9 +788,7 @@ def test_what_was_known_of_a_start_amid_a_join_and_sync_is_asked_again(resetting
     script.committed_offset = 70  # a transactional producer's, meanwhile
     script.sync(0, 1)
     assert not sent(script)
-    error = error_of(script, call)
-    assert isinstance(error, CommitOvertakenError)
-    assert error.committed == 70
+    assert_overtaken(script, call)
 
 
 @pytest.mark.rule("18")
@@ -807,9 +811,7 @@ def test_what_was_asked_of_a_start_before_a_rebalance_says_nothing_after_it(
         fetched(script)
     assert script.committed() == {1: 1}
     assert not sent(script)
-    error = error_of(script, call)
-    assert isinstance(error, CommitOvertakenError)
-    assert error.committed == 70
+    assert_overtaken(script, call)
 
 
 @pytest.mark.rule("18")
@@ -865,9 +867,7 @@ def test_a_start_that_waits_for_its_turn_in_vain_is_asked_about_again(resetting:
     script.sync(0, 1)
     script.pass_time(2.0)
     assert script.committed() == {1: 1}
-    error = error_of(script, call)
-    assert isinstance(error, CommitOvertakenError)
-    assert error.committed == 70
+    assert_overtaken(script, call)
 
 
 @pytest.mark.rule("18")
@@ -885,9 +885,7 @@ def test_a_start_that_waits_for_a_lease_is_asked_about_again() -> None:
     script.response(api.Heartbeat, api.HeartbeatResponse())
     assert script.lease.holds(script.now)
     assert not sent(script)
-    error = error_of(script, call)
-    assert isinstance(error, CommitOvertakenError)
-    assert error.committed == 70
+    assert_overtaken(script, call)
 
 
 @pytest.mark.rule("17")
@@ -1001,7 +999,7 @@ def test_a_user_who_commits_while_the_group_is_asked_comes_first(resetting: Netw
 
 
 @pytest.mark.rule("18")
-@pytest.mark.parametrize(("error", "of_partition"), [(0, 100), (0, 3), (0, 29), (0, -1), (30, 0)])
+@pytest.mark.parametrize(("error", "of_partition"), [(0, 29), (0, -1), (30, 0)])
 def test_what_will_not_be_known_holds_up_no_revoke(resetting: NetworkScript, error: int, of_partition: int) -> None:
     script = resetting
     script.committed_offset = None
@@ -1009,6 +1007,102 @@ def test_what_will_not_be_known_holds_up_no_revoke(resetting: NetworkScript, err
     fetched(script, error=error, of_partition=of_partition)
     assert isinstance(completions(script)[call].error, BrokerResponseError)
     assert not sent(script)
+
+
+@pytest.mark.rule("18")
+@pytest.mark.parametrize("code", [UNKNOWN_TOPIC, UNKNOWN_TOPIC_ID])
+def test_nor_does_the_start_of_a_topic_that_is_gone(resetting: NetworkScript, code: int) -> None:
+    """After MISSING_GRACE, and when the metadata say so too."""
+    script = resetting
+    script.committed_offset = None
+    del script.topics["t"]
+    call = start(script, 1, 50)
+    asked_for(script, 4.75, code)
+    assert completions(script) == {}, "a broker that has just started may not know its topics yet"
+    asked_for(script, 1.5, code)
+    assert isinstance(error_of(script, call), BrokerResponseError)
+    assert not sent(script)
+    assert len([line for line in script.logs if "offset 50 of t-0 was not committed" in line]) == 1
+
+
+@pytest.mark.rule("18")
+@pytest.mark.parametrize("code", [UNKNOWN_TOPIC, UNKNOWN_TOPIC_ID])
+def test_a_coordinator_that_does_not_know_a_topic_yet_loses_no_start(resetting: NetworkScript, code: int) -> None:
+    script = resetting
+    script.committed_offset = None
+    call = start(script, 1, 50)
+    asked_for(script, 20.0, code)
+    fetched(script)
+    assert script.committed() == {0: 50}
+    assert error_of(script, call) is None
+
+
+def asked_for(script: NetworkScript, seconds: float, code: int) -> None:
+    """The coordinator does not know the topic, whenever it is asked what the group has."""
+    end = script.now + seconds
+    while script.now < end:
+        if "OffsetFetch" in script.waits():
+            fetched(script, of_partition=code)
+        if "Heartbeat" in script.waits():
+            script.response(api.Heartbeat, api.HeartbeatResponse())
+        script.pass_time(0.25)
+
+
+@pytest.mark.rule("18")
+def test_the_id_of_a_start_that_another_assign_left_behind_is_asked_for_anew() -> None:
+    """Nothing else follows its topic any more."""
+    script = NetworkScript(topics={"t": 1, "u": 1})
+    script.topic_ids = {"t": UUID(int=1)}
+    script.committed_offset = -1
+    script.do(Assign(partitions={tp(0): 1}))
+    script.committed_offset = None
+    start(script, 1, 50, epoch=1)
+    script.do(Assign(partitions={tp(0, "u"): 2}))
+    old = next(each.request for each in script.waiting if isinstance(each.request, api.OffsetFetch))
+    assert old.topic_ids == {"t": UUID(int=1)}
+    fetched(script, of_partition=UNKNOWN_TOPIC_ID)
+    script.pass_time(2.0)
+    asked = [each.request for each in script.waiting if isinstance(each.request, api.OffsetFetch)]
+    assert [each.topic_ids for each in asked if tp(0) in (each.partitions or ())] == [{}]
+
+
+@pytest.mark.rule("18")
+def test_one_damaged_response_loses_no_start(resetting: NetworkScript) -> None:
+    script = resetting
+    script.committed_offset = None
+    call = start(script, 1, 50)
+    script.response(api.OffsetFetch, ProtocolError("damaged"))
+    script.pass_time(2.0)
+    fetched(script)
+    assert script.committed() == {0: 50}
+    assert error_of(script, call) is None
+
+
+@pytest.mark.rule("18")
+@pytest.mark.parametrize("errors", [[ProtocolError("damaged")] * 2, [UnsupportedVersionError("none in common")]])
+def test_one_that_is_never_readable_holds_up_no_revoke(resetting: NetworkScript, errors: list[Exception]) -> None:
+    script = resetting
+    script.committed_offset = None
+    call = start(script, 1, 50)
+    for error in errors:
+        assert completions(script) == {}
+        script.response(api.OffsetFetch, error)
+        script.pass_time(2.0)
+    assert isinstance(error_of(script, call), ProtocolError)
+    assert "OffsetFetch" not in script.waits()
+    assert any("offset 50 of t-0 was not committed" in line for line in script.logs)
+
+
+@pytest.mark.rule("completing")
+def test_what_fails_for_good_at_a_revoke_is_logged_with_its_partition(script: NetworkScript) -> None:
+    """Of auto-commit, or a start, no caller hears it."""
+    call = script.commit({1: 5})
+    script.complete(1)
+    script.response(api.OffsetCommit, ProtocolError("damaged"))
+    lines = [line for line in script.logs if "offset 5 of t-1" in line]
+    assert len(lines) == 1
+    assert "may not have been committed" in lines[0], "the broker has had it"
+    assert isinstance(completions(script)[call].error, ProtocolError)
 
 
 @pytest.mark.rule("18")

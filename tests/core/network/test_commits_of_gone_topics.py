@@ -10,6 +10,7 @@ from network_script import NetworkScript, tp
 from instride._core.events import (
     Assign,
     CallCompleted,
+    Commit,
     Lost,
     PartitionsAssigned,
     RevocationRequested,
@@ -18,7 +19,8 @@ from instride._core.events import (
     Subscribe,
 )
 from instride._wire import api
-from instride.errors import StaleCommitError, TransportError, UnknownTopicOrPartitionError
+from instride.commits import CommitEntry
+from instride.errors import BrokerResponseError, StaleCommitError, TransportError, UnknownTopicOrPartitionError
 
 UNKNOWN_TOPIC = 3
 UNKNOWN_MEMBER_ID = 25
@@ -168,3 +170,72 @@ def test_what_another_assign_left_behind_goes_into_no_topic_that_was_made_anew()
     request = script.requested(api.OffsetCommit)
     assert (set(request.offsets), request.topic_ids) == ({tp(1)}, {"t": NEW})
     assert isinstance(outcome(script, left), StaleCommitError)
+
+
+def start(script: NetworkScript, epoch: int) -> int:
+    """Where partition 0 began, after a reset."""
+    entry = CommitEntry(offset=50, epoch=epoch, seek_number=0)
+    script.do(Commit(call=1, deadline=script.now + 60, entries={tp(0): entry}, starts=True))
+    return 1
+
+
+@pytest.mark.rule("18")
+@pytest.mark.parametrize("lost", [False, True])
+def test_what_the_coordinator_says_of_a_start_gives_its_commit_no_more_time(lost: bool) -> None:
+    """Asked by name, it says that the group has no offset, though it takes no commit of the topic.
+
+    lost: it leaves one of those requests without a response.
+    """
+    script = NetworkScript()
+    script.committed_offset = -1
+    script.member_of(1, 0)
+    script.do(Subscribe(topics=frozenset({"u"})))
+    del script.topics["t"]
+    call = start(script, script.epoch(0))
+    script.complete(0)
+    if lost:
+        refused_for(script, 2.0)
+        script.committed_offset = None
+        if "OffsetCommit" in script.waits():
+            script.committed(UNKNOWN_TOPIC)
+        script.pass_time(1.0)
+        script.committed_offset = -1
+        script.response(api.OffsetFetch, TransportError("gone"))
+        refused_for(script, 3.2)
+    else:
+        refused_for(script, 6.2)
+    assert isinstance(outcome(script, call), UnknownTopicOrPartitionError)
+    assert len(script.take(Revoked)) == 1
+
+
+@pytest.mark.rule("18")
+@pytest.mark.parametrize("code", [UNKNOWN_TOPIC, UNKNOWN_TOPIC_ID])
+def test_a_start_that_an_empty_assign_left_behind_ends(code: int) -> None:
+    """No metadata are asked for any more, so they never say that its topic is gone."""
+    script = NetworkScript()
+    script.topic_ids = {"t": OLD}
+    script.committed_offset = -1
+    script.do(Assign(partitions={tp(0): 1}))
+    script.committed_offset = None
+    call = start(script, 1)
+    script.do(Assign(partitions={}))
+    asked = unknown_for(script, 4.75, code)
+    assert script.take(CallCompleted) == [], "a broker that has just started may not know its topics yet"
+    unknown_for(script, 1.2, code)
+    assert isinstance(outcome(script, call), BrokerResponseError)
+    named = [each.topic_ids for each in asked]
+    assert named[0] == {"t": OLD}
+    if code == UNKNOWN_TOPIC_ID:
+        assert named[1] == {}, "by its name, since the id may be that of one that was made anew"
+
+
+def unknown_for(script: NetworkScript, seconds: float, code: int) -> list[api.OffsetFetch]:
+    """The coordinator does not know the topic, whenever it is asked what the group has of it. Returns the requests."""
+    end, asked = script.now + seconds, []
+    while script.now < end:
+        if "OffsetFetch" in script.waits():
+            asked.append(script.requested(api.OffsetFetch))
+            found: dict[tuple[str, int], api.CommittedOffset] = {tp(0): api.CommittedOffset(error=code)}
+            script.response(api.OffsetFetch, api.OffsetFetchResponse(offsets=found))
+        script.pass_time(0.25)
+    return asked

@@ -199,7 +199,7 @@ def test_a_delay_is_warned_of_at_half_its_time_once(requested: MonitorScript) ->
     (risk,) = requested.noticed(DelayAtRisk)
     assert (risk.partition, risk.epoch, str(risk.blocker)) == (tp(0), 1, "the record at offset 5")
     assert 46.0 < risk.seconds_left <= 50.0
-    (line,) = [each for each in requested.logs if "half of its time" in each]
+    (line,) = [each for each in requested.logs if "half of the time" in each]
     assert "t-0" in line
     assert "the record at offset 5" in line
     requested.live_for(10)
@@ -236,7 +236,7 @@ def test_what_an_unsubscribe_has_given_up_is_released_and_at_no_risk(requested: 
     assert requested.machine.meter.released_at == {tp(0): requested.wall_clock, tp(1): requested.wall_clock}
     requested.pass_time(60.0)
     assert requested.noticed(DelayAtRisk) == []
-    assert [each for each in requested.logs if "half of its time" in each] == []
+    assert [each for each in requested.logs if "half of the time" in each] == []
 
 
 def test_what_was_given_up_before_its_first_fetch_is_not_said_to_be_fetched() -> None:

@@ -69,6 +69,7 @@ def joined(policy: str = "earliest") -> Pair:
     return pair
 
 
+@pytest.mark.drawn(16)
 @pytest.mark.parametrize("moment", MOMENTS, ids=lambda moment: str(moment.__name__))
 @pytest.mark.parametrize("first", VERBS)
 def test_every_pair_of_verbs_in_every_moment(moment: Callable[[Pair], None], first: str) -> None:
@@ -83,6 +84,7 @@ def test_every_pair_of_verbs_in_every_moment(moment: Callable[[Pair], None], fir
             pair.finish()
 
 
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize("first", [each for each in VERBS if each != "poll"])
 def test_every_pair_of_verbs_in_a_listener(first: str) -> None:
     """In a listener nothing is drained but what verbs drain; the network goes on while it works."""

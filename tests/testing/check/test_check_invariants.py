@@ -37,6 +37,10 @@ BY_HAND: list[Say] = [
     *OWNS[-2:],
     *READS[-2:],
 ]
+SENDS_BACK_AFTER_A_SEEK: list[Say] = [
+    *[*READS_ALL, ("A", "seek", P), ("A", "positioned", P, 1, 0), ("A", "poll", ((P, 1, 1, 0, 4, 5),), (), ())],
+    *[done("A", 0, 4), commits("A", 5, number=2)[0], ("A", "crashed")],
+]
 AGAIN_BY_HAND: list[Say] = [("A", "revoked", ((P, 1),)), ("A", "assigned", None, ((P, 2),))]
 BEGINS_AT_FIVE: list[Say] = [
     *[*READS, *commits("A", 5), ("A", "revoked", ((P, 1),)), ("A", "assigned", 2, ((P, 2),))],
@@ -58,6 +62,19 @@ def load(
 def beats(count: int) -> list[Say | float]:
     """A's heartbeats have their responses, and its polls return nothing."""
     return [each for number in range(count) for each in (("A", "alive", 1e6 + number), ("A", "poll", (), (), ()))]
+
+
+def b_begins(offset: int) -> list[Say]:
+    """B is assigned what A had, where the coordinator says that this is committed."""
+    return [TO_B[1], ("B", "looked up", P, offset, 0), ("B", "positioned", P, 7, offset)]
+
+
+def sought(offset: int) -> list[Say]:
+    """A has sought there, and reads all that follows."""
+    return [
+        *[("A", "seek", P), ("A", "positioned", P, 1, offset), ("A", "poll", ((P, 1, 1, offset, 9, 5),), (), ())],
+        done("A", offset, 9),
+    ]
 
 
 def rounds(count: int) -> list[Say]:
@@ -200,6 +217,36 @@ BROKEN: list[Broken] = [
         [*HANDED_OVER[:-2], ("B", "looked up", P, 7, 0), ("B", "positioned", P, 7, 7), poll("B", 7, 9, epoch=7)],
         {"kind": "faults"},
     ),
+    (
+        "S3",
+        "begins where committed",
+        [*SENDS_BACK_AFTER_A_SEEK, *b_begins(4), poll("B", 4, 9, epoch=7)],
+        {**CLIENTS, "kind": "faults"},
+    ),
+    (
+        "S3",
+        "begins where committed",
+        [*SENDS_BACK_AFTER_A_SEEK, *b_begins(7), poll("B", 7, 9, epoch=7)],
+        {**CLIENTS, "kind": "faults"},
+    ),
+    (
+        "S3",
+        "begins where committed",
+        [
+            *[*BEGINS_AT_FIVE[:-2], ("A", "looked up", P, 7, 0), ("A", "positioned", P, 2, 7)],
+            *[("A", "allows rewind", ((P, 2),)), *commits("A", 2, number=2), poll("A", 7, 9, epoch=2)],
+        ],
+        {},
+    ),
+    (
+        "S2",
+        "duplicates are confined",
+        [
+            *[*REWINDS[:-2], ("A", "crashed"), ("C", "started", True, "delivered", False), *b_begins(1)],
+            *[poll("B", 1, 9, epoch=7)],
+        ],
+        {**CLIENTS, "kind": "faults"},
+    ),
     ("S4", "no commit beyond a gap", [*OWNS, poll("A", 0, 4), done("A", 0, 2), done("A", 4, 4), *commits("A", 5)], {}),
     ("S5", "commits rise", [*READS, *commits("A", 5), *commits("A", 4, number=2)], {}),
     (
@@ -226,6 +273,25 @@ BROKEN: list[Broken] = [
         [
             *[*READS_ALL, *[("A", "allows rewind", ((P, 2),))] * 2, *commits("A", 2, number=2)],
             *[*commits("A", 5, number=3), *commits("A", 2, number=4)],
+        ],
+        {},
+    ),
+    (
+        "S5",
+        "commits rise",
+        [
+            *[*READS_ALL, *sought(3), ("A", "allows rewind", ((P, 5),))],
+            *[*commits("A", 5, number=2), *commits("A", 4, number=3)],
+        ],
+        {},
+    ),
+    (
+        "S5",
+        "commits rise",
+        [
+            *[*READS_ALL, ("A", "allows rewind", ((P, 2),)), *sought(6)[:2]],
+            *[*commits("A", 6, number=2, leader_epoch=-1), *sought(6)[2:]],
+            *[*commits("A", 10, number=3), *commits("A", 8, number=4)],
         ],
         {},
     ),
@@ -449,6 +515,44 @@ def test_what_breaks_one_rule_is_reported_by_its_number_alone(
     for violation in found:
         assert all(1 <= line <= len(history) for line in violation.lines), "each line is one of the history's"
         assert violation.lines, "it says where"
+
+
+def test_a_commit_that_went_back_is_in_doubt_until_one_is_taken() -> None:
+    said = [
+        *[*SENDS_BACK_AFTER_A_SEEK[:-1], commits("A", 5, number=2)[2]],
+        *[("A", "poll", ((P, 1, 1, 5, 6, 5),), (), ()), done("A", 5, 6), *commits("A", 7, number=3)[::2]],
+        *[("A", "crashed"), *b_begins(5), poll("B", 5, 9, epoch=7)],
+    ]
+    found = check(tell(*said, **CLIENTS | {"kind": "faults"}))
+    assert {each.law for each in found} == {"begins where committed", "duplicates are confined"}
+
+
+@pytest.mark.parametrize("code", [ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID])
+def test_nobody_begins_at_a_commit_that_went_back_and_was_refused(code: ErrorCode) -> None:
+    said = [
+        *[*REWINDS[:-2], ("A", "commit response", 2, ((P, 2, code),)), ("A", "revoked", ((P, 1),))],
+        *[*b_begins(2), poll("B", 2, 9, epoch=7)],
+    ]
+    found = check(tell(*said, **CLIENTS | {"kind": "faults"}))
+    assert {each.law for each in found} == {"begins where committed", "exactly once"}
+
+
+def test_a_commit_that_went_back_and_was_not_taken_allows_no_record_again() -> None:
+    said = [
+        *[*REWINDS[:-2], ("A", "commit response", 2, ((P, 2, -1),)), ("A", "revoked", ((P, 1),))],
+        *[*b_begins(5), poll("B", 2, 9, epoch=7)],
+    ]
+    found = check(tell(*said, **CLIENTS | {"kind": "faults"}))
+    assert {each.law for each in found} == {"no skip", "exactly once"}
+
+
+def test_a_seek_allows_no_commit_to_go_back_once_one_was_taken_since() -> None:
+    said = [
+        *[*READS_ALL, *sought(0), *commits("A", 7, number=2)[::2], commits("A", 4, number=3)[0]],
+        *[("A", "crashed"), *b_begins(4), poll("B", 4, 9, epoch=7)],
+    ]
+    found = check(tell(*said, **CLIENTS | {"kind": "faults"}))
+    assert {each.law for each in found} == {"begins where committed", "duplicates are confined"}
 
 
 def test_each_rule_has_a_history_that_breaks_it() -> None:
@@ -847,6 +951,39 @@ KEPT: dict[str, tuple[list[Say | float], dict[str, Any]]] = {
         ],
         {},
     ),
+    "a commit that goes back before its assignment has returned anything": (
+        [*BEGINS_AT_FIVE, ("A", "allows rewind", ((P, 2),)), *commits("A", 2, number=2), poll("A", 5, 9, epoch=2)],
+        {},
+    ),
+    "a commit that may go back is asked for before a seek that leads back further": (
+        [
+            *[*READS_ALL, ("A", "allows rewind", ((P, 7),)), ("A", "seek", P), ("A", "positioned", P, 1, 6)],
+            *[*commits("A", 7, number=2), *commits("A", 6, number=3, leader_epoch=-1)],
+        ],
+        {},
+    ),
+    "the same, and another one that may go back follows": (
+        [
+            *[*READS_ALL, ("A", "allows rewind", ((P, 7),)), ("A", "seek", P), ("A", "positioned", P, 1, 6)],
+            *[*commits("A", 7, number=2), ("A", "allows rewind", ((P, 2),))],
+            *[*commits("A", 6, number=3, leader_epoch=-1), *commits("A", 2, number=4)],
+        ],
+        {},
+    ),
+    "a later commit in the place of one that may go back, and the next may while it is in flight": (
+        [
+            *[*READS_ALL, ("A", "allows rewind", ((P, 2),)), commits("A", 7, number=2)[0]],
+            *[("A", "allows rewind", ((P, 3),)), *commits("A", 7, number=2)[1:], *commits("A", 3, number=3)],
+        ],
+        {},
+    ),
+    "a commit that goes back by a seek is sent once its user has allowed the next one to go back further": (
+        [
+            *[*READS_ALL, ("A", "seek", P), ("A", "positioned", P, 1, 6), ("A", "allows rewind", ((P, 2),))],
+            *[*commits("A", 6, number=2, leader_epoch=-1), *commits("A", 2, number=3)],
+        ],
+        {},
+    ),
     "commits that rise again to where their assignment began": (
         [
             *[*BEGINS_AT_FIVE, ("A", "allows rewind", ((P, 2),)), *commits("A", 2, number=2)],
@@ -879,6 +1016,39 @@ KEPT: dict[str, tuple[list[Say | float], dict[str, Any]]] = {
             *[("B", "looked up", P, 3, 0), ("B", "positioned", P, 7, 3), poll("B", 3, 9, epoch=7)],
         ],
         {**CLIENTS, "kind": "faults"},
+    ),
+    "a commit that goes back after a seek has no response, and was taken": (
+        [*SENDS_BACK_AFTER_A_SEEK, *b_begins(5), poll("B", 5, 9, epoch=7)],
+        {**CLIENTS, "kind": "faults"},
+    ),
+    "a commit that goes back after a seek has no response, and was not taken": (
+        [*SENDS_BACK_AFTER_A_SEEK, *b_begins(10)],
+        {**CLIENTS, "kind": "faults"},
+    ),
+    "a commit that goes back since its user allows that has no response, and was taken": (
+        [*REWINDS[:-2], ("A", "crashed"), *b_begins(2), poll("B", 2, 9, epoch=7)],
+        {**CLIENTS, "kind": "faults"},
+    ),
+    "the same, where the first record from there on is gone": (
+        [*REWINDS[:-2], ("A", "crashed"), (BROKER, "hole", P, 2, 2), TO_B[1], poll("B", 3, 9, epoch=7)],
+        {**CLIENTS, "kind": "faults"},
+    ),
+    "the same, of a member that lives on": (
+        [
+            *[*REWINDS[:-2], ("A", "commit response", 2, ((P, 2, -1),)), ("A", "revoked", ((P, 1),))],
+            *[*b_begins(2), poll("B", 2, 9, epoch=7)],
+        ],
+        {**CLIENTS, "kind": "faults"},
+    ),
+    "a static member that unsubscribes, and then reads by hand": (
+        [
+            *[*READS, *commits("A", 5)[::2], ("A", "alive", 1.0), ("A", "unsubscribes", "unsubscribe")],
+            *[("A", "revoked", ((P, 1),)), ("A", "unsubscribed"), ("A", "assigned", None, ((P, 2),))],
+            *[("A", "looked up", P, 5, 0), ("A", "positioned", P, 2, 5)],
+            1.5,
+            *[poll("A", 5, 9, epoch=2), done("A", 5, 9, epoch=2), *commits("A", 10, number=2)[::2]],
+        ],
+        CLIENTS,
     ),
     "a listener that is there no more once its member subscribes anew": (
         [

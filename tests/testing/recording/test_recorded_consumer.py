@@ -66,9 +66,11 @@ class Network:
 class Scene:
     """One recorded member, "a", that the group has assigned t-0, which begins at 0; or, by hand, nothing yet."""
 
-    def __init__(self, path: Path, *, by_hand: bool = False, holes: bool = False, **settings: Any) -> None:
+    def __init__(
+        self, path: Path, *, by_hand: bool = False, holes: bool = False, group_id: str | None = "g", **settings: Any
+    ) -> None:
         self.recorder = Recorder(path, reset="earliest", holes=holes)
-        self.consumer = Consumer(bootstrap_servers="127.0.0.1:1", group_id="g", **settings)
+        self.consumer = Consumer(bootstrap_servers="127.0.0.1:1", group_id=group_id, **settings)
         driver = self.consumer._driver
         self.network = Network(driver._thread.events)
         self.responses: deque[tuple[int, api.Response]] = deque()
@@ -330,6 +332,21 @@ def test_a_seek_of_what_was_assigned_by_hand_a_moment_before_is_told(begin: Scen
     assert scene.told("assigned", "seek") == told
 
 
+def test_a_place_without_a_group_is_a_reset_where_nothing_is_committed(begin: Scenes) -> None:
+    """No coordinator is asked there: S9 reported that no good response had come."""
+    scene = begin(by_hand=True, group_id=None)
+    scene.consumer.assign([P])
+    scene.takes()
+    epoch = scene.consumer._application._state.lists.owned[P].epoch
+    scene.up(Positioned(partition=P, epoch=epoch, seek_number=0, offset=0))
+    scene.fetched(0, 3)
+    assert scene.poll() == [0, 1, 2]
+    scene.consumer.assign([P, Q])
+    scene.takes()
+    assert scene.wrong() == []
+    assert scene.told("looked up") == [("looked up", (each, None, 0)) for each in (P, Q)]
+
+
 def test_a_failure_that_a_seek_has_overtaken_is_not_told(begin: Scenes) -> None:
     """The application drops it; the checker took it for a reset, after which nothing may come again."""
     scene = begin()
@@ -355,6 +372,14 @@ def test_a_place_that_a_seek_has_overtaken_is_not_told(begin: Scenes) -> None:
     scene.fetched(3, 6)
     assert scene.poll() == [3, 4, 5]
     assert scene.wrong() == []
+
+
+def test_a_network_thread_that_died_before_a_close_is_told(begin: Scenes) -> None:
+    scene = begin()
+    scene.consumer._driver._mailbox.network_died(LookupError("a bug"))
+    scene.network.alive = False
+    scene.consumer.close()
+    assert [each.law for each in scene.recorder.check()] == ["nothing dies"]
 
 
 # -- commits of what is let go of

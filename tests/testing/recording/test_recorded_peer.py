@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import linecache
+import resource
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from threading import Lock, Thread
@@ -276,6 +278,8 @@ class Interrupted:
         self.lines: list[str] = []
         self._handler = handler
 
+    def flush(self) -> None: ...
+
     def write(self, line: str) -> None:
         self.lines.append(line)
         handler, self._handler = self._handler, lambda: None
@@ -320,11 +324,66 @@ def test_a_poll_whose_line_is_written_as_an_exception_comes_is_written_once(
         raise error
 
     with monkeypatch.context() as patch:
-        patch.setattr(written, "_file", SimpleNamespace(closed=False, write=write))
+        patch.setattr(written, "_file", SimpleNamespace(closed=False, flush=file.flush, write=write))
         with pytest.raises(error):
             written.add("a", "leaving")
     written.close()
     assert [each.what for each in events(written.path, "a")] == ["poll", "leaving"]
+
+
+@contextmanager
+def no_room(file: Path) -> Iterator[None]:
+    """No file of this process grows beyond the size of this one, as on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (file.stat().st_size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_long_line_that_a_full_disk_refuses_is_written_once_there_is_room(tmp_path: Path) -> None:
+    with Recorder(tmp_path / "history.jsonl") as recorder:
+        with no_room(recorder.path), pytest.raises(OSError, match="too large"):
+            recorder.add("a", "a note", "n" * 100_000)
+        recorder.add("a", "leaving")
+        assert recorder.check() == []
+        assert [each.what for each in events(recorder.path, "a")] == ["a note", "leaving"]
+
+
+def test_a_history_that_a_full_disk_cuts_off_has_no_gap_and_is_no_success(tmp_path: Path) -> None:
+    """Some lines were lost without a word, and those that came after them were written: the checker blamed the rest."""
+    written = Recorder(tmp_path / "history.jsonl")
+    with no_room(written.path):
+        for at in range(200):
+            with suppress(OSError):
+                written.add("a", "a note", at, "n" * 100)
+    written.add("a", "leaving")
+    for verb in (written.check, partial(written.end, drained=True), written.close):
+        with pytest.raises(OSError, match="too large"):
+            verb()
+    assert [each.detail[0] for each in events(written.path, "a")] == [0]
+
+
+def test_a_verdict_lacks_no_last_line_that_a_full_disk_refuses(tmp_path: Path) -> None:
+    """The file ended in half of a line, and what came before it was judged."""
+    with suppress(OSError), Recorder(tmp_path / "history.jsonl") as written, no_room(written.path):
+        with pytest.raises(OSError, match="too large"):
+            written.add("a", "leaving")
+        with pytest.raises(OSError, match="too large"):
+            written.check()
+
+
+@pytest.mark.parametrize("lines", [1, 2, 3])
+def test_the_end_closes_a_file_on_a_full_disk_too(tmp_path: Path, lines: int) -> None:
+    written = Recorder(tmp_path / "history.jsonl")
+    with no_room(written.path):
+        for _ in range(lines):
+            with suppress(OSError):
+                written.add("a", "a note", "n" * 100)
+        with pytest.raises(OSError, match="too large"):
+            written.end(drained=True)
+    assert written._file.closed
 
 
 def interrupted(verb: Callable[[], object], at: int) -> bool:

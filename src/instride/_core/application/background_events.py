@@ -119,9 +119,14 @@ def _waiting(state: ApplicationState, event: Lost | Change | Completion) -> list
     match event:
         case Lost():
             return [(state.inbox.losses.append, event)]
-        case Assigned() if event.unsubscribed < state.unsubscribed:
-            return []  # of a subscription that is over
-        case RevocationRequested() | Reassigned() | Assigned():
+        case Assigned():
+            # An assign() that this interrupts gives other epochs than it had computed.
+            counted = [state.lists.counting(event.partitions), state.lists.polls.changing()]
+            if event.unsubscribed < state.unsubscribed:
+                return counted  # of a subscription that is over
+            noted = (state.inbox.assigned.update, event.partitions)
+            return [(state.inbox.changes.append, event), noted, *counted]
+        case RevocationRequested() | Reassigned():
             return [(state.inbox.changes.append, event)]
         case CommitsSettled() | Revoked():
             return [(state.inbox.completions.append, event)]
@@ -152,7 +157,8 @@ def _together(state: ApplicationState, event: PositionsFound | EndsFound) -> lis
 def _data(state: ApplicationState, event: Data) -> list[Write]:
     owned = state.lists.owned.get(event.partition)
     # Its assignment came before it in the queue, and waits for the poll that takes it.
-    if event.epoch > state.lists.newest.get(event.partition, -1):
+    newer = event.epoch > state.lists.newest.get(event.partition, -1)
+    if newer and state.inbox.awaits(event.partition, event.epoch):
         return [state.inbox.keeping_early(event)]
     if owned is None or owned.epoch != event.epoch:
         return []  # of an assignment that is over

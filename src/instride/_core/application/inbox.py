@@ -5,7 +5,8 @@ Laws
    records take effect at once.
 2. Those of one kind keep their order. Where law 4 takes an assignment out of it, those that wait in front of it lead
    back to no older generation.
-3. Data of an epoch whose assignment was not taken yet waits for it; data of an epoch that is gone is dropped.
+3. Data of an epoch whose assignment was not taken yet waits for it; data of an epoch that is gone, or whose assignment
+   was dropped, is dropped.
 4. A poll that took a partition's loss takes no later event of it: `hold` keeps these for the next poll.
 5. A wakeup is kept (`woken`) for the next call that waits: `polling.py`, `committing.py`, `machine.py` (`position`).
 6. A handler of a signal may drain between what a poll computes of a queue and its writing. So a queue that was drained
@@ -49,13 +50,15 @@ Data = Fetched | EndFound | Positioned | PartitionFailed | PartitionRecovered | 
 class Inbox:
     """Queues by kind. Not thread-safe: the application machine owns it."""
 
-    __slots__ = ("changes", "completed", "completions", "early", "errors", "losses", "to_drop", "woken")
+    __slots__ = ("assigned", "changes", "completed", "completions", "early", "errors", "losses", "to_drop", "woken")
 
     def __init__(self) -> None:
         self.woken = False
         self.errors: deque[Exception] = deque()
         self.losses: deque[Lost] = deque()
         self.changes: deque[Change] = deque()
+        # The newest epoch of each that was in them, taken or not.
+        self.assigned: dict[TopicPartition, int] = {}
         self.completions: deque[Completion] = deque()
         # For the next poll: a verb between two is no moment to count as free what the application still works on.
         self.to_drop: deque[DropBuffered] = deque()
@@ -68,6 +71,10 @@ class Inbox:
         """A poll has nothing to raise and nothing to take."""
         return not (self.woken or self.errors or self.losses or self.changes or self.completions or self.to_drop)
 
+    def awaits(self, partition: TopicPartition, epoch: int) -> bool:
+        """Whether its assignment has come, for a poll to take it. Of one that was dropped nobody asks for data."""
+        return epoch <= self.assigned.get(partition, -1)
+
     def keeping_early(self, data: Data) -> Write:
         return (self._early_of(data).append, data)
 
@@ -78,7 +85,7 @@ class Inbox:
 
     def of_ownership(self) -> tuple[Any, ...]:
         """All that waits and speaks of an assignment."""
-        return self.changes, self.completions, self.losses, self.early
+        return self.changes, self.assigned, self.completions, self.losses, self.early
 
     def _early_of(self, data: Data) -> deque[Data]:
         by_epoch = self.early.setdefault(data.partition, {data.epoch: deque()})

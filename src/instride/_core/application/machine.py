@@ -94,6 +94,7 @@ class ApplicationMachine:
         """Read exactly these, without a membership. Those that were assigned before keep their position."""
         self._at(now)
         wanted = dict.fromkeys(TopicPartition(*tp) for tp in partitions)
+        drain(self._state)  # an assignment of the group's may be in the queue: its epochs are not given again
         # Where a handler of a signal assigns as well, this comes after it.
         self._state.write_computed(partial(self._assigning, wanted))
 

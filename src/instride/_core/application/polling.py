@@ -47,6 +47,7 @@ from instride._core.application.deserializing import Read, next_retry, read_take
 from instride._core.application.inbox import Change, Completion
 from instride._core.application.listener_calls import Callback, completed, run_callbacks
 from instride._core.application.partition import Delivery, OwnedPartition, PollResult
+from instride._core.application.revoke_lists import RevokeLists
 from instride._core.application.seeking import drop_due, reset_due, restarted
 from instride._core.application.state import ApplicationState
 from instride._core.events import (
@@ -80,8 +81,7 @@ class Poller:
         self._news = False
         # Partitions whose loss this poll took: none of their later events is taken by it (rule 5).
         self._deferred: frozenset[TopicPartition] = frozenset()
-        # Law 10: what polls took of and is not told yet, and about how much.
-        self._untold: dict[TopicPartition, OwnedPartition] = {}
+        # Law 10: about how much polls took that is not told yet.
         self._untold_bytes = 0
         self._returned_large = False
         self._polled_at = float("-inf")
@@ -436,27 +436,25 @@ class Poller:
         owned = {tp: each for tp, each in found.items() if each is not None}
         view.returned(deliveries)
         metered = {tp: each.unmetered()[0] for tp, each in owned.items()}
-        # Computed anew where a handler of a signal seeks meanwhile, which has noted all that it drops.
-        state.write_computed(partial(_metering, owned.values()))
+        # Computed anew where a handler of a signal seeks meanwhile, which has noted all that it drops, or assigns.
+        state.write_computed(partial(_metering, state.lists, owned.values()))
         view.meter.returned(metered, view.now)
-        self._untold.update(owned)
         self._untold_bytes += sum(nbytes for _, nbytes in metered.values())
         self._tell_when_due(deliveries, emptied=any(each.buffered == 0 for each in owned.values()))
 
     def _tell_part(self, deliveries: Sequence[Delivery]) -> None:
         """The same with less work (law 11): all are of one partition, of which more is left."""
         state, view, partition = self._state, self._state.ownership_view, deliveries[0].partition
-        owned, unchanged = state.lists.owned.get(partition), state.lists.polls.unchanged()
+        unchanged, owned = state.lists.polls.unchanged(), state.lists.owned.get(partition)
         if owned is None:  # as above
             return
         (records, nbytes), noted = owned.unmetered()
         try:
-            at_once((unchanged, noted))
+            at_once((unchanged, noted, state.lists.untold.marking(owned)))
         except ValueError:
-            state.write_computed(partial(_metering, (owned,)))
+            state.write_computed(partial(_metering, state.lists, (owned,)))
         view.returned(deliveries)
         view.meter.returned_of(partition.topic, records, nbytes, view.now)
-        self._untold[partition] = owned
         self._untold_bytes += nbytes
         self._tell_when_due(deliveries, emptied=False)
 
@@ -471,16 +469,16 @@ class Poller:
             self._state.write_computed(self._telling_consumed)
 
     def _telling_consumed(self) -> list[Write]:
-        lists = self._state.lists
-        # Lost since, and perhaps assigned anew, it is of an epoch that is over.
-        untold = {tp: each.untold() for tp, each in self._untold.items() if lists.owned.get(tp) is each}
+        untold = {each: each.untold() for each in self._state.lists.untold.those()}
         return [
-            (self._state.send, Consumed(partitions={tp: event for tp, (event, _) in untold.items()})),
+            (self._state.send, Consumed(partitions={each.partition: event for each, (event, _) in untold.items()})),
             *[told for _, told in untold.values()],
-            (setattr, self, "_untold", {}),
+            *self._state.lists.untold.clearing(),
             (setattr, self, "_untold_bytes", 0),
         ]
 
 
-def _metering(owned: Iterable[OwnedPartition]) -> list[Write]:
-    return [each.unmetered()[1] for each in owned]
+def _metering(lists: RevokeLists, taken: Iterable[OwnedPartition]) -> list[Write]:
+    """What has left since is not marked: it would be kept until the next poll that takes something."""
+    owned = [each for each in taken if lists.owned.get(each.partition) is each]
+    return [write for each in owned for write in (each.unmetered()[1], lists.untold.marking(each))]

@@ -116,6 +116,7 @@ class RevokeLists:
         "polls",
         "protocol",
         "uncommitted",
+        "untold",
     )
 
     def __init__(
@@ -131,8 +132,8 @@ class RevokeLists:
         self.polls = Polls()
         self.owned: dict[TopicPartition, OwnedPartition] = {}
         # Those whose revocation is requested; of which a poll may take something; that failed; that are paused; of
-        # which auto-commit has something new to commit, or will have when a poll returns what is buffered; with
-        # auto-commit off, none.
+        # which auto-commit has something new to commit, or will have when a poll returns what is buffered (with
+        # auto-commit off, none); of which polls took something that the network side was not told of.
         self.pending = Marks(lambda owned: owned.state in _PENDING and self._is_owned(owned))
         self.filled = Marks(self._may_give)
         self.failing = Marks(lambda owned: owned.fails() and self._is_owned(owned))
@@ -140,7 +141,8 @@ class RevokeLists:
         self.uncommitted = Marks(
             lambda owned: self._may_give(owned) or (self._is_owned(owned) and is_uncommitted(owned))
         )
-        self._marks = (self.pending, self.filled, self.failing, self.paused, self.uncommitted)
+        self.untold = Marks(self._is_owned)
+        self._marks = (self.pending, self.filled, self.failing, self.paused, self.uncommitted, self.untold)
         self.newest_epoch = 0
         self.newest: dict[TopicPartition, int] = {}
         self._lost: set[TopicPartition] = set()
@@ -207,8 +209,12 @@ class RevokeLists:
             (self.owned.update, owned),
             (self.newest.update, dict(partitions)),
             *self.ownership_view.beginning(owned.values()),
-            (setattr, self, "newest_epoch", max((self.newest_epoch, *partitions.values()))),
+            self.counting(partitions),
         ]
+
+    def counting(self, partitions: Epochs) -> Write:
+        """By hand, none of these epochs is given again."""
+        return (setattr, self, "newest_epoch", max((self.newest_epoch, *partitions.values())))
 
     def revocation_requested(
         self, partitions: Epochs, deadline: float

@@ -20,7 +20,7 @@ Laws
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from functools import partial
 from uuid import UUID
 
@@ -50,7 +50,8 @@ _NAMED = 20
 class MemberAssignment:
     """Not thread-safe: the network machine owns it.
 
-    commit_outstanding: whether a commit of this partition has no response yet; commit_in_flight: and was sent.
+    commit_outstanding: whether a commit of this partition has no response yet; outstanding_epochs: the epochs of all
+    that have none; commit_in_flight: whether one of them was sent.
     abandon_commit: takes a partition whose queued commit shall not be sent any more, and why. released: is called when
     the group must be told, with the reason. ended: takes a partition and the epoch of its assignment that has ended.
     """
@@ -61,6 +62,7 @@ class MemberAssignment:
         protocol: RebalanceProtocol,
         *,
         commit_outstanding: Callable[[TopicPartition], bool],
+        outstanding_epochs: Callable[[TopicPartition], Set[int]],
         commit_in_flight: Callable[[TopicPartition], bool],
         abandon_commit: Callable[[TopicPartition, str], None],
         released: Callable[[str], None],
@@ -72,6 +74,7 @@ class MemberAssignment:
         # Of the commit budget, for commits; the rest is the join's.
         self._share = 0.5 if protocol is RebalanceProtocol.EAGER else 1.0
         self._commit_outstanding = commit_outstanding
+        self._outstanding_epochs = outstanding_epochs
         self._commit_in_flight = commit_in_flight
         self._abandon_commit = abandon_commit
         self._released = released
@@ -86,8 +89,8 @@ class MemberAssignment:
         self._next_deadline = float("inf")
         # When `poll` has something to do next, if nothing is told. While a revoke is under way each turn polls.
         self.poll_at = float("-inf")
-        # Law 7: the epochs, and the topics' ids, of partitions that were let go with commits outstanding.
-        self._parting: dict[TopicPartition, tuple[int, UUID]] = {}
+        # Law 7: the topics' ids of partitions, and the epochs, that were let go with commits outstanding.
+        self._parting: dict[tuple[TopicPartition, int], UUID] = {}
         self.partitions = AssignedPartitions()
         self.target: frozenset[TopicPartition] = frozenset()
         self.listener = False
@@ -115,7 +118,7 @@ class MemberAssignment:
         """Whether what speaks of this epoch and seek may be committed."""
         assigned = self.get(partition, epoch)
         if assigned is None:
-            return partition in self._parting and self._parting[partition][0] == epoch
+            return (partition, epoch) in self._parting
         return seek_number > assigned.stale_seek_number
 
     def topic_id(self, partition: TopicPartition, epoch: int) -> UUID:
@@ -123,7 +126,7 @@ class MemberAssignment:
         assigned = self.get(partition, epoch)
         if assigned is not None:
             return assigned.topic_id
-        return self._parting.get(partition, (epoch, NO_TOPIC_ID))[1]
+        return self._parting.get((partition, epoch), NO_TOPIC_ID)
 
     def completes(self, partition: TopicPartition) -> bool:
         assigned = self.partitions.get(partition)
@@ -176,8 +179,8 @@ class MemberAssignment:
         for tp in [tp for tp, assigned in self.partitions.items() if partitions.get(tp) != assigned.epoch]:
             parted = self.partitions.remove(tp)
             self._is_no_longer_ours(tp)
-            if self._commit_outstanding(tp):
-                self._parting[tp] = parted.epoch, parted.topic_id
+            if parted.epoch in self._outstanding_epochs(tp):
+                self._parting[tp, parted.epoch] = parted.topic_id
             else:
                 self._ended(tp, parted.epoch)
         for tp, epoch in partitions.items():
@@ -194,7 +197,7 @@ class MemberAssignment:
         self.group_told()
         for assigned in self.partitions.values():
             self._end(assigned.partition, assigned.epoch)
-        for tp, (epoch, _) in self._parting.items():
+        for tp, epoch in self._parting:
             self._ended(tp, epoch)
         self.partitions.clear()
         self._draining.clear()
@@ -224,8 +227,10 @@ class MemberAssignment:
             if now >= until or not self._commit_in_flight(tp):
                 del self._draining[tp]
                 self._context.touch()
-        for tp in [tp for tp in self._parting if not self._commit_outstanding(tp)]:
-            self._ended(tp, self._parting.pop(tp)[0])
+        for tp, epoch in list(self._parting):
+            if epoch not in self._outstanding_epochs(tp):
+                del self._parting[tp, epoch]
+                self._ended(tp, epoch)
         # A partition that completes waits for its commits and its listener, so each turn looks at it. One that is
         # delayed waits for its deadline alone.
         if self.partitions.take_pending_changed() or self._any_completes or now >= self._next_deadline:

@@ -209,6 +209,10 @@ class Cluster:
         known = self.topics.get(topic)
         return known is not None and known.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
+    def follows(self, topic: str) -> bool:
+        """Whether its metadata are requested."""
+        return topic in self._interest
+
     def any_node(self, now: float) -> tuple[ConnectionKey, Address]:
         """Where to send what any broker can respond to."""
         connections = self._context.connections

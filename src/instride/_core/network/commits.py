@@ -16,16 +16,19 @@ Laws of sending (`Commits`)
 5. Only partitions that are owned in the entry's epoch are sent, and nothing of a topic that was made anew since. The
    caller hears of every partition, at its deadline at the latest.
 6. Nothing is sent without a lease.
-7. A commit of a topic that does not exist any more ends with that error. The metadata must say so too, and the
-   coordinator for a while: one that has just started may not know its topics yet. Until then a commit names the id of
-   the topic that its offset is of, where the broker goes by ids (Kafka 4.1), also when the metadata have lost it.
+7. A commit of a topic that does not exist any more ends with that error. The metadata must say so too, where anybody
+   still follows the topic, and the coordinator for a while: one that has just started may not know its topics yet. The
+   same holds for its response about a start (law 9). That the group has no offset is no word about the topic. Until
+   then a commit names the id of the topic that its offset is of, where the broker goes by ids (Kafka 4.1), also when
+   the metadata have lost it.
 8. The work of a turn follows the partitions that wait, not the calls: of each partition one entry waits (rule 20).
    What is remembered of a partition goes with its assignment, once no call is open that was handed over before.
 9. A start offset is sent only where no other commit of its epoch was accepted or waits, and the group has no
    offset from elsewhere (a transactional producer's, say): the coordinator is asked first, and again where the start
-   cannot be sent then (but for a back-off), or must be sent again. It bars none (rule 18). If a reset led to it, what
-   was committed before it counts for nothing, where the log did not have that: from there the next owner would be reset
-   as well, and to a later end.
+   cannot be sent then (but for a back-off), or must be sent again. Where its response cannot be read it is asked once
+   more, not for ever: the revoke waits. A start bars none (rule 18). If a reset led to it, what was committed before it
+   counts for nothing, where the log did not have that: from there the next owner would be reset as well, and to a later
+   end.
 10. A commit for which no call waits any more is not sent, but for one of a partition that completes its
     revoke: that is tried again until the deadline of the revoke, since the next owner would repeat what was finished.
 11. A request is of limited length, and the rest goes with the next: a coordinator writes a request as one batch of its
@@ -69,6 +72,7 @@ from instride.errors import (
     KafkaError,
     KafkaTimeoutError,
     OffsetMetadataTooLargeError,
+    ProtocolError,
     RebalanceInProgressError,
     StaleCommitError,
     error_for_code,
@@ -291,6 +295,7 @@ class _Entry:
     free: of a start: the membership, as of when the coordinator was asked, in which the group has no offset of the
     partition, or one of `missing`: after a reset, what the log did not have. Of a later one that says nothing.
     unanswered: it was transmitted before, and the response was missing or no final one.
+    unreadable: of a start: the coordinator was asked, and its response could not be read.
     """
 
     commit: CommitEntry
@@ -300,6 +305,7 @@ class _Entry:
     free: tuple[int, int, int] | None = None
     missing: MissingOffsets | None = None
     unanswered: bool = False
+    unreadable: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -371,7 +377,13 @@ class Commits:
     # -- what others ask
 
     def outstanding(self, partition: TopicPartition) -> bool:
+        """Whether a commit of it has no response yet."""
         return partition in self._queued or partition in self._starts or self.in_flight(partition)
+
+    def outstanding_epochs(self, partition: TopicPartition) -> set[int]:
+        """Those of its commits that have no response yet."""
+        pending = (self._in_flight(partition), self._queued.get(partition), self._starts.get(partition))
+        return {entry.commit.epoch for entry in pending if entry is not None}
 
     def in_flight(self, partition: TopicPartition) -> bool:
         return self._in_flight(partition) is not None
@@ -457,8 +469,7 @@ class Commits:
         """Law 8. In the order of their ends: none is looked at before its turn."""
         while self._ended and self._ended[0][2] <= self._waiters.oldest():
             tp, epoch, _ = self._ended[0]
-            pending = (self._in_flight(tp), self._queued.get(tp), self._starts.get(tp))
-            if any(entry is not None and entry.commit.epoch <= epoch for entry in pending):
+            if any(each <= epoch for each in self.outstanding_epochs(tp)):
                 return
             self._ended.popleft()
             for table in (self._accepted, self._doubtful):
@@ -599,19 +610,28 @@ class Commits:
         if isinstance(result, Exception) or getattr(result, "error", 0) in _REDISCOVER:
             self._coordinator.lost(result)
         current = [(tp, entry) for tp, entry in starts.items() if self._starts.get(tp) is entry]
-        known = [self._known_of(tp, entry, asked, result) for tp, entry in current]
+        known = [self._known_of(tp, entry, asked, result, now) for tp, entry in current]
         if not all(known):
             self._backoff.failed(now)
 
     def _known_of(
-        self, tp: TopicPartition, entry: _Entry, asked: tuple[int, int, int], result: api.Response | Exception
+        self,
+        tp: TopicPartition,
+        entry: _Entry,
+        asked: tuple[int, int, int],
+        result: api.Response | Exception,
+        now: float,
     ) -> bool:
         """False: it is to be asked again."""
         found = _NOTHING_KNOWN
         if isinstance(result, api.OffsetFetchResponse):
             found = api.CommittedOffset(error=result.error) if result.error else result.offsets.get(tp, found)
         error = result if isinstance(result, Exception) else error_for_code(found.error) if found.error else None
-        if isinstance(error, KafkaError) and error.retriable and found.error not in _GONE:
+        if found.error == ErrorCode.UNKNOWN_TOPIC_ID:
+            self._cluster.doubt({tp.topic})
+        # Any other response says nothing of the topic: refusals of its commit are counted on (law 7).
+        gone = found.error in _GONE and self._is_gone(tp, entry.commit.epoch, found.error, now)
+        if isinstance(error, KafkaError) and _is_asked_again(error, entry) and not gone:
             return False
         if error is not None:
             del self._starts[tp]
@@ -784,7 +804,9 @@ class Commits:
         since = self._unknown_since.get(tp)
         if since is None or since[0] != epoch:
             since = self._unknown_since[tp] = (epoch, now)
-        return now - since[1] >= MISSING_GRACE and self._cluster.is_gone(tp.topic)
+        # Another assign() may have left this one behind: of a topic that nobody follows no metadata are requested.
+        agreed = self._cluster.is_gone(tp.topic) or not self._cluster.follows(tp.topic)
+        return agreed and now - since[1] >= MISSING_GRACE
 
     def _means_not_yet(self, code: int, sent: _InFlightCommit) -> bool:
         """Law 4. A commit of an older generation was refused because a rebalance came between."""
@@ -816,6 +838,9 @@ class Commits:
     # -- who waits
 
     def _settle(self, tp: TopicPartition, entry: _Entry, error: Exception) -> None:
+        """It failed for good. The log says so, since a call may not wait for it."""
+        what = "may not have been committed" if entry.unanswered else "was not committed"
+        self._context.log(logging.WARNING, f"offset {entry.commit.offset} of {tp} {what}: {error!r}")
         for waiter in entry.waiters.values():
             self._waiters.settle(waiter, tp, error if isinstance(error, KafkaError) else KafkaError(repr(error)))
 
@@ -867,6 +892,13 @@ class Commits:
         waiter.waiting.clear()
         self._waiters.end_if_done(waiter)
         self._context.touch()
+
+
+def _is_asked_again(error: KafkaError, start: _Entry) -> bool:
+    """Law 9. Marks the start: the bytes of a response may have been damaged on the way, but hardly those of two."""
+    damaged = isinstance(error, ProtocolError) and not error.fatal and not start.unreadable
+    start.unreadable |= damaged
+    return error.retriable or damaged
 
 
 def _older(one: CommitEntry, other: CommitEntry) -> bool:

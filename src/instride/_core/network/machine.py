@@ -104,6 +104,7 @@ class NetworkMachine:
             self._context,
             self.protocol,
             commit_outstanding=self._commits.outstanding,
+            outstanding_epochs=self._commits.outstanding_epochs,
             commit_in_flight=self._commits.in_flight,
             abandon_commit=self._commits.abandon,
             released=membership.rejoin,

@@ -4,7 +4,7 @@ Laws
 1. At most `limit` offsets, shared by backlog. A partition with a small backlog is never starved by one with a large
    (KIP-41): each that has something gets at least one offset, as with Spark's connector, even beyond the limit.
 2. With a least number, a batch waits until that many are there, or `max_delay` seconds have passed since the last one.
-   The first does not wait.
+   The first does not wait. As in Spark's connector, one that was found empty counts as it.
 3. At most `limit` bytes, by what the first records of each partition's backlog weigh; shared by the backlogs' bytes, so
    each partition gives the same part of what it has. A partition that was not weighed gives one offset.
 """

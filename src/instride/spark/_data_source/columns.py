@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from instride.errors import ConfigError
+
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
 __all__ = ["in_spark_schema", "made_of", "spark_schema"]
 
 _RENAMED: Final = {"timestampType": "timestamp_type"}
+_LATEST: Final = (2**63 - 1) // 1000
+"""The most milliseconds that a timestamp in microseconds can hold."""
+_PLACE: Final = ("topic", "partition", "offset")
 
 
 def spark_schema(columns: Sequence[str]) -> StructType:
@@ -46,7 +51,7 @@ def made_of(columns: Sequence[str]) -> tuple[str, ...]:
 
 
 def in_spark_schema(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
-    """batch: as `ConsumerRecords.to_arrow` has them."""
+    """batch: as `ConsumerRecords.to_arrow` has them. Raises ConfigError for a timestamp that Spark cannot hold."""
     import pyarrow as pa  # noqa: PLC0415 - an extra
 
     kinds = {
@@ -57,5 +62,21 @@ def in_spark_schema(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordB
     arrays = []
     for name in columns:
         array = batch.column(_RENAMED.get(name, name))
-        arrays.append(array.cast(kinds[name]) if name in kinds else array)
+        try:
+            arrays.append(array.cast(kinds[name]) if name in kinds else array)
+        except pa.ArrowInvalid as error:
+            if name != "timestamp":
+                raise
+            raise _beyond(batch) from error
     return pa.RecordBatch.from_arrays(arrays, names=list(columns))
+
+
+def _beyond(batch: pa.RecordBatch) -> ConfigError:
+    times = batch.column("timestamp").cast("int64").to_pylist()
+    row = next(row for row, time in enumerate(times) if time is not None and abs(time) > _LATEST)
+    known = [f"{name} {batch.column(name)[row]}" for name in _PLACE if name in batch.schema.names]
+    place = ", ".join(known) or f"its place is not known: none of {', '.join(_PLACE)} is read"
+    return ConfigError(
+        f"the timestamp of a record ({place}) is {times[row]} ms since 1970, which no timestamp of Spark can hold; "
+        "leave out the column timestamp with the option columns"
+    )

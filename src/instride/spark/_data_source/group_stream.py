@@ -40,6 +40,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from instride.consumer import RangeConsumer
 from instride.errors import ConfigError, IllegalStateError, KafkaError, KafkaTimeoutError, WakeupError
 from instride.records import TopicPartition
+from instride.spark._data_source.cluster import absent, not_there
 from instride.spark._data_source.fused import Transform
 from instride.spark._data_source.group_member import GroupMember
 from instride.spark._data_source.group_table import Committed, GroupTable, untouched
@@ -104,6 +105,7 @@ class GroupStreamReader(StreamReader):
                 "and the group would not hear of it. Use trigger(availableNow=True)"
             )
         last = self._checked(start)
+        self._check_names(last)
         joins = self._member is None
         if joins:
             # Before the group is joined: Spark has committed this batch (the table's law 10).
@@ -165,6 +167,14 @@ class GroupStreamReader(StreamReader):
         if self._member is not None:
             self._member.close()
         super().stop()
+
+    def _check_names(self, last: BatchPlan) -> None:
+        """Available-now: a named topic that was never there is an error, as in `stream`. The group does not tell of
+        it."""
+        if self._target is not None and self._options.fail_on_data_loss:
+            missing = [each for each in absent(self._options.topics, self._target) if each not in last.topic_ids]
+            if missing:
+                raise not_there(missing)
 
     def _weigh_free(self, last: BatchPlan, limit: ReadLimit, member: GroupMember) -> None:
         """On Spark's thread: polls go on. What comes to be free after this gives one offset to the next batch."""
@@ -265,8 +275,9 @@ class GroupStreamReader(StreamReader):
         everything = BatchPlan(self._up_to_target(free), member.topic_ids)
         self._newest = everything
         unheard = self._unheard(last)
-        chosen = self._admitted(everything, limit) if everything.records or unheard else None
-        if chosen is None or (not chosen.records and not unheard):
+        # An empty first batch is none that `Pace` knows of: the first that has records is not to wait.
+        chosen = self._admitted(everything, limit) if everything.records else everything if unheard else None
+        if chosen is None:
             return None
         spans = {partition: span for partition, span in chosen.spans.items() if span.start < span.end}
         return BatchPlan(spans, _known(last.topic_ids, member.topic_ids), self._mark)

@@ -11,6 +11,10 @@ Laws
    source that begins.
 4. A query is known to be in group mode by its first progress. One without progress is stopped at once where no source
    listens on this machine: then none has begun to read.
+5. The first batch of a run may have the token of the run before it, and the batch that follows it may report that once
+   more. A source whose token is in later ones plans batches, and its socket must be here: else `stop` would wait for it
+   for ever. Without new records it waits: no later batch says that the source is not that of the run before. And before
+   the run's first batch law 4 stops a query at once whose socket is in another folder.
 """
 
 from __future__ import annotations
@@ -69,7 +73,7 @@ def _place(token: str) -> Path:
 
 
 _PASSES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ECONNABORTED)
-"""Why no caller could be taken for the moment: no file descriptor was left, say."""
+"""Why a socket or a caller could not be had for the moment: no file descriptor was left, say."""
 
 
 class Door:
@@ -125,8 +129,8 @@ def stop(query: StreamingQuery, *, timeout: float | None = None) -> None:
     timeout: seconds; None waits as long as the batch takes. Call it in the driver, from any thread but the one that
     runs the query's own foreachBatch, whose batch it would wait for; a listener may call it.
     Raises KafkaTimeoutError: then the query is active, a source in group mode plans nothing more, and it may be stopped
-    again. Raises IllegalStateError in the query's own foreachBatch, and under Spark Connect, where the source is on
-    another machine.
+    again. Raises IllegalStateError in the query's own foreachBatch, under Spark Connect, where the source is on another
+    machine, and where the source has another temporary folder than the driver.
     """
     if type(query).__module__.startswith("pyspark.sql.connect"):
         raise IllegalStateError("instride.spark.stop reaches a query in its driver only, not over Spark Connect")
@@ -148,7 +152,8 @@ def stop(query: StreamingQuery, *, timeout: float | None = None) -> None:
 
 def _reached(query: StreamingQuery, deadline: float | None) -> dict[str, socket.socket]:
     """Every source of the query in group mode, asked to leave, by its token. Waits for the run's first progress,
-    which names them."""
+    which names them. Raises IllegalStateError (law 5)."""
+    since: dict[str, int] = {}
     while query.isActive:
         progress = query.lastProgress
         if progress is not None:
@@ -156,14 +161,26 @@ def _reached(query: StreamingQuery, deadline: float | None) -> dict[str, socket.
             callers = {token: caller for token in tokens for caller in _requested(token)}
             if len(callers) == len(tokens):
                 return callers
-            # The batch before the first one of this run: the sources of the last run planned it.
             for caller in callers.values():
                 caller.close()
+            # The batch before the first one of this run: the sources of the last run planned it.
+            for token in tokens - callers.keys():
+                newer = progress["batchId"] > since.setdefault(token, progress["batchId"]) + 1
+                if newer and not _place(token).exists():
+                    raise _out_of_reach(token)
         elif _waits_for_data(query) or not _anybody_listens():
             return {}
         _check(deadline)
         time.sleep(_TURN)
     return {}
+
+
+def _out_of_reach(token: str) -> IllegalStateError:
+    return IllegalStateError(
+        f"the query's source plans batches, and does not listen at {_place(token)}: where the driver and its Python "
+        "processes have different temporary folders, set TMPDIR to the same one for both. The query was not stopped; a "
+        "source of it that was reached plans nothing more"
+    )
 
 
 def _runs_in_this_thread(query: StreamingQuery) -> bool:
@@ -181,13 +198,16 @@ def _runs_in_this_thread(query: StreamingQuery) -> bool:
 def _anybody_listens() -> bool:
     """Law 4."""
     try:
-        return any(_listens(path) for path in _folder().glob("*.sock"))
-    except (ConfigError, OSError):
+        # Not `glob`: it says nothing of a folder that could not be read.
+        return any(_listens(path) for path in _folder().iterdir() if path.suffix == ".sock")
+    except ConfigError:
         return False  # where no source can have a socket
+    except OSError as error:
+        return error.errno in _PASSES  # it cannot be told for the moment
 
 
 def _listens(path: Path) -> bool:
-    """So does one that is too busy, or suspended, to take a caller."""
+    """So does one that is too busy, or suspended, to take a caller. Raises OSError where this process has no socket."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as caller:
         caller.setblocking(False)
         return caller.connect_ex(str(path)) in (0, errno.EAGAIN, errno.EINPROGRESS)

@@ -72,7 +72,7 @@ _NOT_IN_GROUPS: Final = {
         "the group's committed offsets say where to go on; kafka-consumer-groups --reset-offsets moves them",
     ),
 }
-_DURATION: Final = re.compile(r"\s*(\d+)\s*(ms|s|sec|seconds?|m|min|minutes?|h|hours?|d|days?)?\s*", re.I)
+_DURATION: Final = re.compile(r"\s*(\d{1,19})\s*(ms|s|sec|seconds?|m|min|minutes?|h|hours?|d|days?)?\s*", re.I)
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 Mode = Literal["batch", "stream"] | None

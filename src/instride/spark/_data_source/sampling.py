@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from instride.consumer import Consumer
-from instride.errors import KafkaTimeoutError, UnknownTopicOrPartitionError
+from instride.errors import KafkaTimeoutError, TransportError, UnknownTopicOrPartitionError
 from instride.records import TopicPartition
 from instride.spark._data_source.admission import Sample
 from instride.spark._data_source.columns import in_spark_schema, made_of
@@ -49,21 +49,32 @@ class Sampler:
         )
 
     def sample(self, spans: Mapping[TopicPartition, Span]) -> dict[TopicPartition, Sample]:
-        """Of each span, but for law 4. Raises KafkaTimeoutError, and what a poll raises."""
+        """Of each span, but for law 4. Awaits what may pass, such as an outage. Raises KafkaTimeoutError, ConfigError
+        for a timestamp that Spark cannot hold, and what else a poll raises.
+        """
         consumer, found = self._consumer, dict[TopicPartition, Sample]()
         consumer.assign(spans)
         try:
             for partition, span in spans.items():
                 consumer.seek(partition, span.start)
-            deadline = time.monotonic() + self._timeout
+            deadline, trouble = time.monotonic() + self._timeout, None
             while len(found) < len(spans):
-                self._poll(spans, found)
+                known = len(found)
+                try:
+                    self._poll(spans, found)
+                    trouble = trouble if len(found) == known else None
+                except TransportError as error:
+                    # What may pass within the time, such as an outage of the bootstrap servers, ends no query.
+                    if not error.retriable:
+                        raise
+                    trouble = error
+                    _log.warning("maxBytesPerTrigger: %s", error)
                 if time.monotonic() > deadline and len(found) < len(spans):
                     missing = min(set(spans) - set(found))
                     raise KafkaTimeoutError(
                         f"maxBytesPerTrigger: no record of {missing} came from offset {spans[missing].start} on within "
                         f"{self._timeout:.0f} s, so it is not known what its records weigh"
-                    )
+                    ) from trouble
         except UnknownTopicOrPartitionError as error:
             _log.debug("of a batch's records not all are weighed: %s", error)
         finally:

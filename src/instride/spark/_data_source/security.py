@@ -193,7 +193,6 @@ def _unquoted(double: str, single: str, bare: str) -> str:
 
 def milliseconds(name: str, value: str) -> float:
     """Of Kafka's setting of that name. Raises ConfigError."""
-    try:
-        return float(int(value))
-    except ValueError:
-        raise ConfigError(f"kafka.{name} must be a whole number of milliseconds") from None
+    if not re.fullmatch(r"\s*[+-]?\d{1,19}\s*", value):
+        raise ConfigError(f"kafka.{name} must be a whole number of milliseconds")
+    return float(int(value))

@@ -19,7 +19,8 @@ Laws
    That retention has deleted what follows a position is found by the task that reads there (`_range_reader.py`).
 7. A broker may be behind the others. So where a partition of the last batch, or of the target, is not there as it was,
    `latestOffset` looks again for MISSING_GRACE before it believes that. It does so once for each change: a query that
-   finds nothing else to read keeps its last batch, and so the change.
+   finds nothing else to read keeps its last batch, and so the change. A target ("available now") that lacks what is
+   named is not made before it was looked for as long.
 8. A topic may be deleted after that look. Then no leader says where its logs end. So the brokers are asked for the ends
    for MISSING_GRACE at first, or for a quarter of `default_api_timeout`, if that is less. Then the topics are looked at
    again, and the brokers are asked for the rest of that time. More and shorter looks would be too short for a broker
@@ -106,9 +107,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """What is there now is the target. `latestOffset`, which hears of the last batch, knows whether that suffices:
         a topic that is gone since is data loss, and one that never was there an error (with failOnDataLoss)."""
-        self._target = self._patiently(
-            lambda seconds: self._cluster.latest(self._cluster.partitions(self._options.topics), timeout=seconds)
-        )
+        self._target = self._patiently(self._available)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Raises OffsetsGoneError for data loss, ConfigError, and errors of the brokers."""
@@ -141,6 +140,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         self._cluster.close()
 
+    def _available(self, seconds: float) -> dict[TopicPartition, int]:
+        """Law 7. What never comes is told by `latestOffset`."""
+        topics, until = self._options.topics, time.monotonic() + MISSING_GRACE
+        while absent(topics, found := self._cluster.partitions(topics)) and time.monotonic() < until:
+            time.sleep(_LOOK_AGAIN)
+        return self._cluster.latest(found, timeout=seconds)
+
     # -- parts of latestOffset
 
     def _patiently(self, look: Callable[[float], T]) -> T:
@@ -163,18 +169,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             positions |= self._new_ones(last, found, positions, seconds)
         else:
             positions = self._cluster.resolve(self._options.starting, found, name="startingOffsets", timeout=seconds)
-        ends = self._ends(positions, found, seconds, first=not last.begun)
+        ends = self._ends(last, positions, found, seconds)
         return next_plan(positions, ends, {partition.topic: found[partition] for partition in positions}, self._loss)
 
     def _found(self, last: BatchPlan) -> Found:
-        """Law 7. A new query requires what is named."""
-        look = self._cluster.partitions if last.begun else self._cluster.require
+        """Law 7. A new query requires what is named: at once, or, where the target has it, within that time."""
         until = time.monotonic() + MISSING_GRACE
         while True:
-            found = look(self._options.topics)
+            found = self._cluster.partitions(self._options.topics)
+            missing = [] if last.begun else absent(self._options.topics, found)
             changed = {*changes(last, found).items()}
             changed |= {(partition, "") for partition in self._target or () if partition not in found}
             if changed <= self._changed or time.monotonic() >= until:
+                if missing:
+                    raise not_there(missing)
                 self._changed = changed
                 return found
             time.sleep(_LOOK_AGAIN)
@@ -201,12 +209,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return first
 
     def _ends(
-        self, positions: dict[TopicPartition, int], found: Found, seconds: float, *, first: bool
+        self, last: BatchPlan, positions: dict[TopicPartition, int], found: Found, seconds: float
     ) -> dict[TopicPartition, int]:
         ends = self._cluster.latest(positions, timeout=seconds)
         if self._target is None:
             return ends
-        if first:
+        if not last.begun:
             # Records that came since the target was looked up may have "latest" lie behind it: there the run ends.
             behind = {each: start for each, start in positions.items() if start > self._target.get(each, start)}
             self._target |= {each: min(start, ends[each]) for each, start in behind.items()}
@@ -218,8 +226,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     f"the log of {partition} ends at {ends[partition]}, before the target {target}",
                     once=f"the log of {partition} ends before the target {target}",
                 )
-        # A partition that is new since then is left for the next run.
-        return {each: min(end, self._target.get(each, positions[each])) for each, end in ends.items()}
+        # The target may be of a broker that was behind, and lack what the last batch has. Any other partition that it
+        # lacks is new since then, and left for the next run.
+        known = last.spans.keys() - changes(last, found).keys()
+        for each, start in positions.items():
+            self._target.setdefault(each, ends[each] if each in known else start)
+        return {each: min(end, self._target[each]) for each, end in ends.items()}
 
     def _weigh(self, spans: Mapping[TopicPartition, Span], limit: ReadLimit) -> None:
         """Law 5."""

@@ -12,6 +12,7 @@ Laws
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import repeat
@@ -247,7 +248,11 @@ def _settings(kafka: Mapping[str, str]) -> dict[str, Any]:
     if not 1 <= timeout <= _LONGEST_REQUEST:
         raise ConfigError(f"kafka.request.timeout.ms must be a whole number from 1 to {_LONGEST_REQUEST}")
     shared = consumer_settings({name: value for name, value in kafka.items() if name not in _PRODUCERS})
-    own |= {name: str(max(int(own[name]), least)) for name, least in _LEAST.items() if own.get(name, "").isdecimal()}
+    own |= {
+        name: str(max(_number(own[name]), least))
+        for name, least in _LEAST.items()
+        if name in own and _number(own[name]) >= 0
+    }
     contradicted = _contradicted(own)
     if "enable.idempotence" in contradicted and own.get("enable.idempotence", "").lower() == "true":
         raise ConfigError(
@@ -262,13 +267,17 @@ def _contradicted(own: Mapping[str, str]) -> set[str]:
     """The defaults that do not go with what is given. Java turns idempotence off in silence, as here. librdkafka
     refuses the settings, and so fails each write on an executor."""
     found = set()
-    in_flight = own.get("max.in.flight.requests.per.connection", "")
-    many = in_flight.isdecimal() and int(in_flight) > _MOST_IN_FLIGHT
+    many = _number(own.get("max.in.flight.requests.per.connection", "")) > _MOST_IN_FLIGHT
     if own.get("acks", "all") not in ("all", "-1") or own.get("retries") == "0" or many:
         found.add("enable.idempotence")
     if milliseconds("delivery.timeout.ms", own.get("delivery.timeout.ms", "120000")) <= _DEFAULTS["linger.ms"]:
         found.add("linger.ms")
     return found
+
+
+def _number(text: str) -> int:
+    """-1: none from 0 on that Java takes. librdkafka tells of it."""
+    return int(text) if re.fullmatch(r"\d{1,19}", text) else -1
 
 
 def _waits(given: Mapping[str, str]) -> dict[str, str]:

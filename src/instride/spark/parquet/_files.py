@@ -6,7 +6,8 @@ Laws
 2. `create_if_absent` never replaces a file: ``link`` fails where the name is taken; the kernel decides races.
 3. A change of a folder is durable only when the folder is synced; so it is, before success is reported.
 4. Whoever finds a name taken syncs the folder too: what somebody saw there is then durable, even if its
-   creator died before its own sync.
+   creator died before its own sync. Of a folder that is there each process does so once: its sync costs as much as that
+   of a small file. It does not see that another process has deleted the folder and made it anew.
 5. The time of a file that `create_if_absent` made says when its name appeared. It is set just before the link, however
    long the process was stopped until then: only one that is stopped between these two calls makes a file look older.
 
@@ -21,6 +22,7 @@ import errno
 import os
 import uuid
 from pathlib import Path
+from typing import Final
 
 from instride.errors import SinkWriteError
 
@@ -38,6 +40,10 @@ __all__ = [
 _SUFFIX = ".tmp"
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK}
+_NOT_SYNCED: Final = {errno.EACCES, errno.EPERM, errno.EINVAL}
+"""What a system says that never syncs this folder for us: see `_sync_place`."""
+_durable: Final[dict[Path, bool]] = {}
+"""Whether this process has synced the folder above this one. False: it made this one, and has not yet."""
 
 
 def temporary(target: Path) -> Path:
@@ -50,14 +56,14 @@ def is_temporary(name: str) -> bool:
     return name.startswith(".") and name.endswith(_SUFFIX)
 
 
-def create_if_absent(target: Path, content: bytes) -> bool:
+def create_if_absent(target: Path, content: bytes, below: Path) -> bool:
     """Create a file with its content in one atomic step; False where one of that name exists.
 
-    Raises SinkWriteError where the file system refuses; then no half file is there.
+    below: see `make_folders`. Raises SinkWriteError where the file system refuses; then no half file is there.
     """
     temp = temporary(target)
     try:
-        make_folders(target.parent)
+        make_folders(target.parent, below)
         try:
             _write_synced(temp, content)
             _touch(temp)
@@ -80,10 +86,9 @@ def make_durable(target: Path, below: Path) -> None:
             if folder == below:
                 break
             _sync(folder)
+        _sync_place(below)
     except OSError as error:
         raise write_error(target, error) from error
-    with contextlib.suppress(OSError):  # it may be another user's, who lets us enter it but not list it
-        _sync(below)
 
 
 def publish(temp: Path, target: Path) -> None:
@@ -94,14 +99,21 @@ def publish(temp: Path, target: Path) -> None:
     _sync(target.parent)
 
 
-def make_folders(folder: Path) -> None:
-    """Make a folder and those above it, each durable in the one above it."""
-    if folder.is_dir():
+def make_folders(folder: Path, below: Path) -> None:
+    """Make a folder and those above it, each durable in the one above it. So are those below this one that are there:
+    who made them may have failed, or died, before the sync (law 4). Of those above, only what this process made is.
+    """
+    is_there = folder.is_dir()
+    if is_there and _durable.get(folder, below not in folder.parents):
         return
-    make_folders(folder.parent)
-    with contextlib.suppress(FileExistsError):
-        os.mkdir(folder)  # noqa: PTH102 - see the law on the name ``os``
-    _sync(folder.parent)
+    make_folders(folder.parent, below)
+    if not is_there:
+        _durable[folder] = False
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(folder)  # noqa: PTH102 - see the law on the name ``os``
+    sync = _sync_place if is_there and below not in folder.parent.parents else _sync
+    sync(folder.parent)
+    _durable[folder] = True
 
 
 def remove(path: Path) -> bool:
@@ -155,6 +167,17 @@ def _link(temp: Path, target: Path) -> bool:
             return False
         raise
     return True
+
+
+def _sync_place(folder: Path) -> None:
+    """Sync what is above a sink that is there, where the system allows: it may be another user's, who lets us enter it
+    but not list it, or of a kind that syncs no folders (one where others are mounted).
+    """
+    try:
+        _sync(folder)
+    except OSError as error:
+        if error.errno not in _NOT_SYNCED:
+            raise
 
 
 def _sync(path: Path) -> None:

@@ -17,9 +17,10 @@ __all__ = ["LocalStorage"]
 
 @dataclass(frozen=True, slots=True)
 class LocalStorage:
-    """Implements `Storage` by the steps of `_files`, whose laws hold for it."""
+    """Implements `Storage` by the steps of `_files`, whose laws hold for it. sink: its folder, where this is in it."""
 
     folder: Path
+    sink: Path | None = None
 
     @property
     def name(self) -> str:
@@ -29,7 +30,7 @@ class LocalStorage:
         return str(self.folder / key)
 
     def inside(self, folder: str) -> LocalStorage:
-        return LocalStorage(self.folder / folder)
+        return LocalStorage(self.folder / folder, self.sink or self.folder)
 
     def check_kind(self) -> None:
         try:
@@ -46,11 +47,10 @@ class LocalStorage:
 
     def create_if_absent(self, key: str, content: bytes) -> bool:
         """By a hard link, which fails where the name is taken."""
-        return files.create_if_absent(self.folder / key, content)
+        return files.create_if_absent(self.folder / key, content, self._below)
 
     def make_durable(self, key: str) -> None:
-        """Up to the sink's folder, and its place in the folder above."""
-        files.make_durable(self.folder / key, self.folder.parent.parent)
+        files.make_durable(self.folder / key, self._below)
 
     def read(self, key: str) -> bytes | None:
         try:
@@ -87,7 +87,7 @@ class LocalStorage:
         """Hidden, beside the target: what gives it its name is a rename."""
         temp = files.temporary(self.folder / key)
         try:
-            files.make_folders(temp.parent)
+            files.make_folders(temp.parent, self._below)
         except OSError as error:
             raise files.write_error(temp, error) from error
         return temp
@@ -104,6 +104,11 @@ class LocalStorage:
         if self.size(file.path) is None:
             raise missing_data(self.at(file.path))
         return self.at(file.path)
+
+    @property
+    def _below(self) -> Path:
+        """Up to here folders are made durable: the sink's has its place in this one."""
+        return (self.sink or self.folder).parent
 
     def _stat(self, key: str) -> os.stat_result | None:
         try:

@@ -51,6 +51,7 @@ class Assignment:
     begun: on which of its records work was begun, where its user tells. idle_delays: how often in a row it was delayed
         without any work. acknowledged: what the coordinator said last that it took.
     began_at_reset: when its revoke was requested it had a place, which no commit of the group had given it.
+    began_at_committed: what was committed when it began.
     log_start: where the log began when a reset led it to another place.
     responses: what the coordinator said is committed, None for nothing. reset: why it was last to start elsewhere.
     moves: "asked" since then, "told" once it is known where that led, "" when something of there was returned.
@@ -98,6 +99,7 @@ class Assignment:
     idle_delays: int = 0
     acknowledged: int = 0
     began_at_reset: bool = False
+    began_at_committed: int | None = None
     log_start: int | None = None
     paused: bool = False
     sought: bool = False

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from instride.errors import HistoryError
 from instride.records import TopicPartition
@@ -19,7 +20,7 @@ from instride.testing._check.events import Event
 from instride.testing._check.parameters import Parameters
 from instride.testing._check.steps import Again, Commit, Step
 
-__all__ = ["HistoryState"]
+__all__ = ["HistoryState", "SentBack"]
 
 Ask = Callable[[str, Step], None]
 Partitions = tuple[TopicPartition, ...]
@@ -30,6 +31,13 @@ def _ask_nobody(name: str, step: Step) -> None:
     """A state by itself, which no rule reads."""
 
 
+class SentBack(NamedTuple):
+    """A commit that went back, and may be taken. allowed: its user allowed it, so records may be returned again."""
+
+    offset: int
+    allowed: bool
+
+
 @dataclass(slots=True, kw_only=True)
 class HistoryState:
     """line: of the present event, the first being 1.
@@ -38,7 +46,9 @@ class HistoryState:
     delivered: whose assignment returned the offset last. again: what was returned twice.
     finished, prefix: which offsets are done, and the first that is not. ends, starts: of the log. holes: no records;
         never: none that there ever was, known by one who sees everything.
-    committed: the group's offsets. sent: the highest that anybody sent. stored: as looked up in the end.
+    committed: the group's offsets. sent: the highest that anybody sent. sent_back: those below that, of a user who
+        sought or allowed it, by sender and number, until one is known to be taken, or it is known that this one is not.
+        stored: as looked up in the end.
     untold, to_tell: losses that the member's poll has to tell; those of assignments that had returned something.
     in_hand: by member, of which a poll may have records in hand, though a signal's handler has run since.
     heard: what the listener has. another_heard: what one may have that was replaced. alive: until when a member knows
@@ -55,7 +65,8 @@ class HistoryState:
     was_reset: partitions of which a reset of what the log did not have has led to a place.
     in_flight: each pending commit, as it was sent. own: offsets that a user chose himself, without a leader epoch.
     rewinds: by member and partition, offsets of commits that may go back, since their user has allowed that
-    (`allow_rewind`), in the order in which he did.
+    (`allow_rewind`), in the order in which he did. allowed_when_sent, allowed_when_moved: how many of these, when the
+    last one was sent, and when it was last to start elsewhere.
     """
 
     ask: Ask = _ask_nobody
@@ -77,6 +88,9 @@ class HistoryState:
     never: defaultdict[TopicPartition, set[int]] = field(default_factory=lambda: defaultdict(set))
     committed: dict[TopicPartition, int] = field(default_factory=dict)
     sent: dict[TopicPartition, int] = field(default_factory=dict)
+    sent_back: defaultdict[TopicPartition, dict[tuple[str, int], SentBack]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
     stored: dict[TopicPartition, int] | None = None
     untold: defaultdict[str, list[TopicPartition]] = field(default_factory=lambda: defaultdict(list))
     to_tell: defaultdict[str, list[tuple[float, Assignment]]] = field(default_factory=lambda: defaultdict(list))
@@ -100,6 +114,8 @@ class HistoryState:
     was_reset: set[TopicPartition] = field(default_factory=set)
     own: defaultdict[str, set[tuple[TopicPartition, int]]] = field(default_factory=lambda: defaultdict(set))
     rewinds: defaultdict[tuple[str, TopicPartition], list[int]] = field(default_factory=lambda: defaultdict(list))
+    allowed_when_sent: dict[tuple[str, TopicPartition], int] = field(default_factory=dict)
+    allowed_when_moved: dict[tuple[str, TopicPartition], int] = field(default_factory=dict)
     evicted: dict[str, tuple[float, str]] = field(default_factory=dict)
     blind: dict[str, float] = field(default_factory=dict)
     rebalancing_since: float | None = None
@@ -187,6 +203,15 @@ class HistoryState:
     def may_rewind(self, who: str, partition: TopicPartition, offset: int) -> bool:
         """A later commit may go in the place of one that may go back."""
         return any(at <= offset for at in self.rewinds[who, partition])
+
+    def use_rewind(self, who: str, partition: TopicPartition, offset: int) -> None:
+        """The first one that allows this offset allows nothing more."""
+        here = who, partition
+        place = self.rewinds[here].index(offset)
+        del self.rewinds[here][place]
+        for counts in (self.allowed_when_sent, self.allowed_when_moved):
+            if place < counts.get(here, 0):
+                counts[here] -= 1
 
     def forget_deliveries(self, partition: TopicPartition, offset: int) -> None:
         """A user seeks, or commits less on purpose: from there on each record may be returned once more; so may what he

@@ -86,6 +86,9 @@ class Recording(Tap):
         if new := tuple((tp, epoch) for tp, epoch in partitions.items() if before.get(tp) != epoch):
             self._say("assigned", None, new)
         self._by_hand = partitions
+        if self.consumer is not None and self.consumer._config.group_id is None:
+            for tp, _ in new:
+                self._say("looked up", tp, None, 0)  # there is no coordinator to be asked: nothing is committed
         for each in new:
             self._tell_seek(each)
 

@@ -14,6 +14,8 @@ Laws
    has taken nothing. What a killed process was returned last may be missing then, if it did nothing about it.
 6. An exception that a signal's handler raises may come anywhere. A line leaves the queue in the step that writes it:
    none of the queue is lost, written twice, or written before an earlier one. The lock is always let go.
+7. No line is missing between two others. The one that a full disk refuses stays in the file's buffer; where the disk
+   is full at the next one still, the recorder writes nothing more. Who ends the file or reads it is told.
 """
 
 from __future__ import annotations
@@ -44,6 +46,8 @@ _PATIENCE: Final = 0.1
 """Seconds for which an event waits for those who write (law 4)."""
 _LONG_PATIENCE: Final = 10.0
 """The same for the end and for the verdict."""
+_LONGEST_LINE: Final = 1 << 22
+"""Bytes of the file's buffer (law 7): of a longer line the rest is lost."""
 _Write = Callable[[Callable[[], object]], None]
 """Writes something that is due. It takes what says that it is not due any more, and calls that in the same step."""
 
@@ -78,7 +82,9 @@ class Recorder:
         self.path = Path(path)
         self.holes = holes
         self._names: dict[str, object] = {BROKER: self}
-        self._file = self.path.open("w", encoding="utf-8", buffering=1)
+        self._file = self.path.open("w", encoding="utf-8", buffering=_LONGEST_LINE)
+        self._file.reconfigure(line_buffering=True)
+        self._full: list[OSError] = []  # why nothing more is written (law 7)
         self._written_at = float("-inf")
         self._due: deque[_Write] = deque()  # what is to be written
         self._held: dict[str, _Held] = {}  # of each member its last poll (law 5)
@@ -138,14 +144,29 @@ class Recorder:
 
     def _write(self, event: Event, line: str, written: Callable[[], object], *, last: bool = False) -> None:
         """last: the file ends with it."""
-        if self._file.closed:
-            written()
+        closing = [(self._file.close,)] if last else []
+        was_full = bool(self._full)
+        self._flush()
+        if self._file.closed or self._full:
+            at_once([(written,), *closing])
+            if not was_full:
+                self._raise_if_full()
             return
         if event.time < self._written_at:
             line = encode(event._replace(time=self._written_at))
         self._written_at = max(event.time, self._written_at)
         # In this order: where the file raises, by a signal's handler or since a disk is full, it has the line already.
-        at_once([(written,), (self._file.write, line + "\n"), *([(self._file.close,)] if last else ())])
+        at_once([(written,), (self._file.write, line + "\n"), *closing])
+
+    def _flush(self, written: Callable[[], object] | None = None) -> None:
+        """What the disk refused is written now, or never (law 7)."""
+        try:
+            if not self._file.closed and not self._full:
+                self._file.flush()
+        except OSError as error:
+            self._full.append(error)
+        if written is not None:
+            written()
 
     def _close(self, written: Callable[[], object]) -> None:
         at_once([(written,), (self._file.close,)])
@@ -200,14 +221,21 @@ class Recorder:
         event = Event(now(), BROKER, "end", (drained,))
         # Closed at once: what a member's thread would write between the two comes after the end.
         self._do(partial(self._write, event, encode(event), last=True), patience=_LONG_PATIENCE)
+        self._raise_if_full()
 
     def close(self) -> None:
         """What comes later is not recorded."""
         self._do(self._close, patience=_LONG_PATIENCE)
+        self._raise_if_full()
+
+    def _raise_if_full(self) -> None:
+        if self._full:
+            raise self._full[0]
 
     def check(self, others: Iterable[Path] = ()) -> list[Violation]:
         """Judge what was recorded; others: files that other processes of the same run wrote."""
-        self._do(patience=_LONG_PATIENCE)  # what others' threads have left to be written
+        self._do(self._flush, patience=_LONG_PATIENCE)  # behind what others' threads have left to be written
+        self._raise_if_full()
         return check(each.event for each in read_histories([self.path, *others]))
 
     def __enter__(self) -> Self:

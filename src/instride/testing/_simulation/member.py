@@ -311,7 +311,7 @@ def _retry_failures(member: Member, ledger: OffsetLedger) -> Verb:
 
 def _press_back(member: Member, ledger: OffsetLedger) -> None:
     consumer = member.consumer
-    if ledger.in_flight() > member.plan.most_in_flight:
+    if ledger.in_progress() > member.plan.most_in_flight:
         consumer.pause(*sorted(consumer.assignment()))
     elif consumer.paused() and not member.plan.pauses:
         consumer.resume(*sorted(consumer.paused()))

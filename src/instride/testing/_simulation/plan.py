@@ -65,8 +65,8 @@ class MemberPlan:
     verbs in a state of partitions that he has in mind. interrupts, line_interrupts: how likely a call ends in an
     exception at one of its waits, in a listener or in a deserializer; at one of its lines. raises: how likely
     a listener ends in an error of its own. looks: how likely he looks at positions within a poll.
-    signals: how likely a signal comes at a line of a call, whose handler calls verbs. immediate, auto_commits: his
-    settings.
+    signals: how likely a signal comes at a line of a call, whose handler calls verbs. commits_back: how likely a commit
+    is one that may go back, to a record that he was returned. immediate, auto_commits: his settings.
     """
 
     name: str
@@ -93,6 +93,7 @@ class MemberPlan:
     raises: float = 0.0
     looks: float = 0.0
     signals: float = 0.0
+    commits_back: float = 0.0
     immediate: bool = False
     auto_commits: bool = False
 

@@ -17,13 +17,14 @@ from instride.testing._simulation.plan import MemberPlan, Plan
 
 __all__ = ["MEANS", "with_unruly_users"]
 
-MEANS: Final = ("verbs", "listeners", "ends", "pairs", "interrupts", "lines", "modes", "looks", "signals")
+MEANS: Final = ("verbs", "listeners", "ends", "pairs", "interrupts", "lines", "modes", "looks", "signals", "rewinds")
 """verbs: called in any order. listeners: called there too, and time passes. ends: unsubscribe and close among them.
 pairs: two certain verbs in a certain state of partitions, which he brings about.
 interrupts: an exception at a wait of any call, in listeners and deserializers. lines: at any line of any call.
 modes: auto-commit, and revokes that are completed at once, or both; and listeners that raise.
 looks: at positions, lag and what is assigned, within a poll, after what has come since it began.
-signals: whose handlers call verbs, at any line of any call, which then goes on."""
+signals: whose handlers call verbs, at any line of any call, which then goes on.
+rewinds: commits that may go back. Where there are no verbs he commits with each of his rounds."""
 _SHORT: Final = 3.0
 """Seconds between two polls, where somebody brings about losses by being away: a short history has room for several."""
 _MORE: Final = 20.0
@@ -45,6 +46,8 @@ def with_unruly_users(seed: int, plan: Plan, means: frozenset[str] = frozenset(M
         members = _with_signals(seed, members)
     if "looks" in means:
         members = _with_looks(seed, members)
+    if "rewinds" in means:
+        members = _with_rewinds(seed, members)
     plan = replace(plan, kind=kind, members=members)
     return _with_room_for_pairs(rng, plan) if any(each.pairs for each in members) else plan
 
@@ -67,6 +70,12 @@ def _with_looks(seed: int, members: tuple[MemberPlan, ...]) -> tuple[MemberPlan,
     """Small polls too: what one leaves of a chunk is for the next."""
     rng = random.Random(f"looks {seed}")  # noqa: S311 - not for secrets: it must be repeatable
     drawn = (replace(each, looks=rng.choice((0.1, 0.5)), limit=rng.choice((1, 3, 10, 500))) for each in members)
+    return tuple(new if new.loop == "unruly" else old for old, new in zip(members, drawn, strict=True))
+
+
+def _with_rewinds(seed: int, members: tuple[MemberPlan, ...]) -> tuple[MemberPlan, ...]:
+    rng = random.Random(f"rewinds {seed}")  # noqa: S311 - not for secrets: it must be repeatable
+    drawn = (replace(each, commits_back=rng.choice((0.1, 0.3, 0.7))) for each in members)
     return tuple(new if new.loop == "unruly" else old for old, new in zip(members, drawn, strict=True))
 
 

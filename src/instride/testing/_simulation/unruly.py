@@ -116,6 +116,8 @@ class _User(RebalanceListener):
         if self._may(self._plan.pairs):
             yield from self._pursue_a_pair()
         yield from self._calls(self._how_many())
+        if not self._plan.verbs and self._plan.commits_back:
+            yield from self._call("commit")
         if self._consumer.revoking():
             self._surely_commits()
         if self._is_quiet():
@@ -303,7 +305,8 @@ class _User(RebalanceListener):
 
     def _commit_and_wait(self) -> Verb:
         try:
-            yield from self._interrupted(self._consumer.commit(self._offsets(), timeout=2.0))
+            offsets, back = self._wanted()
+            yield from self._interrupted(self._consumer.commit(offsets, allow_rewind=back, timeout=2.0))
         except KeyboardInterrupt:
             self._member.did("interrupted", "commit", None)
         except (KafkaError, ValueError) as error:
@@ -409,7 +412,20 @@ class _User(RebalanceListener):
 
     def _commit(self) -> None:
         with suppress(KafkaError, ValueError):  # by numbers of his own, of what is not his any more, or back
-            self._consumer.commit_async(self._offsets())
+            offsets, back = self._wanted()
+            self._consumer.commit_async(offsets, allow_rewind=back)
+
+    def _wanted(self) -> tuple[Offsets | None, bool]:
+        """What he commits, and whether it may go back: to any record that he was returned since he came first to its
+        partition."""
+        if not self._may(self._plan.commits_back):
+            return self._offsets(), False
+        owned = {tp: at for tp, at in self._consumer.owned().items() if at is not None}
+        lowest = {tp: min(self._first[tp], at) for tp, at in owned.items() if tp in self._first}
+        chosen = {tp: self._random.randint(lowest[tp], owned[tp]) for tp in self._some(lowest)}
+        for what in ("own offsets", "allows rewind"):
+            self._member.did(what, tuple(sorted(chosen.items())))
+        return chosen, True
 
     def _offsets(self) -> Offsets | None:
         """What was returned last, what is finished, or single offsets by numbers of his own."""

@@ -256,14 +256,16 @@ class SimulatedConsumer:
     def paused(self) -> frozenset[TopicPartition]:
         return self._application.paused()
 
-    def commit(self, offsets: Offsets | None = None, *, timeout: float | None = None) -> Call[CommitResult]:
+    def commit(
+        self, offsets: Offsets | None = None, *, allow_rewind: bool = False, timeout: float | None = None
+    ) -> Call[CommitResult]:
         self._called("commit")
         limit = self._config.default_api_timeout if timeout is None else timeout
-        return self._application.commit(self._now, offsets, limit, carry_over=True)
+        return self._application.commit(self._now, offsets, limit, carry_over=True, allow_rewind=allow_rewind)
 
-    def commit_async(self, offsets: Offsets | None = None) -> None:
+    def commit_async(self, offsets: Offsets | None = None, *, allow_rewind: bool = False) -> None:
         self._called("commit")
-        self._application.commit_async(self._now, offsets)
+        self._application.commit_async(self._now, offsets, allow_rewind=allow_rewind)
 
     def unsubscribe(self, *, timeout: float) -> Call[None]:
         self._called("unsubscribe")

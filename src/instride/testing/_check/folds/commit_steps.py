@@ -8,7 +8,7 @@ from instride.errors.codes import ErrorCode
 from instride.records import TopicPartition
 from instride.testing._check.assignment import Assignment
 from instride.testing._check.events import Event
-from instride.testing._check.history_state import Folds, HistoryState
+from instride.testing._check.history_state import Folds, HistoryState, SentBack
 from instride.testing._check.steps import Commit
 
 __all__ = ["FOLDS"]
@@ -16,6 +16,14 @@ __all__ = ["FOLDS"]
 _FENCED_INSTANCE_ID = ErrorCode.FENCED_INSTANCE_ID
 _REFUSED_FOR_GOOD = (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.GROUP_AUTHORIZATION_FAILED)
 """Not authorized: the user is told, and what the commit spoke of may come again."""
+_NOT_TAKEN = (
+    *_REFUSED_FOR_GOOD,
+    _FENCED_INSTANCE_ID,
+    ErrorCode.ILLEGAL_GENERATION,
+    ErrorCode.UNKNOWN_MEMBER_ID,
+    ErrorCode.REBALANCE_IN_PROGRESS,
+)
+"""The coordinator looks for these before it takes a commit. Of any other failure it may have taken it all the same."""
 
 
 def _sends(state: HistoryState, event: Event) -> None:
@@ -25,11 +33,22 @@ def _sends(state: HistoryState, event: Event) -> None:
     for partition, offset, leader_epoch in offsets:
         sent[partition] = Commit(event, _sent_of(state, event.who, partition, offset), partition, offset, leader_epoch)
         state.ask("commit sent", sent[partition])
+        _sends_back(state, sent[partition], number)
         state.sent[partition] = max(offset, state.sent.get(partition, 0))
         allowed = state.rewinds[event.who, partition]
         while allowed.count(offset) > 1:
-            allowed.remove(offset)  # of what was called by now a member sends one commit
+            state.use_rewind(event.who, partition, offset)  # of what was called by now a member sends one commit
+        state.allowed_when_sent[event.who, partition] = len(allowed)
     state.in_flight[event.who][number] = sent
+
+
+def _sends_back(state: HistoryState, commit: Commit, number: int) -> None:
+    """The coordinator may take it though its sender never hears of that: then another one begins there."""
+    who, partition, offset, each = commit.event.who, commit.partition, commit.offset, commit.each
+    may_rewind = state.may_rewind(who, partition, offset)
+    moved = each is not None and bool(each.reset) and each.committed <= offset
+    if offset < state.sent.get(partition, 0) and (may_rewind or moved):
+        state.sent_back[partition][who, number] = SentBack(offset, may_rewind)
 
 
 def _sent_of(state: HistoryState, who: str, partition: TopicPartition, offset: int) -> Assignment | None:
@@ -59,6 +78,8 @@ def _responded(state: HistoryState, event: Event) -> None:
         refused = state.last.get((event.who, partition))
         if code in _REFUSED_FOR_GOOD and refused is not None:
             refused.excused = True
+        if code in _NOT_TAKEN:
+            state.sent_back[partition].pop((event.who, number), None)
         each = state.live[event.who].get(partition)
         if not code and each is not None:
             each.acknowledged = max(offset, each.acknowledged)
@@ -81,27 +102,40 @@ def _take(state: HistoryState, commit: Commit) -> None:
     is_elsewhere = _uses_rewind(state, commit)
     if commit.each is not None:
         commit.each.failed_at = None
-        if not commit.each.is_of_before_its_seek(commit.offset):
+        if not (commit.each.is_of_before_its_seek(commit.offset) or (is_elsewhere and _may_be_older(commit))):
             is_elsewhere |= commit.each.earlier is not None
             commit.each.committed, commit.each.earlier = commit.offset, None
     state.committed[commit.partition] = commit.offset
+    state.sent_back.pop(commit.partition, None)
     state.taken[commit.event.who, commit.partition].append(commit.offset)
     # Where its user went back on purpose, what was sent before counts no more: from there on commits rise.
     before = 0 if is_elsewhere else state.sent.get(commit.partition, 0)
     state.sent[commit.partition] = max(commit.offset, before)
 
 
+def _may_be_older(commit: Commit) -> bool:
+    """Whether its user may have asked for it before he sought: it speaks of more than he has read since."""
+    each = commit.each
+    if each is None or each.earlier is None or each.start is None:
+        return False
+    return commit.offset > each.start + each.done
+
+
 def _uses_rewind(state: HistoryState, commit: Commit) -> bool:
     """The commit that was allowed to go back uses that up, and what its user allowed before. Another one does where it
     goes back in its place; one that rises may have been on its way before. Whether it went back so."""
-    allowed = state.rewinds[commit.event.who, commit.partition]
+    here = commit.event.who, commit.partition
+    allowed = state.rewinds[here]
     goes_back = commit.offset < state.sent.get(commit.partition, 0)
     if commit.offset in allowed:
         used = allowed[: allowed.index(commit.offset) + 1]
     else:
-        used = [at for at in allowed if goes_back and at <= commit.offset]
+        has_moved = commit.each is not None and commit.each.earlier is not None
+        # Where it goes back since its user sought, it goes in the place of what he allowed before that.
+        by_then = (state.allowed_when_moved if has_moved else state.allowed_when_sent).get(here)
+        used = [at for at in allowed[:by_then] if goes_back and at <= commit.offset]
     for at in used:
-        allowed.remove(at)
+        state.use_rewind(*here, at)
     if used and goes_back:
         state.forget_deliveries(commit.partition, min(*used, commit.offset))
     return bool(used) and goes_back

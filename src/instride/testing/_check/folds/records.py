@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Set
 
+from instride.records import TopicPartition
 from instride.testing._check.assignment import Assignment, Delivered, InHand
 from instride.testing._check.events import Event
 from instride.testing._check.folds.turns import count_turns
@@ -69,8 +70,14 @@ def _seek(state: HistoryState, event: Event) -> None:
     each = state.live[event.who].get(partition)
     if each is not None:
         each.reads_elsewhere(state.holes.get(partition, frozenset()))
+        _has_moved(state, each)
         each.waiting_since, each.passed = None, 0
         each.lines.append(state.line)
+
+
+def _has_moved(state: HistoryState, each: Assignment) -> None:
+    here = each.who, each.partition
+    state.allowed_when_moved[here] = len(state.rewinds[here])
 
 
 def _positioned(state: HistoryState, event: Event) -> None:
@@ -106,6 +113,8 @@ def _begin(state: HistoryState, each: Assignment, offset: int) -> None:
         state.skip_to(each.partition, offset)
     if each.start is None:
         each.begin(offset)
+        each.began_at_committed = state.committed.get(each.partition)
+        _may_begin_where_sent_back(state, each.partition, offset)
         state.begins_late(each.partition, offset)
         if each.reset == "seek":
             state.forget_deliveries(each.partition, min(offset, *(each.earlier or (offset,))))
@@ -115,7 +124,16 @@ def _begin(state: HistoryState, each: Assignment, offset: int) -> None:
             state.was_reset.add(each.partition)
         if each.next != offset:
             each.reset_to(offset)
+            _has_moved(state, each)
         state.skip_to(each.partition, offset)
+
+
+def _may_begin_where_sent_back(state: HistoryState, partition: TopicPartition, offset: int) -> None:
+    """Whoever begins at a commit that was allowed to go back, and has no response, knows that it was taken."""
+    first = state.next_record(partition, offset)
+    for sent in state.sent_back[partition].values():
+        if sent.allowed and state.next_record(partition, sent.offset) == first:
+            state.forget_deliveries(partition, offset)
 
 
 def _still_paused(state: HistoryState, event: Event) -> None:

@@ -13,7 +13,9 @@ _GRACE: Final = 0.05
 
 
 def _is_told(step: Delivery | Commit, state: HistoryState) -> bool:
-    return step.event.who in state.alive
+    """What is read by hand needs no membership: a static member that unsubscribed before has sent no LeaveGroup."""
+    by_hand = step.each is not None and step.each.generation is None
+    return step.event.who in state.alive and not by_hand
 
 
 @rule("S10", "fences itself", "delivery", when=_is_told)

@@ -38,13 +38,18 @@ def s3_begin(step: Delivery, state: HistoryState) -> str | None:
     if each.start is None or each.deliveries or each.ended or each.reset or each.superseded or state.commits_unseen:
         return None
     parameters = state.judged_by
-    committed = state.committed.get(each.partition)
+    has_gone_back = each.committed < each.start  # its own user, since it began
+    if has_gone_back and parameters.view == "clients":
+        return None
+    committed = each.began_at_committed if has_gone_back else state.committed.get(each.partition)
     if committed is None and parameters.reset != "earliest":
         return None
     least = state.start_of(each.partition) if committed is None else committed
-    most = least if parameters.view == "broker" else max(least, state.sent.get(each.partition, least))
-    if least <= each.start <= most or state.next_record(each.partition, each.start) == state.next_record(
-        each.partition, least
-    ):
+    places, most = [least], least
+    if parameters.view == "clients":
+        places += [sent.offset for sent in state.sent_back[each.partition].values()]
+        most = max(least, state.sent.get(each.partition, least))
+    first = state.next_record(each.partition, each.start)
+    if least <= each.start <= most or any(state.next_record(each.partition, at) == first for at in places):
         return None
     return f"{each} begins at {each.start}; {least if committed is None else committed} is committed"
