@@ -62,7 +62,7 @@ def _no_exception_is_left_in_hand() -> Iterator[None]:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
-    item.stash[_FAILED] = item.stash.get(_FAILED, False) or report.failed
+    item.config.stash[_FAILED] = item.config.stash.get(_FAILED, False) or report.failed
     return report
 
 
@@ -70,13 +70,13 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 def _no_thread_of_ours_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
     """It would go on beside the tests that follow, and call what they have patched: so it ends first.
 
-    A test that failed may leave some: its traceback keeps what it opened.
+    A test that failed may leave some, also beside those that follow: its traceback keeps what it opened.
     """
     before = set(threading.enumerate())
     yield
     begun = set(threading.enumerate()) - before
     left = [each for each in begun if each.name.startswith("instride") and each.name not in _UNHURRIED]
-    if not left or request.node.stash.get(_FAILED, False):
+    if not left or request.config.stash.get(_FAILED, False):
         return
     gc.collect()  # what a cycle of references keeps ends with it
     until = time.monotonic() + 60.0

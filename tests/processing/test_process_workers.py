@@ -442,6 +442,19 @@ def test_what_a_handler_left_behind_holds_up_no_close(how: str, monkeypatch: pyt
     assert not process.is_alive()
 
 
+def test_where_the_program_ignores_its_childrens_ends_a_death_is_known_all_the_same() -> None:
+    """The system reaps them then, and multiprocessing believes for ever that they are alive."""
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        bench = Bench("kill", "ok")
+        bench.until_over(2)
+        bench.close()
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+    assert [type(error) for error in bench.errors[0]] == [HandlerDiedError] * 3
+    assert bench.outputs == ["1 1 open"]
+
+
 @pytest.mark.parametrize(("around", "error"), [(handlers.refuses, LookupError), (handlers.dies, HandlerDiedError)])
 def test_a_process_that_cannot_begin_ends_the_run(around: Any, error: type[BaseException]) -> None:
     bench = Bench("ok", around=around)

@@ -685,14 +685,19 @@ def test_available_now_fails_where_a_named_topic_was_never_there(
 
 
 def test_available_now_fails_so_after_a_pending_batch_too(never: Callable[..., Query]) -> None:
-    """That batch had joined the group already, and nobody looked."""
+    """When all is read: the group hears first of what Spark has committed. Nobody may go on from this checkpoint."""
     query = never(subscribe="t,tpyo")
     query.reader.prepareForTriggerAvailableNow()
+    query.consumer.group_has, query.consumer.metadata = {P0: 3, P1: 0}, {P0: EARLIER}
     query.consumer.then(query.assigns(P0))
-    pending = marked({}, subscribed="t,tpyo")
-    assert query.reader.partitions(query.start, pending) == []
+    pending = marked({P0: Span(3, 5)}, subscribed="t,tpyo")
+    assert len(query.reader.partitions(marked({}, subscribed="t,tpyo"), pending)) == 1
+    first = Asked(lambda: query.latest(pending))
+    first.while_it_waits(query, until=lambda: bool(query.consumer.commits))
+    assert query.consumer.commits[0][0] == {P0: 5}
+    confirm(query)
     with pytest.raises(UnknownTopicOrPartitionError, match="there is no tpyo in"):
-        query.latest(pending)
+        query.latest(first.response())
 
 
 @pytest.mark.parametrize("why", ["it may have been deleted", "it was there"])

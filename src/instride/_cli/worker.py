@@ -8,8 +8,8 @@ Laws
    each stop would come twice. Only the supervisor's word cancels.
 4. Nobody else reads that pipe: no handler, and no program that a handler starts. They have an empty standard input.
 5. It ends soon after its processor has ended, whatever threads still do: Python itself waits for those of executors,
-   and so for a call in one (`asyncio.to_thread`) that does not return. So it waits for `_PATIENCE`, and no longer. No
-   function that the user registered for the end is called twice.
+   and so for a call in one (`asyncio.to_thread`) that does not return. So it waits for `_PATIENCE`, and no longer; and
+   as long again for the functions that the user registered for the end. None of these is called twice.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import traceback
 from contextlib import suppress
 from pathlib import Path
@@ -133,7 +134,9 @@ def _end(status: int) -> NoReturn:
 def _cut_off(status: int, turn: threading.Lock) -> None:
     """turn: of whoever calls the functions that the user registered for the end. Python takes it after the threads."""
     threads_ended = not turn.acquire(blocking=False)
-    late = "threads and exit functions" if threads_ended else "threads"
+    if threads_ended:
+        time.sleep(_PATIENCE)  # a process that ends in time does not wait for this thread
+    late = "exit functions" if threads_ended else "threads"
     with suppress(Exception):
         print(f"instride run: {late} of a worker did not end in {_PATIENCE:g} s: they are left behind", file=sys.stderr)
     if not threads_ended:

@@ -29,6 +29,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
+from multiprocessing.connection import wait
 from typing import Any, Final
 from weakref import WeakSet
 
@@ -144,10 +145,15 @@ class _Process:
             self._await_end(FOREVER)
 
     def _await_end(self, patience: float) -> None:
-        """Looks again and again: `join` alone waits for what a handler left behind, too, if that holds its pipe."""
+        """Looks again and again: what a handler left behind may hold the pipe whose end tells that the process is over.
+
+        And the pipe alone tells it where somebody else reaps our processes: SIGCHLD is ignored, or the program does so.
+        """
         until = time.monotonic() + patience
         while self._process.is_alive() and (left := until - time.monotonic()) > 0:
-            self._process.join(min(_GLANCE, left))
+            if wait([self._process.sentinel], min(_GLANCE, left)):
+                self._process.join()
+                return
 
 
 _living: Final[WeakSet[_Process]] = WeakSet()

@@ -374,7 +374,26 @@ def test_a_verdict_lacks_no_last_line_that_a_full_disk_refuses(tmp_path: Path) -
             written.check()
 
 
-@pytest.mark.parametrize("lines", [1, 2, 3])
+def test_what_a_handler_raises_is_no_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A TimeoutError, as of an alarm, is an OSError too. It has no number."""
+
+    class Alarmed:
+        closed = False
+
+        def flush(self) -> None:
+            raise TimeoutError("alarm")
+
+    with Recorder(tmp_path / "history.jsonl") as written:
+        with monkeypatch.context() as patch:
+            patch.setattr(written, "_file", Alarmed())
+            with pytest.raises(TimeoutError):
+                written.add("a", "a note", 1)
+        written.add("a", "a note", 2)
+    found = [each.event.detail for each in read_histories([written.path]) if each.event.what == "a note"]
+    assert found == [(1,), (2,)], "the next one writes what that one left"
+
+
+@pytest.mark.parametrize("lines", [0, 1, 2, 3])
 def test_the_end_closes_a_file_on_a_full_disk_too(tmp_path: Path, lines: int) -> None:
     written = Recorder(tmp_path / "history.jsonl")
     with no_room(written.path):

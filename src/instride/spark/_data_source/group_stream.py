@@ -105,7 +105,8 @@ class GroupStreamReader(StreamReader):
                 "and the group would not hear of it. Use trigger(availableNow=True)"
             )
         last = self._checked(start)
-        self._check_names(last)
+        if not last.begun:
+            self._check_names(last)
         joins = self._member is None
         if joins:
             # Before the group is joined: Spark has committed this batch (the table's law 10).
@@ -128,6 +129,8 @@ class GroupStreamReader(StreamReader):
         if plan is None and self._target is not None:
             what = f"what the group assigned could not be read within {_JOIN:.0f} s"
             raise KafkaTimeoutError(_with(what, member.obstacle)) from member.obstacle
+        if plan == last:
+            self._check_names(last)  # not before: what Spark has committed the group hears first
         if plan is None or plan == last:
             return start
         self._follows = start if last.mark is not None else None

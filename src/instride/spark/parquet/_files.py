@@ -40,7 +40,7 @@ __all__ = [
 _SUFFIX = ".tmp"
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK}
-_NOT_SYNCED: Final = {errno.EACCES, errno.EPERM, errno.EINVAL}
+_NOT_SYNCED: Final = {errno.EACCES, errno.EPERM, errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EROFS}
 """What a system says that never syncs this folder for us: see `_sync_place`."""
 _durable: Final[dict[Path, bool]] = {}
 """Whether this process has synced the folder above this one. False: it made this one, and has not yet."""

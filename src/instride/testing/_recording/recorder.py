@@ -156,7 +156,10 @@ class Recorder:
             line = encode(event._replace(time=self._written_at))
         self._written_at = max(event.time, self._written_at)
         # In this order: where the file raises, by a signal's handler or since a disk is full, it has the line already.
-        at_once([(written,), (self._file.write, line + "\n"), *closing])
+        try:
+            at_once([(written,), (self._file.write, line + "\n")])
+        finally:
+            at_once(closing)
 
     def _flush(self, written: Callable[[], object] | None = None) -> None:
         """What the disk refused is written now, or never (law 7)."""
@@ -164,6 +167,8 @@ class Recorder:
             if not self._file.closed and not self._full:
                 self._file.flush()
         except OSError as error:
+            if error.errno is None:  # a signal's handler raised it: TimeoutError, say
+                raise
             self._full.append(error)
         if written is not None:
             written()
