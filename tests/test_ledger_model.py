@@ -20,8 +20,14 @@ from instride.records import ConsumerRecord, OffsetRange, TopicPartition
 PARTITIONS = [TopicPartition("t", number) for number in range(2)]
 PARTITION = st.sampled_from(PARTITIONS)
 HOW = st.sampled_from(["finished", "failed", "cancelled", "in progress"])
-NOT_A_FUTURE: Any = object()
 Delivered = ConsumerRecord | OffsetRange
+
+
+class OfAClosedLoop:
+    """A future of asyncio that is done, and whose event loop is closed, does so."""
+
+    def add_done_callback(self, callback: Any, /) -> None:
+        raise RuntimeError("Event loop is closed")
 
 
 @dataclass
@@ -172,12 +178,12 @@ class LedgerMachine(RuleBasedStateMachine):
             self.ledger._on_done(record, future)
 
     @rule(pick=st.integers(0, 30))
-    def watch_what_is_no_future(self, pick: int) -> None:
+    def watch_what_cannot_be_watched(self, pick: int) -> None:
         """It is left open as one that is cancelled is; one that has failed has failed anew, with its error."""
         if self.everything:
             one = self.everything[pick % len(self.everything)]
-            with suppress(AttributeError):
-                self.ledger.watch(one.record, NOT_A_FUTURE)
+            with suppress(RuntimeError):
+                self.ledger.watch(one.record, OfAClosedLoop())
             one.state = "cancelled" if one.state == "in progress" else one.state
             one.raised = False
 
