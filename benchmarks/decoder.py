@@ -24,6 +24,7 @@ from crc32c import crc32c
 from benchmarks.batches import CODECS, Log, batch
 from benchmarks.load import ForeignLoad, foreign_cell
 from instride._wire.decoder import COMPILED
+from instride._wire.memory_pool import Segments
 from instride._wire.record_chunk import RecordChunk
 from instride._wire.record_set import decode_record_set
 
@@ -31,10 +32,14 @@ POLL = 500
 TOTAL_BYTES = 2 << 20  # of one record set, before compression
 
 
+# As a consumer's: what is decompressed goes into its memory.
+POOL = Segments(16 << 20)
+
+
 def record_set(rows: int, size: int, codec: str) -> memoryview:
     count = max(1, TOTAL_BYTES // (rows * (size + 20)))
     one = batch(0, Log(rows=rows, size=size, key=True, codec=codec))
-    return memoryview(b"".join((n * rows).to_bytes(8, "big") + one[8:] for n in range(count)))
+    return memoryview(POOL.new(b"".join((n * rows).to_bytes(8, "big") + one[8:] for n in range(count))))
 
 
 def decode(data: memoryview) -> list[RecordChunk]:

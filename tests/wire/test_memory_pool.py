@@ -339,6 +339,23 @@ def test_what_is_free_gives_way_to_what_is_idle(counted: int, free: int) -> None
     assert len(kept) == 4
 
 
+def test_what_is_decompressed_has_a_pool_of_its_own_whose_bound_follows() -> None:
+    segments = Segments(16 << 20)
+    for bound in (16 << 20, 8 << 20, 0):
+        segments.bound(bound)
+        for _ in range(8):
+            segments.decompressed.keep(segments.decompressed.new(bytes(1 << 20)))
+        assert sum(map(len, segments.decompressed._kept)) == bound // 4
+    assert segments._kept == []
+
+
+def test_what_is_free_of_the_decompressed_makes_way_too() -> None:
+    segments = Segments(16 << 20)
+    segments.decompressed.keep(segments.decompressed.new(bytes(1 << 20)))
+    segments.let_go()
+    assert segments.decompressed.take(1 << 20) is None
+
+
 def test_nothing_may_stay_that_the_pool_does_not_know() -> None:
     segments = Segments(LONG)
     long, short = segments.new(bytes(LONG + 1)), segments.new(bytes(LONG))

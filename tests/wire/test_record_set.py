@@ -822,6 +822,34 @@ def test_a_small_part_of_a_response_stays_where_it_is_while_memory_is_free(*, ro
     assert [each.value for chunk in found for each in records_of(chunk)] == [b"a" * 1000, b"b" * 1000]
 
 
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_compressed_batches_are_decompressed_into_the_same_memory_again(codec: str) -> None:
+    """Each piece of 2 MiB came to new pages, which cost more than to decompress it."""
+    segments = Segments(16 << 20)
+    log = b"".join(batch([Rec(offset=n, value=b"%d" % n * 100_000)], codec=codec) for n in range(60))
+    response = segments.new(log)
+    view = memoryview(response)
+    segments.keep(response)
+    memory: list[object] = []
+    kept: list[Any] = []
+    for _ in range(3):
+        records = RecordSet(view, topic="t", partition=3, fetch_offset=0, frame_bytes=len(response))
+        while not records.done:
+            piece = records.decode(2 << 20, 1 << 30)
+            assert piece is not None
+            assert piece.corrupt is None
+            if piece.chunk is not None and len(kept) < 2:
+                kept.append(piece.chunk)
+            del piece
+        now = segments.decompressed._kept
+        memory = memory or list(now)
+        assert {id(each) for each in now} == {id(each) for each in memory}
+    assert 2 <= len(memory) <= 4, "two are kept"
+    for chunk in kept:
+        for each in records_of(chunk):
+            assert each.value == b"%d" % each.offset * 100_000, "nothing was written to what is kept"
+
+
 def is_in_use(buffer: Any) -> bool:
     try:
         buffer.append(0)

@@ -16,7 +16,7 @@ from record_batches import CODECS, compress, xerial
 
 from instride._wire import compression
 from instride._wire.compression import CompressionError, Sections
-from instride._wire.memory_pool import Pages, extended
+from instride._wire.memory_pool import Pages, Segment, Segments, extended
 from step_counter import calls
 
 LIMIT = 1 << 20
@@ -238,7 +238,7 @@ def test_pages_are_given_back_where_nothing_else_stands() -> None:
     data, page = b"x" * (9 << 20), mmap.PAGESIZE
     sections = Sections(0)
     sections.append(CODECS.index("zstd"), memoryview(compress("zstd", data)), 64 << 20)
-    whole = memoryview(sections.finish())
+    whole = sections.finish()
     assert sections.releases
     sections.release(5, page - 1)
     assert whole == data, "there is no whole page between"
@@ -286,8 +286,62 @@ def test_what_is_used_of_a_buffer_is_copied_only_where_cutting_gives_nothing_bac
     sections.append(CODECS.index("zstd"), memoryview(compress("zstd", text)), 1 << 30)
     buffer, whole = sections._buffer, sections.finish()
     assert whole == text
-    assert (whole is not buffer) == copied
-    assert 0 <= sys.getsizeof(whole) - sections.kept <= 100, "it says what it keeps"
+    assert (whole.obj is not buffer) == copied
+    assert 0 <= sys.getsizeof(whole.obj) - sections.kept <= 100, "it says what it keeps"
+
+
+def decompressed(segments: Segments, nbytes: int, *, expected: int = 2 << 20) -> tuple[memoryview, int]:
+    sections = Sections(expected, segments)
+    sections.append(CODECS.index("zstd"), memoryview(compress("zstd", b"x" * nbytes)), 1 << 30)
+    whole = sections.finish()
+    assert whole == b"x" * nbytes
+    return whole, sections.kept
+
+
+def test_what_is_decompressed_takes_the_memory_of_what_nobody_views_any_more() -> None:
+    """Malloc took it from the system and returned it each time: half of the time was spent with new pages."""
+    segments = Segments(8 << 20)
+    first, kept = decompressed(segments, 2_000_000)
+    second, _ = decompressed(segments, 2_000_000)
+    assert second.obj is not first.obj, "somebody views it"
+    assert kept == len(first.obj), "it says what it keeps"
+    memory = first.obj
+    part = first[5:9]
+    del first
+    third, _ = decompressed(segments, 2_000_000)
+    assert third.obj is not memory, "a part of it is viewed"
+    assert part == b"xxxx"
+    del part
+    assert decompressed(segments, 1_900_000)[0].obj is memory
+
+
+def test_of_a_segment_with_little_in_it_that_is_copied_and_the_segment_is_free() -> None:
+    segments = Segments(8 << 20)
+    little, kept = decompressed(segments, 500_000)
+    assert kept == 500_000
+    assert not isinstance(little.obj, Segment)
+    more, _ = decompressed(segments, 2_000_000)
+    memory = more.obj
+    assert isinstance(memory, Segment)
+    del more
+    assert decompressed(segments, 1_000)[1] == 1_000
+    assert decompressed(segments, 2_000_000)[0].obj is memory
+
+
+def test_a_segment_that_is_too_short_grows_and_is_kept_as_it_is_then() -> None:
+    segments = Segments(8 << 20)
+    long, kept = decompressed(segments, 2_000_000, expected=1 << 20)
+    memory = long.obj
+    assert isinstance(memory, Segment)
+    assert kept == len(memory) >= 2_000_000
+    del long
+    assert decompressed(segments, 2_000_000, expected=len(memory))[0].obj is memory
+
+
+def test_a_small_buffer_is_no_segment() -> None:
+    """There would be thousands to look through."""
+    whole, _ = decompressed(Segments(8 << 20), 100_000, expected=100_000)
+    assert not isinstance(whole.obj, Segment)
 
 
 def test_where_the_system_refuses_a_first_buffer_less_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -175,7 +175,7 @@ class BatchWalk:
             check_count(batch, end - start, INDEX_BYTES)
         except (CompressionError, BatchError):
             return None
-        columns = index_batches(memoryview(section.finish()), bytearray(batch.row(start, end)), 0)
+        columns = index_batches(section.finish(), bytearray(batch.row(start, end)), 0)
         return columns.key(0) if columns.rows > 0 else None
 
 

@@ -11,6 +11,8 @@ Laws
    Each must be one whole frame, which claims nothing of what follows. Where its records end is known by a mark between
    the frames: random, chosen once per process, compressed by itself. If the marks do not come out as they went in, the
    whole output is discarded, and each batch is decompressed alone: then the one that is broken or too large is known.
+5. What malloc would take from the system and return to it each time is a segment of the pool, which is used again.
+   A new page costs as much as to decompress what it holds.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from typing import Final
 
 import cramjam
 
-from instride._wire.memory_pool import LARGE_BYTES, Pages, Segment, extended, trim_malloc
+from instride._wire.memory_pool import LARGE_BYTES, Pages, Segment, Segments, extended, segment_bytes, trim_malloc
 
 __all__ = ["CODECS", "MARKS", "CompressionError", "Sections", "TooLargeError", "moved", "releases_of"]
 
@@ -66,6 +68,10 @@ _LZ4_FRAME: Final = b"\x04\x22\x4d\x18"
 _BLOCKS_OF_JOINED: Final = 100
 
 _SMALLEST_STEP: Final = 1 << 16
+# Law 5. What is smaller malloc has at hand, and there would be very many of them to look through.
+_SMALLEST_SEGMENT: Final = 1 << 20
+# A buffer is copied where it would keep a part of this more than is used.
+_WORTH_A_COPY: Final = 4
 # What is moved is there twice a part at a time.
 _MOVED_BYTES: Final = 1 << 20
 
@@ -85,18 +91,17 @@ class TooLargeError(CompressionError):
 class Sections:
     """The records of several batches, decompressed, one after another in one buffer.
 
-    let_go: called before much memory is taken, to let go of what is only there to be used again.
+    segments: where the buffer comes from (law 5). What is free of them goes before much memory is taken.
     kept: once it is finished, how much memory the buffer keeps.
     """
 
-    __slots__ = ("_buffer", "_let_go", "_used", "kept")
+    __slots__ = ("_buffer", "_segments", "_used", "kept")
 
-    def __init__(self, expected_bytes: int, let_go: Callable[[], object] | None = None) -> None:
-        self._let_go = let_go
+    def __init__(self, expected_bytes: int, segments: Segments | None = None) -> None:
+        self._segments = segments
         self._buffer: bytearray | mmap.mmap = bytearray()
         with suppress(MemoryError):  # a hint (law 1)
-            # Not `bytearray(expected_bytes)`: it writes zeros where the codec writes next.
-            self._buffer = extended(self._buffer, expected_bytes)
+            self._buffer = _buffer_of(expected_bytes, segments)
         self._used = 0
         self.kept = 0
 
@@ -151,9 +156,24 @@ class Sections:
         self._used = start + size
         return found
 
-    def finish(self) -> bytes | bytearray | mmap.mmap:
-        """The buffer, cut to what is used. Nothing can be added after it."""
+    def finish(self) -> memoryview:
+        """What was added. Nothing can be added after it."""
         self.kept = self._used
+        if isinstance(self._buffer, Segment) and self._segments is not None:
+            return self._finish_segment(self._buffer, self._segments.decompressed)
+        return memoryview(self._finish_buffer())
+
+    def _finish_segment(self, segment: Segment, segments: Segments) -> memoryview:
+        used = memoryview(segment)[: self._used]
+        segments.keep(segment)
+        if (len(segment) - self._used) * _WORTH_A_COPY > self._used:
+            return memoryview(bytes(used))
+        self.kept = len(segment)
+        segment.lend(used, self.kept)
+        return used
+
+    def _finish_buffer(self) -> bytes | bytearray | mmap.mmap:
+        """The buffer, cut to what is used."""
         if isinstance(self._buffer, mmap.mmap):
             # Where it cannot be cut, or somebody has a view of it: its last pages were never there.
             with suppress(SystemError, BufferError, OSError):
@@ -163,7 +183,7 @@ class Sections:
         # A bytearray that is cut to less than half gives back the rest, without a copy. Else it keeps all: for so much
         # spare a copy is worth it.
         shrinks = 2 * self._used < len(self._buffer)
-        if spare * 4 > self._used and not shrinks:
+        if spare * _WORTH_A_COPY > self._used and not shrinks:
             return bytes(memoryview(self._buffer)[: self._used])
         try:
             del self._buffer[self._used :]
@@ -247,13 +267,22 @@ class Sections:
         if size <= LARGE_BYTES and isinstance(old, bytearray):
             self._buffer = extended(old, size - len(old))
             return
-        if self._let_go is not None:
-            self._let_go()
+        if self._segments is not None:
+            self._segments.let_go()
         self._buffer = Pages(size)
         self._buffer.write(memoryview(old)[: self._used])
         del old
         # Malloc may keep it for later, with what the decoder took to try it and what was there before: as much again.
         trim_malloc()
+
+
+def _buffer_of(nbytes: int, segments: Segments | None) -> bytearray:
+    """Of any content. Raises MemoryError."""
+    if segments is None or nbytes < _SMALLEST_SEGMENT:
+        # Not `bytearray(nbytes)`: it writes zeros where the codec writes next.
+        return extended(bytearray(), nbytes)
+    pool = segments.decompressed
+    return pool.take(nbytes) or pool.extended(pool.new(b""), segment_bytes(nbytes))
 
 
 def releases_of(data: memoryview) -> Callable[[int, int], object] | None:

@@ -10,6 +10,8 @@ Laws
 5. Before much memory is taken, all of this pool that is free goes (`let_go`). What takes it has pages of its own, which
    go back to the system with it: malloc would keep them, and what a buffer grew through. As long as those are there of
    a response, or of a part of one, `most_bytes` is less by them.
+6. What is decompressed has a pool of its own beside, of a part as large. So it takes no memory from the responses, and
+   their parts may stay whatever is decompressed.
 """
 
 from __future__ import annotations
@@ -36,6 +38,8 @@ _IN_USE = 2
 # In 32nds of fetch_buffer_bytes: two of the longest responses, an eighth of it each, in segments that are an eighth
 # longer. With room for one only, a consumer that is behind receives each second response into new memory.
 _KEPT = 9
+# Law 6: of `most_bytes`. An application frees much at once, and what is decompressed meanwhile needs less than that.
+_DECOMPRESSED = 4
 
 
 def kept_bytes(fetch_buffer_bytes: int) -> int:
@@ -145,10 +149,11 @@ class Segments:
     most_bytes: of segments that are kept for the next frame; 0 keeps none. See law 2.
     """
 
-    __slots__ = ("__weakref__", "_kept", "_most_bytes", "_pages")
+    __slots__ = ("__weakref__", "_decompressed", "_kept", "_most_bytes", "_pages")
 
     def __init__(self, most_bytes: int = 0) -> None:
         self._most_bytes = most_bytes
+        self._decompressed: Segments | None = None
         # Those in use, too: they are there in any case, and so are known.
         self._kept: list[Segment] = []
         self._pages: list[weakref.ref[Pages]] = []
@@ -157,6 +162,15 @@ class Segments:
         """Of what is kept from now on."""
         self._most_bytes = most_bytes
         self.trim()
+        if self._decompressed is not None:
+            self._decompressed.bound(most_bytes // _DECOMPRESSED)
+
+    @property
+    def decompressed(self) -> Segments:
+        """The pool of law 6."""
+        if self._decompressed is None:
+            self._decompressed = Segments(self._most_bytes // _DECOMPRESSED)
+        return self._decompressed
 
     def new(self, source: bytes | bytearray | memoryview) -> Segment:
         """With this content; it may grow. `keep` it once it is whole."""
@@ -211,6 +225,8 @@ class Segments:
     def let_go(self) -> None:
         """Law 5."""
         self._kept = [each for each in self._kept if not _is_free(each)]
+        if self._decompressed is not None:
+            self._decompressed.let_go()
 
     def may_stay(self, segment: Segment) -> bool:
         """Law 3, of a segment that is kept."""

@@ -389,19 +389,18 @@ class RecordSet:
         target = min(target, _DECOMPRESSED_BYTES)
         expected = _expected(len(self._data) - first.start, self._expansion or _EXPANSION)
         expected = max(0, min(most, self._most_bytes, target, expected))
-        let_go = None if self._segments is None else self._segments.let_go
-        found = _Decompressed(Sections(expected, let_go), self._expansion)
+        found = _Decompressed(Sections(expected, self._segments), self._expansion)
         while (batch := self._pending) is not None and (not found.batches or found.nbytes < target):
             # One that would go far beyond the target comes first in the next piece: the buffer need not grow.
             if found.batches and found.nbytes + found.expected(batch.end - batch.start) > target:
                 break
             if not (self._add_several(found, target, capacity) or self._add_one(found, capacity, most)):
                 break
+        sections = found.sections
+        base = sections.finish()
         if not found.batches:
             return None
-        sections = found.sections
         self._expansion = sections.used / max(1, found.compressed_bytes)
-        base = memoryview(sections.finish())
         release = sections.release if sections.releases else None
         return self._piece(base, found.table, found.batches, sections.kept + found.count * INDEX_BYTES, release)
 
