@@ -202,6 +202,7 @@ def test_servers_are_read(servers: str | list[str], expected: tuple[tuple[str, i
         ("b:-1", "port from 1 to 65535"),
         ("b:\u0661", "port from 1 to 65535"),
         ("::1:9092", "brackets"),
+        ("[]:9092", "host:port"),
         ("b:9092;c:9092", "commas"),
         ("b:9092 c:9092", "commas"),
         ("user:canary@b:9092", "without a user"),

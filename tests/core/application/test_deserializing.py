@@ -474,6 +474,32 @@ def test_a_log_that_is_cut_while_a_poll_deserializes_has_no_record_twice(cut: in
     assert beside_a_small_poll(is_cut) == list(range(end))
 
 
+@pytest.mark.parametrize("reset", [5, None])
+def test_a_bad_record_that_a_log_was_cut_before_is_not_raised(reset: int | None) -> None:
+    """To seek past it, as its error says, would have passed over the records that replaced it."""
+    script = ReadingScript((0, 10))
+    script.arrives(0, 0, 20)
+    assert [offset for _, offset in script.read()] == list(range(10))
+    error = LogTruncationError("cut", topic="t", partition=0, offset=20, divergent_offset=5)
+    script.up(PartitionFailed(partition=tp(0), epoch=1, fetch_number=0, error=error, reset=reset, void_from=5))
+    if reset is None:
+        with pytest.raises(LogTruncationError):
+            script.read()
+    else:
+        assert script.read() == []
+        assert [event.offset for event in script.take_posted(SetPosition)] == [5]
+
+
+def test_a_bad_record_before_the_cut_is_raised() -> None:
+    script = ReadingScript((0, 3))
+    script.arrives(0, 0, 20)
+    assert [offset for _, offset in script.read()] == [0, 1, 2]
+    error = LogTruncationError("cut", topic="t", partition=0, offset=20, divergent_offset=5)
+    script.up(PartitionFailed(partition=tp(0), epoch=1, fetch_number=0, error=error, reset=5, void_from=5))
+    with pytest.raises(DeserializationError):
+        script.read()
+
+
 @pytest.mark.rule("16")
 def test_what_is_read_past_the_end_of_the_lease_counts_for_nothing() -> None:
     """A poll looks at the clock again once its deserializer has run: another member may own the partition by then."""

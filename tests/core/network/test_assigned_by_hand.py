@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from uuid import UUID
 
 import pytest
 from network_script import NetworkScript, tp
 
-from instride._core.events import Assign, CallCompleted, Commit
+from instride._core.events import Assign, CallCompleted, Commit, PartitionFailed, Positioned, SetPosition
 from instride._wire import api
 from instride.commits import CommitEntry
 from instride.errors import CommitFailedError, TransportError
@@ -48,6 +49,27 @@ def test_what_waits_for_the_first_metadata_does_not_back_off_as_well() -> None:
     script.pass_time(5.0)
     script.response(api.Metadata, script.metadata(script.requested(api.Metadata)))
     assert set(script.requested(api.ListOffsets).timestamps) == {tp(0), tp(1)}
+
+
+@pytest.mark.parametrize("sought", [True, False])
+def test_an_id_that_was_known_before_nobody_followed_the_topic_is_not_believed(sought: bool) -> None:
+    """The topic was made anew meanwhile: the seek was taken for one in the old topic, and thrown away."""
+    script = NetworkScript()
+    script.topic_ids = {"t": UUID(int=1)}
+    script.committed_offset = 40
+    script.do(assign(p0=1))
+    script.do(assign())
+    script.pass_time(1.0)
+    script.topic_ids, script.hold_metadata = {"t": UUID(int=2)}, True
+    script.take(Positioned)
+    script.do(assign(p0=2))
+    if sought:
+        script.do(SetPosition(partition=tp(0), epoch=2, seek_number=1, fetch_number=1, offset=40))
+    script.hold_metadata = False
+    script.response(api.Metadata, script.metadata(script.requested(api.Metadata)))
+    script.pass_time(1.0)
+    assert script.take(PartitionFailed) == []
+    assert fetched(script) == {0}
 
 
 def test_another_assign_keeps_what_is_in_both_and_drops_the_rest(script: NetworkScript) -> None:

@@ -172,6 +172,30 @@ def test_what_another_assign_left_behind_goes_into_no_topic_that_was_made_anew()
     assert isinstance(outcome(script, left), StaleCommitError)
 
 
+def test_partitions_that_were_left_behind_of_two_topics_of_a_name_are_committed_apart() -> None:
+    """The offset of the old topic's partition was committed under the new one's id, and its owner skipped records."""
+    script = NetworkScript(topics={"t": 2, "u": 1})
+    script.topic_ids = {"t": OLD}
+    script.do(Assign(partitions={tp(0): 1}))
+    script.commit({0: 5}, epoch=1)
+    script.do(Assign(partitions={tp(0, "u"): 2}))
+    script.topic_ids = {"t": NEW}
+    script.do(Assign(partitions={tp(1): 3}))
+    script.fresh_metadata()
+    script.do(SetPosition(partition=tp(1), epoch=3, seek_number=1, fetch_number=1, offset=0))
+    script.commit({1: 3}, epoch=3, seek_number=1)
+    script.do(Assign(partitions={tp(0, "u"): 4}))
+    script.response(api.OffsetCommit, TransportError("gone"))
+    seen = []
+    for _ in range(4):
+        script.pass_time(2.0)
+        if "OffsetCommit" in script.waits():
+            request = script.requested(api.OffsetCommit)
+            seen.append((set(request.offsets), request.topic_ids))
+            script.committed()
+    assert seen == [({tp(1)}, {"t": NEW}), ({tp(0)}, {"t": OLD})]
+
+
 def start(script: NetworkScript, epoch: int) -> int:
     """Where partition 0 began, after a reset."""
     entry = CommitEntry(offset=50, epoch=epoch, seek_number=0)

@@ -620,6 +620,43 @@ def test_a_topic_that_is_gone_for_a_while_is_known_again_as_another() -> None:
     assert len(script.take(PartitionFailed)) == 2
 
 
+def lagging() -> Recreated:
+    """The new topic is read, and a broker that is behind says that the old one is there."""
+    script = Recreated()
+    script.recreate()
+    script.take(PartitionFailed)
+    script.seek(4)
+    script.topic_ids["t"] = OLD
+    script.fresh_metadata()
+    return script
+
+
+@pytest.mark.requirement("surface/topic-ids")
+def test_a_broker_that_is_behind_does_not_turn_a_topic_back_into_the_old_one() -> None:
+    """What was read was read again, or with "latest" passed over, and each commit refused."""
+    script = lagging()
+    assert script.take(PartitionFailed) == []
+    script.commit({0: 4}, epoch=script.epoch(0), seek_number=1)
+    request = script.requested(api.OffsetCommit)
+    assert request.topic_ids == {"t": NEW}
+    before = script.metadata_responses
+    script.pass_time(2.0)
+    assert script.metadata_responses > before, "another broker is asked soon"
+    script.topic_ids["t"] = NEW
+    script.pass_time(8.0)
+    script.topic_ids["t"] = OLD
+    script.fresh_metadata()
+    assert script.take(PartitionFailed) == [], "the time counts anew"
+
+
+@pytest.mark.requirement("surface/topic-ids")
+def test_an_id_that_is_named_again_for_long_is_believed() -> None:
+    """The first broker that named the other id may have been the one that was behind."""
+    script = lagging()
+    script.pass_time(8.0)
+    assert {event.partition for event in script.take(PartitionFailed)} == {tp(0), tp(1)}
+
+
 def test_a_position_that_is_still_searched_is_searched_in_the_new_one() -> None:
     script = NetworkScript()
     script.topic_ids = {"t": OLD}

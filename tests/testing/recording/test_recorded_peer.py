@@ -374,6 +374,18 @@ def test_a_verdict_lacks_no_last_line_that_a_full_disk_refuses(tmp_path: Path) -
             written.check()
 
 
+def test_no_verdict_is_given_where_the_end_of_the_file_was_refused(tmp_path: Path) -> None:
+    """The file was closed with half of a line, and what came before it was judged."""
+    written = Recorder(tmp_path / "history.jsonl")
+    with no_room(written.path):
+        with suppress(OSError):
+            written.add("a", "leaving")
+        with pytest.raises(OSError, match="too large"):
+            written.close()
+    with pytest.raises(OSError, match="too large"):
+        written.check()
+
+
 def test_what_a_handler_raises_is_no_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A TimeoutError, as of an alarm, is an OSError too. It has no number."""
 

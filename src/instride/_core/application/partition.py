@@ -356,7 +356,12 @@ class OwnedPartition:
             return []
         told = {"error": event.error, "reset": event.reset, "reset_epoch": event.leader_epoch, "raised": False}
         writes: list[Write] = [(setattr, self, *each) for each in told.items()]
-        return writes if event.void_from is None else [*writes, *self._cutting(event.void_from)]
+        if event.void_from is None:
+            return writes
+        if self.unreadable is not None and self.unreadable.error.offset >= event.void_from:
+            # The record is gone. To seek past it would pass over what replaced it.
+            writes.append((setattr, self, "unreadable", None))
+        return [*writes, *self._cutting(event.void_from)]
 
     def _cutting(self, offset: int) -> list[Write]:
         """The log ends here now: what was fetched from behind it is not returned."""

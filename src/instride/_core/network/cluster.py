@@ -18,7 +18,8 @@ Laws of the metadata (`Cluster`)
 5. Until a first broker was reached, the user hears of the failure of the whole bootstrap list after 2 s, and again
    while it lasts; that no broker has responded for 2 s is logged in any case.
 6. A topic that was deleted and made again has another id (`topic_id`). What becomes of its positions, `positions` says.
-   Under one id a topic never has fewer partitions: a broker that names fewer is behind.
+   Under one id a topic never has fewer partitions: a broker that names fewer is behind. So is one that names the id
+   that another one has replaced, until it was named for MISSING_GRACE; meanwhile the metadata are requested soon.
 7. What takes partitions from a group (a topic that is missing or may not be read, or has fewer partitions) may be the
    mistake of a broker that has just started. So for a leader and for a pattern the topic is as it was (`believed`)
    until a response says so MISSING_GRACE after the first one that did; meanwhile the metadata are requested soon. A
@@ -40,7 +41,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from instride._core.network.actions import ConnectionKey, Role
@@ -87,6 +88,14 @@ _DENIALS: Final = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN
 _DENIALS_TOGETHER: Final = 30.0
 
 
+class _Identity(NamedTuple):
+    """Law 6. before: the id that it replaced. since: when that was named again; None where it was not."""
+
+    topic_id: UUID
+    before: UUID = api.NO_TOPIC_ID
+    since: float | None = None
+
+
 class Cluster:
     """The present metadata and its refreshing. Not thread-safe: the network machine owns it.
 
@@ -131,6 +140,7 @@ class Cluster:
         self._seldom = Backoff(_FIRST_SELDOM, _MOST_SELDOM, context.random)
         self._leaders: dict[TopicPartition, tuple[api.Broker, int]] = {}
         self._partitions: dict[str, frozenset[int]] = {}
+        self._identities: dict[str, _Identity] = {}
         self.version = 0
         self.knows_everything = False
         self.on_update: list[Callable[[float], None]] = []
@@ -250,6 +260,8 @@ class Cluster:
             self._context.standing.passed_but("topic", own)
             self._tell_at = 0.0
             self._look_anew(own - before)
+            if not self._everything:
+                self._forget(own - before - self._interest)
         if everything != self._everything:
             self._everything = everything
             self._due_at = self._not_before = 0.0
@@ -265,6 +277,16 @@ class Cluster:
         if stale:
             self._missing = {topic: each for topic, each in self._missing.items() if topic not in stale}
             self._due_at = self._not_before = 0.0
+
+    def _forget(self, topics: AbstractSet[str]) -> None:
+        """Nobody followed these until now, so they may have been made anew: an offset of the new topic would be taken
+        for one of the old."""
+        left_over = topics & self.topics.keys()
+        if left_over:
+            self.topics = {name: each for name, each in self.topics.items() if name not in left_over}
+            self._leaders = {tp: leader for tp, leader in self._leaders.items() if tp.topic not in left_over}
+            self._partitions = {name: each for name, each in self._partitions.items() if name not in left_over}
+            self._identities = {name: each for name, each in self._identities.items() if name not in left_over}
 
     def look_again(self, topics: AbstractSet[str]) -> bool:
         """Before a group deals these out (law 8). Whether some of them are requested again, and worth a wait."""
@@ -423,7 +445,7 @@ class Cluster:
         return self._seldom.ready_at
 
     def _believe(self, now: float) -> bool:
-        """Law 7. Whether something that is wanted is doubted: to be asked again soon."""
+        """Laws 6 and 7. Whether something that is wanted is doubted: to be asked again soon."""
         wrong = [name for name, topic in self.topics.items() if topic.error or self._has_shrunk(topic)]
         self._wrong_since = {name: self._wrong_since.get(name, now) for name in wrong}
         kept = {
@@ -432,7 +454,9 @@ class Cluster:
             if name in self._believed and now - since < MISSING_GRACE
         }
         self._believed = {name: topic for name, topic in self.topics.items() if not topic.error} | kept
-        return not self._interest.isdisjoint(kept)
+        self._identities = {name: each for name, each in self._identities.items() if name in self.topics}
+        is_behind = any(each.since is not None for each in self._identities.values())
+        return is_behind or not self._interest.isdisjoint(kept)
 
     def _has_shrunk(self, topic: api.MetadataTopic) -> bool:
         before = self._believed.get(topic.name)
@@ -441,8 +465,25 @@ class Cluster:
         ids = {topic.topic_id, before.topic_id}
         return len(ids) == 1 or api.NO_TOPIC_ID in ids
 
+    def _is_behind(self, topic: api.MetadataTopic, now: float) -> bool:
+        """Law 6: whether it is as it was before it was made anew."""
+        if topic.error or topic.topic_id == api.NO_TOPIC_ID:
+            return False
+        known = self._identities.setdefault(topic.name, _Identity(topic.topic_id))
+        if topic.topic_id == known.topic_id:
+            if known.since is not None:
+                self._identities[topic.name] = known._replace(since=None)
+            return False
+        since = now if known.since is None else known.since
+        is_behind = topic.topic_id == known.before and now - since < MISSING_GRACE
+        newer = _Identity(topic.topic_id, known.topic_id)
+        self._identities[topic.name] = known._replace(since=since) if is_behind else newer
+        return is_behind
+
     def _newest(self, topic: api.MetadataTopic, known: api.MetadataTopic | None, now: float) -> api.MetadataTopic:
         """Laws 4 and 6. Without topic ids nobody can tell a topic from one that was made anew."""
+        if self._is_behind(topic, now) and known is not None:
+            return known
         if known is None or topic.topic_id != known.topic_id or topic.topic_id == api.NO_TOPIC_ID or topic.error:
             return topic
         epochs = {each.partition: each for each in known.partitions}

@@ -495,7 +495,7 @@ class Commits:
 
     def _send(self, now: float) -> None:
         # From here on the entries are in flight: nothing of them is queued, so nothing goes out twice at once (law 1).
-        entries, member = self._take_what_fits(), self._membership
+        (entries, topic_ids), member = self._take_what_fits(), self._membership
         sent = _InFlightCommit(entries=entries, member=member.number, generation=member.generation, syncs=member.syncs)
         self._sent = sent
         request = api.OffsetCommit(
@@ -512,7 +512,7 @@ class Commits:
                 )
                 for tp, entry in entries.items()
             },
-            topic_ids=self._topic_ids(entries),
+            topic_ids=topic_ids,
         )
         self._coordinator.send_if(
             lambda then: self._may_still_go(sent, then),
@@ -522,24 +522,27 @@ class Commits:
             on_sent=sent.note_transmitted,
         )
 
-    def _topic_ids(self, entries: Mapping[TopicPartition, _Entry]) -> dict[str, UUID]:
-        """Law 7. By name, a topic that is made again while a commit is on its way would take offsets of the old one."""
-        found = {tp.topic: self._topic_id(tp, entry.commit.epoch) for tp, entry in entries.items()}
-        return {topic: each for topic, each in found.items() if each != api.NO_TOPIC_ID}
+    def _take_what_fits(self) -> tuple[dict[TopicPartition, _Entry], dict[str, UUID]]:
+        """Law 11. What waits longest is first; one is sent however large it is. With them the ids of their topics.
 
-    def _take_what_fits(self) -> dict[TopicPartition, _Entry]:
-        """Law 11. What waits longest is first; one is sent however large it is."""
+        Law 7. By name, a topic that is made again while a commit is on its way would take offsets of the old one. A
+        request names one id of a topic: what is of another topic of the same name waits for the next request.
+        """
         taken: dict[TopicPartition, _Entry] = {}
+        topic_ids: dict[str, UUID] = {}
         group = len((self._context.config.group_id or "").encode())
         free = _MOST_BYTES
         for tp, entry in self._queued.items():
+            topic_id = self._topic_id(tp, entry.commit.epoch)
+            if topic_ids.get(tp.topic, topic_id) != topic_id:
+                continue
             free -= _BYTES_OF_AN_OFFSET + group + len(tp.topic.encode()) + len(entry.commit.metadata.encode())
             if free < 0 and taken:
                 break
-            taken[tp] = entry
+            taken[tp], topic_ids[tp.topic] = entry, topic_id
         for tp in taken:
             del self._queued[tp]
-        return taken
+        return taken, {topic: each for topic, each in topic_ids.items() if each != api.NO_TOPIC_ID}
 
     def _may_still_go(self, sent: _InFlightCommit, now: float) -> bool:
         """The connection may have to be opened first: until then a rebalance may begin, the lease end, or something of

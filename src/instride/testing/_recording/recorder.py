@@ -167,14 +167,23 @@ class Recorder:
             if not self._file.closed and not self._full:
                 self._file.flush()
         except OSError as error:
-            if error.errno is None:  # a signal's handler raised it: TimeoutError, say
+            if not self._note_full(error):
                 raise
-            self._full.append(error)
         if written is not None:
             written()
 
     def _close(self, written: Callable[[], object]) -> None:
-        at_once([(written,), (self._file.close,)])
+        try:
+            at_once([(written,), (self._file.close,)])
+        except OSError as error:
+            self._note_full(error)
+            raise
+
+    def _note_full(self, error: OSError) -> bool:
+        """Law 7. Not of a TimeoutError, say, that a signal's handler raised: it has no number."""
+        if error.errno is not None:
+            self._full.append(error)
+        return error.errno is not None
 
     # -- who is watched
 
