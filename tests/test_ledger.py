@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
-from asyncio import new_event_loop
+from asyncio import new_event_loop, sleep
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -224,6 +224,26 @@ def test_a_future_whose_result_has_not_run_has_failed() -> None:
     assert not ledger.committable()
     with pytest.raises(TypeError, match="returned a coroutine, of which nothing has run"):
         ledger.check()
+
+
+class FalsyError(Exception):
+    """Of several lines, of which there may be none."""
+
+    def __len__(self) -> int:
+        return 0
+
+
+def test_a_future_has_failed_by_an_error_whose_class_says_that_it_is_false() -> None:
+    ledger = OffsetLedger()
+    loop = new_event_loop()
+    awaited, plain = loop.create_future(), Future[None]()
+    for each, future in zip(ledger.track(records(0, 1)), (plain, awaited), strict=True):
+        ledger.watch(each, future)
+        future.set_exception(FalsyError())
+    loop.run_until_complete(sleep(0))  # a future of asyncio calls back in the loop's next turn
+    loop.close()
+    assert not ledger.committable()
+    assert [type(error) for _, error in ledger.failures()] == [FalsyError, FalsyError]
 
 
 def test_watch_takes_futures_that_are_done_and_those_of_asyncio() -> None:

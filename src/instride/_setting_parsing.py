@@ -103,7 +103,8 @@ def _parse_server(name: str) -> tuple[str, int]:
     host, colon, port = name.rpartition(":")
     bracketed = host.startswith("[") and host.endswith("]")
     port = port.lstrip("0")  # `int` takes no more than 4,300 digits
-    if not colon or host in ("", "[]") or not port.isascii() or not port.isdigit() or len(port) > 5 or int(port) > 65_535:
+    is_a_port = port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65_535
+    if not colon or host in ("", "[]") or not is_a_port:
         raise ConfigError(f'bootstrap_servers: {name!r} is not "host:port" with a port from 1 to 65535')
     if "/" in host:
         raise ConfigError(f'bootstrap_servers: {name!r} must be "host:port" without a scheme')

@@ -164,10 +164,11 @@ class OffsetLedger:
     def _on_done(self, record: TrackedRecord, future: Any) -> None:
         if future.cancelled():
             self._mark(record, CANCELLED)
-        elif (error := future.exception() or _unrun(future.result())) is not None:
-            self._mark(record, FAILED, error)
-        else:
-            self._mark(record, FINISHED)
+            return
+        error = future.exception()
+        if error is None:  # an error's class may say that it is false
+            error = _unrun(future.result())
+        self._mark(record, FINISHED if error is None else FAILED, error)
 
     def done(self, record: TrackedRecord) -> None:
         """The record is finished; also one that failed or was cancelled, so that its partition goes on."""

@@ -378,11 +378,15 @@ def default_action(number: signal.Signals) -> Iterator[None]:
         signal.signal(number, before)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@pytest.mark.parametrize("second", SIGNALS)
+@pytest.mark.parametrize("number", SIGNALS[1:])
 def test_what_was_acknowledged_before_a_signal_is_not_sent_again(
-    monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+    monkeypatch: pytest.MonkeyPatch, number: signal.Signals, second: signal.Signals
 ) -> None:
-    """A container stops, a terminal is closed. A second one (of an init, say) does not end the commit."""
+    """A container stops, a terminal is closed. A second one (of an init, or a Ctrl-C) does not end the commit."""
     topic = Topic(4, 0)
     topic.interrupts = "0:2"
 
@@ -395,16 +399,56 @@ def test_what_was_acknowledged_before_a_signal_is_not_sent_again(
     class Group(dict[TopicPartition, OffsetAndMetadata]):
         def update(self, *offsets: Any) -> None:
             if topic.sent:
-                comes()
+                signal.raise_signal(second)
             super().update(*offsets)
 
     topic.group = Group()
-    with default_action(number):
+    with default_action(signal.SIGTERM), default_action(signal.SIGHUP):
         done = command(topic, monkeypatch)
     assert done.exit_code == 128 + number
     assert done.stdout.splitlines() == ["0:0  sent", "0:1  sent", "0:3  sent"]
     topic.interrupts, topic.group = "", dict(topic.group)
     assert replay(topic, monkeypatch) == ["0:2  sent"]
+
+
+@pytest.mark.parametrize("second", SIGNALS)
+def test_a_second_signal_does_not_cut_off_the_commit_after_a_ctrl_c(
+    monkeypatch: pytest.MonkeyPatch, second: signal.Signals
+) -> None:
+    topic = Topic(4, 0)
+    topic.interrupts = "0:2"
+
+    class Group(dict[TopicPartition, OffsetAndMetadata]):
+        def update(self, *offsets: Any) -> None:
+            if topic.sent:
+                signal.raise_signal(second)
+            super().update(*offsets)
+
+    topic.group = Group()
+    with default_action(signal.SIGTERM), default_action(signal.SIGHUP):
+        assert command(topic, monkeypatch).exit_code != 0
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler, "put back"
+    topic.interrupts, topic.group = "", dict(topic.group)
+    assert replay(topic, monkeypatch) == ["0:2  sent"]
+
+
+def test_a_replay_whose_end_a_finalizer_swallowed_ends_by_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    topic, swallowed = Topic(4, 0), list[Any]()
+    topic.interrupts = "0:2"
+
+    class Thing:
+        def __del__(self) -> None:
+            signal.raise_signal(signal.SIGTERM)
+
+    def comes() -> None:
+        Thing()
+        assert [each.exc_type for each in swallowed] == [SystemExit]
+        signal.raise_signal(signal.SIGTERM)
+
+    topic.interrupt = comes
+    monkeypatch.setattr("sys.unraisablehook", swallowed.append)
+    with default_action(signal.SIGTERM):
+        assert command(topic, monkeypatch).exit_code == 128 + signal.SIGTERM
 
 
 def test_a_signal_that_is_ignored_stays_so_during_a_replay(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,8 +17,9 @@ from typing import IO, Any
 import pytest
 
 from attack.broker import Broker
+from instride._cli import worker
 from instride._cli.run import _Processes
-from instride._cli.supervisor import Start, Tell, Word
+from instride._cli.supervisor import CANNOT_BEGIN, Start, Tell, Word
 from instride._cli.targets import settings_of
 from instride._cli.worker import loaded
 from instride.errors import ConfigError
@@ -353,6 +354,18 @@ def test_where_threads_end_just_too_late_no_exit_function_is_called_twice() -> N
     done = subprocess.run(script, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert (done.returncode, done.stdout) == (3, "called\n")
     assert done.stderr == "instride run: threads of a worker did not end in 10 s: they are left behind\n"
+
+
+def test_a_worker_without_a_thread_for_the_supervisors_words_cannot_begin(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    monkeypatch.setattr(worker, "_taken_standard_input", lambda: 0)
+    assert worker.main("nowhere:app", None, None, None, 0) == CANNOT_BEGIN
+    assert "can't start new thread" in capsys.readouterr().err
 
 
 def test_a_worker_that_no_thread_can_watch_counts_as_not_started(

@@ -323,7 +323,7 @@ def test_bytes_are_those_of_keys_and_values() -> None:
 @pytest.mark.parametrize(
     ("wrong", "error", "word"),
     [
-        ({"handle": 3}, TypeError, "handle must be a function"),
+        ({"handle": {"uri": "secret"}}, TypeError, "handle must be a function of one record, not dict$"),
         ({"max_workers": 0}, ValueError, "max_workers must be 1 or more"),
         ({"max_records": -1}, ValueError, "max_records must be 1 or more"),
         ({"max_bytes": "1"}, TypeError, "max_bytes must be a whole number"),

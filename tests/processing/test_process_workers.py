@@ -442,17 +442,65 @@ def test_what_a_handler_left_behind_holds_up_no_close(how: str, monkeypatch: pyt
     assert not process.is_alive()
 
 
-def test_where_the_program_ignores_its_childrens_ends_a_death_is_known_all_the_same() -> None:
-    """The system reaps them then, and multiprocessing believes for ever that they are alive."""
+@contextmanager
+def ends_ignored() -> Iterator[None]:
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
+        yield
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+
+
+def counted_processes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The number of each that is made."""
+    made, real = list[int](), process_workers._Process
+
+    def make(spec: bytes, number: int) -> process_workers._Process:
+        made.append(number)
+        return real(spec, number)
+
+    monkeypatch.setattr(process_workers, "_Process", make)
+    return made
+
+
+def test_where_the_program_ignores_its_childrens_ends_a_death_is_known_all_the_same() -> None:
+    """The system reaps them then, and multiprocessing believes for ever that they are alive."""
+    with ends_ignored():
         bench = Bench("kill", "ok")
         bench.until_over(2)
         bench.close()
-    finally:
-        signal.signal(signal.SIGCHLD, before)
     assert [type(error) for error in bench.errors[0]] == [HandlerDiedError] * 3
     assert bench.outputs == ["1 1 open"]
+
+
+def test_a_process_that_somebody_else_has_reaped_is_not_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its number may be another process's by then."""
+    real, gone = os.kill, list[int]()
+
+    def kill(pid: int, number: int) -> None:
+        try:
+            real(pid, number)
+        except ProcessLookupError:
+            gone.append(pid)
+            raise
+
+    monkeypatch.setattr(os, "kill", kill)
+    with ends_ignored():
+        bench = Bench("kill", "ok")
+        bench.until_over(2)
+        bench.close()
+        process_workers._kill_all()
+    assert gone == []
+
+
+def test_a_process_of_whose_end_nothing_is_known_is_replaced_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = counted_processes(monkeypatch)
+    with ends_ignored():
+        bench = Bench("ok", around=handlers.dies)
+        bench.until_failed()
+        bench.close()
+    assert "5 processes died before they had begun" in str(bench.engine.failure)
+    assert made == [0] * 5
 
 
 @pytest.mark.parametrize(("around", "error"), [(handlers.refuses, LookupError), (handlers.dies, HandlerDiedError)])
@@ -468,13 +516,7 @@ def test_a_process_that_ends_by_itself_before_it_begins_ends_the_run_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What Python could not import in one process it cannot import in the next: the main module, say."""
-    made, real = list[int](), process_workers._Process
-
-    def make(spec: bytes, number: int) -> process_workers._Process:
-        made.append(number)
-        return real(spec, number)
-
-    monkeypatch.setattr(process_workers, "_Process", make)
+    made = counted_processes(monkeypatch)
     bench = Bench("ok", around=handlers.leaves)
     bench.until_failed()
     bench.close()

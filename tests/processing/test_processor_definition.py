@@ -124,6 +124,7 @@ def around(record: ConsumerRecord[Any, Any], following: Any, uri: str) -> None: 
         (handle, [], {"worker_lifespan": SETTINGS}),
         (handle, [], {"middleware": partial(around, uri=URI)}),
         (handle, [], {"middleware": [SETTINGS]}),
+        (handle, [], {"retry": SETTINGS}),
         (handle_async, [], {"middleware": [partial(around, uri=URI)]}),
         (handle, [], {"produce": SETTINGS, "output": "bills"}),
     ],

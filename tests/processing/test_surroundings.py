@@ -38,6 +38,7 @@ from instride import (
 from instride._processing.engine import Engine, EnginePlan
 from instride._processing.health import Health
 from instride._processing.lifespan import SyncLifespan
+from instride._processing.outputs import produce_all
 from instride._processing.poll_loop import Verb
 from instride._processing.retries import Failures, Step
 from instride._processing.running_processor import RunningProcessor, run_with_signals
@@ -193,6 +194,61 @@ def test_a_set_up_that_fails_ends_the_run_by_its_error(handler: Any, lifespan: A
         running.wait(PATIENCE)
     health = running.health()
     assert (health.live, type(health.ended)) == (False, LookupError)
+
+
+class FalsyError(Exception):
+    """Of several lines, of which there may be none."""
+
+    def __len__(self) -> int:
+        return 0
+
+
+@asynccontextmanager
+async def _is_false_at_set_up() -> AsyncIterator[None]:
+    if NOWHERE:
+        raise FalsyError
+    yield
+
+
+@asynccontextmanager
+async def _is_false_at_tear_down() -> AsyncIterator[None]:
+    yield
+    raise FalsyError
+
+
+@asynccontextmanager
+async def _is_false_in_the_middle() -> AsyncIterator[None]:
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().call_later(0, task.cancel)
+    try:
+        yield
+    except asyncio.CancelledError:
+        raise FalsyError from None
+
+
+@pytest.mark.parametrize("lifespan", [_is_false_at_set_up, _is_false_in_the_middle])
+def test_an_error_of_a_lifespan_that_says_it_is_false_ends_the_run(lifespan: Any) -> None:
+    with (
+        pytest.raises(FalsyError),
+        Processor(handle_async, topics=["t"], lifespan=lifespan).running(**NOWHERE) as running,
+    ):
+        assert running.wait(PATIENCE)
+
+
+def test_an_error_of_the_tear_down_that_says_it_is_false_is_raised() -> None:
+    with (
+        pytest.raises(FalsyError),
+        Processor(handle_async, topics=["t"], lifespan=_is_false_at_tear_down).running(**NOWHERE),
+    ):
+        pass
+
+
+def test_an_output_is_not_acknowledged_by_an_error_that_says_it_is_false() -> None:
+    refused = Future[None]()
+    refused.set_exception(FalsyError())
+    with pytest.raises(FalsyError):
+        produce_all(lambda _: refused, [OutputRecord(value=b"x", topic="o")])
 
 
 def test_a_run_is_entered_once() -> None:

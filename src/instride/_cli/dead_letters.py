@@ -2,8 +2,8 @@
 
 Laws
 1. A letter counts as sent when the broker has acknowledged it. A refused one holds up none: the others are sent too.
-   Whatever ends a replay (Ctrl-C, SIGTERM, a pipe that nobody reads), what was acknowledged is committed before, but
-   for a first signal in the middle of that commit.
+   Whatever ends a replay (Ctrl-C, SIGTERM, a pipe that nobody reads), what was acknowledged is committed before, and
+   no second signal cuts that commit off. A first one in the middle of a commit does.
 2. The offset of a partition is that of the first letter that was refused; the commit's metadata remember which later
    ones were sent (`commit_metadata.py`). So the next replay sends none of those again.
 3. A group without an offset of any partition tells nothing: either no replay was before this one, or the brokers have
@@ -22,7 +22,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -233,7 +233,8 @@ def _ended(sending: _Sending, reader: _Reader, refused_before: Sequence[Letter])
     cause = sys.exception()
     try:
         # Before anything is told, since nobody may be there to read it.
-        return reader.commit([*refused_before, *sending.unsent()])
+        with nullcontext() if cause is None else _undisturbed():
+            return reader.commit([*refused_before, *sending.unsent()])
     except Exception:
         if cause is not None:
             _tell(str(cause) or type(cause).__name__)
@@ -492,8 +493,7 @@ def _ended_in_order() -> Iterator[None]:
     numbers = [each for each in _ENDS if is_main and signal.getsignal(each) is signal.SIG_DFL]
 
     def leave(number: int, _: FrameType | None) -> None:
-        for each in numbers:
-            signal.signal(each, signal.SIG_IGN)  # a second one would cut off the commit
+        # A finalizer may swallow this: the next one is obeyed too.
         sys.exit(128 + number)
 
     for each in numbers:
@@ -503,6 +503,20 @@ def _ended_in_order() -> Iterator[None]:
     finally:
         for each in numbers:
             signal.signal(each, signal.SIG_DFL)
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Whatever comes now would cut off the commit that the first signal caused."""
+    is_main = threading.current_thread() is threading.main_thread()
+    before = {each: found for each in (signal.SIGINT, *_ENDS) if is_main and (found := signal.getsignal(each))}
+    try:
+        for each in before:
+            signal.signal(each, signal.SIG_IGN)
+        yield
+    finally:
+        for each, found in before.items():
+            signal.signal(each, found)
 
 
 @contextmanager

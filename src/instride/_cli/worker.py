@@ -9,7 +9,8 @@ Laws
 4. Nobody else reads that pipe: no handler, and no program that a handler starts. They have an empty standard input.
 5. It ends soon after its processor has ended, whatever threads still do: Python itself waits for those of executors,
    and so for a call in one (`asyncio.to_thread`) that does not return. So it waits for `_PATIENCE`, and no longer; and
-   as long again for the functions that the user registered for the end. None of these is called twice.
+   as long again for the functions that the user registered for the end. None of these is called twice, but for one
+   that a thread has registered since the processor ended.
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ __all__ = ["main"]
 
 
 def main(app: str, settings: str | None, bootstrap_servers: str | None, group_id: str | None, slot: int) -> int:
-    supervisor = _SupervisorsWords(_taken_standard_input())
     try:
+        supervisor = _SupervisorsWords(_taken_standard_input())
         running = loaded(app, settings_of(settings, bootstrap_servers, group_id), slot)
-    except BaseException as error:  # noqa: BLE001 - a module may raise anything
+    except BaseException as error:  # noqa: BLE001 - a module may raise anything, and no thread be left
         if isinstance(error, ConfigError) and _is_of_the_command_line(error):
             print(f"instride run: worker {slot} cannot begin: {error}", file=sys.stderr)
         else:

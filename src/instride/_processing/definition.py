@@ -276,7 +276,7 @@ def _failures(verb: str, options: AnyOptions) -> Failures:
         raise ConfigError(f'{verb}: on_failure="dead-letter" needs the name of a topic: dead_letters="orders.dlq"')
     retry = options.get("retry", NO_RETRY)
     if not isinstance(retry, Retry):
-        raise TypeError(f"{verb}: retry must be a Retry, such as Retry(attempts=5), not {retry!r}")
+        raise TypeError(f"{verb}: retry must be a Retry, such as Retry(attempts=5), not {type(retry).__name__}")
     return Failures(retry=retry, after=after, has_dead_letters=letters is not None)
 
 

@@ -15,14 +15,25 @@ import selectors
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-__all__ = ["be_punctual", "going_on", "new_event_loop"]
+__all__ = ["be_punctual", "going_on", "new_event_loop", "result_of"]
+
+T = TypeVar("T")
 
 _SELECTABLE: Final = 1024
 """File descriptors below this one may be given to `select` (FD_SETSIZE)."""
+
+
+def result_of(future: Future[T]) -> T:
+    """Waits for it. Its own `result` returns None instead of an error whose class says that it is false (`__len__`)."""
+    error = future.exception()
+    if error is not None:
+        raise error
+    return future.result()
 
 
 def be_punctual() -> None:

@@ -84,7 +84,9 @@ class AsyncLifespan:
     def _ended(self, task: asyncio.Task[None]) -> None:
         if not self._leave.is_set():
             error = None if task.cancelled() else task.exception()
-            self._fail(error or IllegalStateError("the lifespan ended before the processor did"))
+            if error is None:
+                error = IllegalStateError("the lifespan ended before the processor did")
+            self._fail(error)
 
     async def _run(self, factory: Callable[[], Any] | None) -> None:
         if factory is not None:

@@ -15,6 +15,7 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from instride._processing.event_loop import result_of
 from instride.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def produce_all(
             wait([found], patience)
             if not found.done():
                 raise TimeoutError(not_acknowledged(records[0].topic, patience))
-            found.result()
+            result_of(found)
         elif found is not None:
             raise ConfigError("produce returned an awaitable to a plain handler; return None or a concurrent Future")
 

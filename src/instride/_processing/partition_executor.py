@@ -86,7 +86,7 @@ class PartitionExecutor(Generic[R]):
         """
         verb = "PartitionExecutor"
         if not callable(handle):
-            raise TypeError(f"{verb}: handle must be a function of one record, not {handle!r}")
+            raise TypeError(f"{verb}: handle must be a function of one record, not {type(handle).__name__}")
         self._handle = guarded(handle)
         self._max_workers = arguments.positive(verb, "max_workers", max_workers)
         self._drain_timeout = arguments.seconds(verb, drain_timeout, name="drain_timeout")

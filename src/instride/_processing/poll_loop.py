@@ -786,7 +786,7 @@ class Rounds(RebalanceListener):
             unwritten, untold = self._engine.unwritten(), self._engine.untold()
             given_up = self._engine.give_up()
             # A record may have failed for good since `_begin_to_drain` looked.
-            self.error = self.error or self._engine.failure
+            self.error = self._engine.failure if self.error is None else self.error
         self._fail_by_letters(unwritten, untold)
         self._fail_by_time(given_up)
         self._give_up(given_up, "the end")

@@ -88,6 +88,7 @@ class _Process:
         )
         self._process.start()
         self._maker = this_process["pid"]
+        self._has_ended = False
         _living.add(self)
         # While a copy of their end is open here, no end of file comes when the process dies.
         theirs.close()
@@ -125,12 +126,13 @@ class _Process:
 
     @property
     def has_ended_by_itself(self) -> bool:
-        """Not by a signal, as one ends that has no memory left."""
-        return (self._process.exitcode or 0) >= 0
+        """Not by a signal, as one ends that has no memory left. Where somebody else reaps it, nobody knows."""
+        code = self._process.exitcode
+        return code is not None and code >= 0
 
     def kill(self) -> None:
-        """Not in a fork of this program: it is not the fork's process."""
-        if this_process["pid"] == self._maker:
+        """Not in a fork of this program: it is not the fork's process. Nor after its end: its number may be reused."""
+        if this_process["pid"] == self._maker and not self._has_ended:
             self._process.kill()
 
     def close(self, patience: float) -> None:
@@ -140,7 +142,7 @@ class _Process:
             pipe.shutdown(socket.SHUT_RDWR)
         self._pipe.close()
         self._await_end(patience)
-        if self._process.is_alive():
+        if not self._has_ended and self._process.is_alive():
             self.kill()
             self._await_end(FOREVER)
 
@@ -150,9 +152,10 @@ class _Process:
         And the pipe alone tells it where somebody else reaps our processes: SIGCHLD is ignored, or the program does so.
         """
         until = time.monotonic() + patience
-        while self._process.is_alive() and (left := until - time.monotonic()) > 0:
+        while not self._has_ended and self._process.is_alive() and (left := until - time.monotonic()) > 0:
             if wait([self._process.sentinel], min(_GLANCE, left)):
                 self._process.join()
+                self._has_ended = True  # `is_alive` does not know it where somebody else has reaped it
                 return
 
 

@@ -44,7 +44,7 @@ from instride._processing.coroutine_workers import LoopWorkers
 from instride._processing.dead_letters import ConfluentProduce, Produce
 from instride._processing.definition import Definition
 from instride._processing.engine import Engine, Tally, Task
-from instride._processing.event_loop import be_punctual, going_on, new_event_loop
+from instride._processing.event_loop import be_punctual, going_on, new_event_loop, result_of
 from instride._processing.health import Health, Stalls, holdings, metrics, stuck_record, unwritten_letters
 from instride._processing.lifespan import AsyncLifespan, SyncLifespan
 from instride._processing.poll_loop import Rounds, Verb, Verbs
@@ -372,13 +372,13 @@ class RunningProcessor:
         self._workers.made = LoopWorkers(
             self._desk, self._handler, self._produce, what.concurrency, loop, what.timeout, around
         )
-        return lambda: asyncio.run_coroutine_threadsafe(around.leave(), loop).result()
+        return lambda: result_of(asyncio.run_coroutine_threadsafe(around.leave(), loop))
 
     def _awaited(self, what: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop) -> None:
         self._setting_up = asyncio.run_coroutine_threadsafe(what, loop)
         if self._gave_up_set_up:  # in this moment: whoever did so may have found nothing to cancel
             self._setting_up.cancel()
-        self._setting_up.result()
+        result_of(self._setting_up)
 
     def _plain_workers(self, lifespan: SyncLifespan) -> ThreadWorkers | ProcessWorkers:
         what = self._what
@@ -400,7 +400,7 @@ class RunningProcessor:
         except BaseException as error:  # noqa: BLE001 - `wait` raises it
             if not self._ended.is_set():
                 _logger.error("the tear-down failed: %s: %s", type(error).__name__, error)
-                self._error = self._error or error
+                self._error = error if self._error is None else self._error
 
     def _leave(self, leave: Callable[[], None]) -> None:
         """A watch beside it, since what is torn down may belong to this thread (a connection of sqlite3, say)."""
@@ -429,7 +429,7 @@ class RunningProcessor:
             if not self._ended.is_set():
                 self._gave_up_tear_down = True
                 if self._what.lifespan is not None:
-                    self._error = self._error or error
+                    self._error = error if self._error is None else self._error
         self._end()
 
     def _start_loop(self) -> None:
@@ -501,7 +501,7 @@ class RunningProcessor:
             if self._rounds.is_stopping or self._engine.failure is not None:
                 asked.cancel()
                 raise KafkaTimeoutError("stopped while the database of its store had not answered")
-        return asked.result()
+        return result_of(asked)
 
     def _ask_store(self, partitions: Mapping[TopicPartition, UUID | None]) -> Future[dict[TopicPartition, int]]:
         store, group = self._what.store, self._desk.group
