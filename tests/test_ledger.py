@@ -236,8 +236,8 @@ class FalsyError(Exception):
 def test_a_future_has_failed_by_an_error_whose_class_says_that_it_is_false() -> None:
     ledger = OffsetLedger()
     loop = new_event_loop()
-    awaited, plain = loop.create_future(), Future[None]()
-    for each, future in zip(ledger.track(records(0, 1)), (plain, awaited), strict=True):
+    futures: list[Any] = [Future[None](), loop.create_future()]
+    for each, future in zip(ledger.track(records(0, 1)), futures, strict=True):
         ledger.watch(each, future)
         future.set_exception(FalsyError())
     loop.run_until_complete(sleep(0))  # a future of asyncio calls back in the loop's next turn

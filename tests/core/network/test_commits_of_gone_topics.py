@@ -172,7 +172,7 @@ def test_what_another_assign_left_behind_goes_into_no_topic_that_was_made_anew()
     assert isinstance(outcome(script, left), StaleCommitError)
 
 
-def test_partitions_that_were_left_behind_of_two_topics_of_a_name_are_committed_apart() -> None:
+def test_what_was_left_behind_of_two_topics_of_a_name_is_committed_apart() -> None:
     """The offset of the old topic's partition was committed under the new one's id, and its owner skipped records."""
     script = NetworkScript(topics={"t": 2, "u": 1})
     script.topic_ids = {"t": OLD}
