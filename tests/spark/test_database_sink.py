@@ -17,7 +17,8 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import psycopg
 import pyarrow as pa
@@ -311,11 +312,15 @@ def test_rows_that_vanish_while_they_are_committed_are_missed(request: pytest.Fi
     case.holds((span(0, 5), "a"))
 
 
+@pytest.mark.parametrize("first", ["a", "c"])
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 def test_sinks_of_one_table_with_offsets_of_their_own_share_no_staged_row(
-    kind: str, request: pytest.FixtureRequest, tmp_path: Path
+    kind: str, first: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    """Two pipelines of the same topic; and one that names the table in another way."""
+    """Two pipelines of the same topic; and one that names the table in another way.
+
+    first: who makes the staging table. Of one with its schema SQLite could not make the index.
+    """
     ready(kind, request, tmp_path)
     case = place(kind, tmp_path / "out")
     case.make()
@@ -326,10 +331,38 @@ def test_sinks_of_one_table_with_offsets_of_their_own_share_no_staged_row(
         "b": DatabaseSink(connect, table, columns=SCHEMA.names, offsets_table="offsets_b"),
         "c": DatabaseSink(connect, f"{schema}.{table}", columns=SCHEMA.names, offsets_table="offsets_b"),
     }
-    written = {job: write(sink, span(0, 3), job) for job, sink in sinks.items()}
+    written = {job: write(sinks[job], span(0, 3), job) for job in sorted(sinks, key=lambda job: job != first)}
     for job, sink in sinks.items():
         assert commit(sink, job, written[job]).status is CommitStatus.COMMITTED
     case.holds(*((span(0, 3), job) for job in sinks))
+
+
+class Refusing:
+    """A connection to a server, or through a proxy, that refuses the setting."""
+
+    made: ClassVar[list[Refusing]] = []
+
+    def __init__(self) -> None:
+        self.closed = False
+        self.made.append(self)
+
+    def cursor(self) -> Any:
+        def execute(*_: object) -> None:
+            raise LookupError("SET")
+
+        return SimpleNamespace(execute=execute, close=lambda: None)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_a_connection_that_cannot_be_set_up_is_closed() -> None:
+    """Each try left one to the server, until no more were granted."""
+    sink = DatabaseSink(Refusing, "bills", columns=["n"])
+    with pytest.raises(LookupError, match="SET"):
+        sink.positions([AT])
+    assert Refusing.made
+    assert all(each.closed for each in Refusing.made)
 
 
 @pytest.mark.parametrize("text", ["postgres//made:canary@localhost/made", "host=localhost password=a canary dbname=x"])

@@ -80,6 +80,38 @@ def test_a_source_is_found_by_the_token_of_its_run_and_awaited() -> None:
     door.close()
 
 
+def test_a_source_that_was_not_reached_in_time_is_not_said_to_plan_nothing_more() -> None:
+    """Whoever relied on that stopped the query in the middle of the next batch."""
+    door = Door(new_token(), lambda: pytest.fail("the source of another query was asked"))
+    with pytest.raises(KafkaTimeoutError, match=r"no source .* was reached in time.*plans on.*stop it again"):
+        leave(Query(), timeout=0.0)
+    door.close()
+
+
+def test_a_first_batch_that_ends_between_two_looks_is_seen() -> None:
+    """The query was stopped at once, and the group did not hear of that batch."""
+    token, left = new_token(), Future[bool]()
+    asked = threading.Event()
+
+    def ask() -> Future[bool]:
+        asked.set()
+        left.set_result(True)
+        return left
+
+    class Ending(Query):
+        @property
+        def lastProgress(self) -> dict[str, Any] | None:
+            found = None if self.status["isTriggerActive"] else super().lastProgress
+            self.status = {"isTriggerActive": False, "message": "Waiting for next trigger"}
+            return found
+
+    door, query = Door(token, ask), Ending({"group": {"run": token}})
+    leave(query, timeout=60.0)
+    assert asked.is_set()
+    assert not query.isActive
+    door.close()
+
+
 def test_a_source_in_another_folder_is_told_of(folder: Path) -> None:
     """Driver and source had different temporary folders. The stop waited for ever."""
     before, now = {"group": {"run": new_token()}}, {"group": {"run": new_token()}}

@@ -367,8 +367,17 @@ class DatabaseSink:
         return [
             # UNLOGGED: law 4.
             f"CREATE {{unlogged}}TABLE IF NOT EXISTS {staged} ({', '.join([*keys, *of_text])})",
-            f"CREATE INDEX IF NOT EXISTS {_quoted_part(_index(self.table))} ON {staged} ({indexed})",
+            f"CREATE INDEX IF NOT EXISTS {{of_index}}{_quoted_part(_index(self.table))} "
+            f"ON {{of_table}}{_quoted_part(_staging(self.table))} ({indexed})",
         ]
+
+    def _words(self, *, is_sqlite: bool) -> dict[str, str]:
+        schema = self.table.rpartition(".")[0]
+        schema = f"{_quoted(schema)}." if schema else ""
+        # Of an index SQLite wants the schema before its own name, and PostgreSQL before that of the table.
+        if is_sqlite:
+            return {**_SQLITE_WORDS, "of_index": schema, "of_table": ""}
+        return {**_POSTGRESQL_WORDS, "of_index": "", "of_table": schema}
 
     def _ensure(
         self,
@@ -418,7 +427,7 @@ class DatabaseSink:
         tried: list[str] = []
         try:
             with self._database.transaction() as transaction:
-                words = _SQLITE_WORDS if transaction.is_sqlite else _POSTGRESQL_WORDS
+                words = self._words(is_sqlite=transaction.is_sqlite)
                 tried = [each.format_map(words) for each in statements]
                 if not transaction.is_sqlite:
                     # To add a column waits for those who write to the table, and others wait behind it.
@@ -559,12 +568,16 @@ class _Database:
                 connection.close()
                 raise ConfigError("connect must open SQLite without autocommit=: the sink begins its own transactions")
             return connection
-        if getattr(connection, "autocommit", False) is True:
-            connection.autocommit = False
-        with closing(connection.cursor()) as cursor:
-            cursor.execute(f"SET idle_in_transaction_session_timeout = {self.timeout}")
-        # Or the next rollback would undo the SET.
-        connection.commit()
+        try:
+            if getattr(connection, "autocommit", False) is True:
+                connection.autocommit = False
+            with closing(connection.cursor()) as cursor:
+                cursor.execute(f"SET idle_in_transaction_session_timeout = {self.timeout}")
+            # Or the next rollback would undo the SET.
+            connection.commit()
+        except BaseException:
+            connection.close()
+            raise
         return connection
 
     def _connected(self) -> Any:

@@ -128,9 +128,10 @@ def stop(query: StreamingQuery, *, timeout: float | None = None) -> None:
 
     timeout: seconds; None waits as long as the batch takes. Call it in the driver, from any thread but the one that
     runs the query's own foreachBatch, whose batch it would wait for; a listener may call it.
-    Raises KafkaTimeoutError: then the query is active, a source in group mode plans nothing more, and it may be stopped
-    again. Raises IllegalStateError in the query's own foreachBatch, under Spark Connect, where the source is on another
-    machine, and where the source has another temporary folder than the driver.
+    Raises KafkaTimeoutError: then the query is active, and may be stopped again. A source in group mode that was
+    reached plans nothing more; the error says whether one was. Raises IllegalStateError in the query's own
+    foreachBatch, under Spark Connect, where the source is on another machine, and where the source has another
+    temporary folder than the driver.
     """
     if type(query).__module__.startswith("pyspark.sql.connect"):
         raise IllegalStateError("instride.spark.stop reaches a query in its driver only, not over Spark Connect")
@@ -143,7 +144,7 @@ def stop(query: StreamingQuery, *, timeout: float | None = None) -> None:
     try:
         for token in callers:
             while query.isActive and not _has_left(token, callers):
-                _check(deadline)
+                _check(deadline, "the query's batch was not confirmed in time; in group mode it plans nothing more")
     finally:
         for caller in callers.values():
             caller.close()
@@ -155,6 +156,8 @@ def _reached(query: StreamingQuery, deadline: float | None) -> dict[str, socket.
     which names them. Raises IllegalStateError (law 5)."""
     since: dict[str, int] = {}
     while query.isActive:
+        # Before the progress: a batch that ends between the two is in it.
+        waits = _waits_for_data(query)
         progress = query.lastProgress
         if progress is not None:
             tokens = _tokens(progress["sources"])
@@ -168,9 +171,9 @@ def _reached(query: StreamingQuery, deadline: float | None) -> dict[str, socket.
                 newer = progress["batchId"] > since.setdefault(token, progress["batchId"]) + 1
                 if newer and not _place(token).exists():
                     raise _out_of_reach(token)
-        elif _waits_for_data(query) or not _anybody_listens():
+        elif waits or not _anybody_listens():
             return {}
-        _check(deadline)
+        _check(deadline, "no source of the query was reached in time; in group mode the query plans on")
         time.sleep(_TURN)
     return {}
 
@@ -271,9 +274,6 @@ def _has_left(token: str, callers: dict[str, socket.socket]) -> bool:
     return said == _LEFT
 
 
-def _check(deadline: float | None) -> None:
+def _check(deadline: float | None, what: str) -> None:
     if deadline is not None and time.monotonic() >= deadline:
-        raise KafkaTimeoutError(
-            "the query's batch was not confirmed in time; the query is active, and in group mode plans nothing more; "
-            "stop it again"
-        )
+        raise KafkaTimeoutError(f"{what}. It is active: stop it again")
