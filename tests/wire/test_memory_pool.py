@@ -349,6 +349,18 @@ def test_what_is_decompressed_has_a_pool_of_its_own_whose_bound_follows() -> Non
     assert segments._kept == []
 
 
+@pytest.mark.parametrize("decompresses", [False, True])
+def test_beside_a_pool_of_the_decompressed_less_may_be_idle(decompresses: bool) -> None:
+    """By as much as that may keep: else it would be beyond what docs/architecture.md says."""
+    segments = Segments(4000)
+    if decompresses:
+        assert segments.decompressed.take(1) is None
+    parts = [lent(segments, 1) for _ in range(3)]
+    idle = sum(segment.idle for segment, _ in parts)
+    segments.bound(idle + 1)
+    assert segments.may_stay(parts[0][0]) == (not decompresses)
+
+
 def test_what_is_free_of_the_decompressed_makes_way_too() -> None:
     segments = Segments(16 << 20)
     segments.decompressed.keep(segments.decompressed.new(bytes(1 << 20)))

@@ -10,8 +10,8 @@ Laws
 5. Before much memory is taken, all of this pool that is free goes (`let_go`). What takes it has pages of its own, which
    go back to the system with it: malloc would keep them, and what a buffer grew through. As long as those are there of
    a response, or of a part of one, `most_bytes` is less by them.
-6. What is decompressed has a pool of its own beside, of a part as large. So it takes no memory from the responses, and
-   their parts may stay whatever is decompressed.
+6. What is decompressed has a pool of its own beside, of a part as large. By that part less may be idle (law 3): all of
+   it together takes no more memory than without it.
 """
 
 from __future__ import annotations
@@ -214,7 +214,7 @@ class Segments:
             return
         most_bytes = self._most_beside_pages()
         over = sum(map(len, free)) - most_bytes
-        over += max(0, sum(each.idle for each in self._kept if not _is_free(each)) - most_bytes)
+        over += max(0, sum(each.idle for each in self._kept if not _is_free(each)) - self._most_idle(most_bytes))
         for each in free:
             if over <= 0:
                 return
@@ -235,12 +235,16 @@ class Segments:
         used, most_bytes = [each for each in self._kept if not _is_free(each)], self._most_beside_pages()
         if sum(map(len, used)) > _IN_USE * most_bytes:
             return False
-        return sum(each.idle for each in used) <= most_bytes
+        return sum(each.idle for each in used) <= self._most_idle(most_bytes)
 
     def is_beside(self, pages: Pages) -> None:
         """Law 5."""
         self._pages = [each for each in self._pages if each() is not None]
         self._pages.append(weakref.ref(pages))
+
+    def _most_idle(self, most_bytes: int) -> int:
+        """Law 6."""
+        return most_bytes if self._decompressed is None else max(0, most_bytes - self._decompressed._most_bytes)
 
     def _most_beside_pages(self) -> int:
         """Law 5."""
