@@ -944,6 +944,14 @@ KEPT: dict[str, tuple[list[Say | float], dict[str, Any]]] = {
         ],
         {},
     ),
+    "the same, after a seek back, and it was sent only then": (
+        [
+            *[*READS_ALL, ("A", "seek", P), ("A", "positioned", P, 1, 2), *commits("A", 2, number=2, leader_epoch=-1)],
+            *[("A", "poll", ((P, 1, 1, 2, 9, 5),), (), ()), done("A", 2, 9), ("A", "allows rewind", ((P, 4),))],
+            *[*commits("A", 6, number=3), *commits("A", 4, number=4)],
+        ],
+        {},
+    ),
     "a commit that goes back, allowed once more while it is in flight": (
         [
             *[*BEGINS_AT_FIVE, ("A", "allows rewind", ((P, 2),)), commits("A", 2, number=2)[0]],
