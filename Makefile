@@ -69,8 +69,8 @@ conformance: $(COMPILED)
 	@PYTHONPATH=tools $(BIN)/python -m conformance --results $(RESULTS)
 
 # Spark's loop, and the member of a query in group mode: what decides, which needs no broker and no Spark to be tested.
-LOOP := */spark/_pipeline_loop.py,*/spark/_planning.py,*/spark/_membership.py,*/spark/_resets.py,*/spark/_committing.py,*/spark/_running_jobs.py,*/_data_source/group_*.py
-LOOP_TESTS := $(addprefix tests/spark/test_,pipeline_loop.py pipeline_loop_faults.py planning.py group_member.py group_stream.py group_table.py)
+LOOP := */spark/_pipeline_loop.py,*/spark/_planning.py,*/spark/_targets.py,*/spark/_membership.py,*/spark/_resets.py,*/spark/_committing.py,*/spark/_running_jobs.py,*/_data_source/group_*.py
+LOOP_TESTS := $(addprefix tests/spark/test_,available_now.py pipeline_loop.py pipeline_loop_faults.py planning.py group_member.py group_stream.py group_table.py)
 
 # Beyond the core, by fast tests without a broker: the ledger and a partition's records in it, the network side, a connection's
 # bytes and frames, the public classes. One file is left out: coverage does not see what Cython compiles. Of that pump the plain
@@ -141,6 +141,7 @@ simulate: $(COMPILED)
 	@$(SIMULATE) --unruly verbs,signals,looks,modes --histories 60
 	@$(SIMULATE) --unruly verbs,listeners,ends,pairs,interrupts --histories 100
 	@$(SIMULATE) --unruly verbs,rewinds --histories 60
+	@$(SIMULATE) --unruly hand --histories 60
 
 explore: $(COMPILED)
 	@$(BIN)/python -m instride.testing.explore --jobs $(JOBS) $(EXPLORE_ARGS)

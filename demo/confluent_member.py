@@ -20,6 +20,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from time import sleep
 from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
@@ -106,22 +107,25 @@ class ConfluentMember:
             if lane.job is None and lane.arrived:
                 lane.first, lane.end = lane.arrived[0][0], lane.arrived[-1][0] + 1
                 self._history.add(self._app, Note.WORK_BEGAN, number, lane.first, lane.end)
-                lane.job = self._pool.submit(
-                    write, self._plan, number, lane.first, [value for _, value in lane.arrived]
-                )
+                values = [value for _, value in lane.arrived]
+                lane.job = self._pool.submit(write, self._plan, number, lane.first, values)
                 lane.arrived = []
 
     def _commit_finished(self) -> None:
-        """One commit for every job that is done. What could not be committed stays, for the next time."""
+        """One commit for every job that is done. Where it is refused they stay, for the next time: a moment later."""
         done = [lane for lane in self._lanes.values() if lane.job is not None and lane.job.done()]
+        if not done:
+            return
         for lane in done:
             lane.job.result()  # type: ignore[union-attr]
         offsets = [TopicPartition(*lane.partition, lane.end) for lane in done]
         try:
-            responses = self._consumer.commit(offsets=offsets, asynchronous=False) if offsets else ()
+            responses = self._consumer.commit(offsets=offsets, asynchronous=False)
+            is_refused = any(response.error for response in responses or ())
         except KafkaException:
-            return
-        if not done or any(response.error for response in responses or ()):
+            is_refused = True
+        if is_refused:
+            sleep(LOOK_SECONDS)
             return
         for lane in done:
             lane.job = None
@@ -171,12 +175,10 @@ class ReleasingMember(ConfluentMember):
 
 
 def write(plan: Plan, partition: int, first: int, values: list[bytes]) -> None:
-    """Do the work and write its result: first under a name that nobody reads."""
+    """Do the work and write its result. The file is read when every member has left: none is unfinished by then."""
     name = f"{partition:02d}-{first:09d}-{uuid.uuid4().hex[:8]}.parquet"
     plan.output.mkdir(parents=True, exist_ok=True)
-    unfinished = plan.output / f".{name}"
-    parquet.write_table(plan.work(values), unfinished)
-    unfinished.rename(plan.output / name)
+    parquet.write_table(plan.work(values), plan.output / name)
 
 
 @contextmanager

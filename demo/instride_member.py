@@ -12,10 +12,8 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Final
 
-import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from demo.flights import SCHEMA
@@ -31,7 +29,7 @@ from instride.spark import (
     RangeFailed,
     recommended_conf,
 )
-from instride.testing import RecordedMember, Recorder
+from instride.testing import Recorder
 
 CORES: Final = 4  # one may be taken for long by the slow flight
 # The driver's heap is what a local Spark works in; no record comes there, so little is enough.
@@ -43,22 +41,17 @@ SPARK: Final = {
 }
 
 
-def _note(event: PipelineEvent, notes: WorkNotes, recorded: RecordedMember) -> None:
-    notes.hear(event)
+def _note(event: PipelineEvent, notes: WorkNotes) -> None:
     match event:
         case JobStarted():
             for each in event.ranges:
                 notes.began(each)
         case RangeCommitted():
-            recorded.done(event.range)
+            notes.recorded.done(event.range)
         case RangeFailed():
-            recorded.note(Note.WORK_FAILED, event.range.partition, event.range.start, event.reason)
+            notes.recorded.note(Note.WORK_FAILED, event.range.partition, event.range.start, event.reason)
         case RangeDropped():
-            recorded.note(Note.WORK_FAILED, event.range.partition, event.range.start, "its result is not used")
-
-
-def _work(batch: pa.RecordBatch, *, plan: Plan) -> pa.Table:
-    return plan.work(value.as_py() or b"" for value in batch.column("value"))
+            notes.recorded.note(Note.WORK_FAILED, event.range.partition, event.range.start, "its result is not used")
 
 
 @contextmanager
@@ -66,21 +59,20 @@ def member(plan: Plan, app: str, history: Recorder) -> Iterator[Member]:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.master(f"local[{CORES}]").appName(f"instride demo {app}")
     spark = builder.config(map={**recommended_conf(), **SPARK}).getOrCreate()
-    notes = WorkNotes(lambda: recorded)
     pipeline = Pipeline(
         spark,
         topics=[plan.topic],
         group_id=f"demo-{plan.kind}",
         bootstrap_servers=plan.bootstrap_servers,
         client_id=app,
-        function=partial(_work, plan=plan),
+        function=lambda batch: plan.work(value.as_py() or b"" for value in batch.column("value")),
         schema=SCHEMA,
         sink=ParquetSink(plan.output),
-        on_event=lambda event: _note(event, notes, recorded),
+        on_event=lambda event: _note(event, notes),
         max_range_records=20_000,
         session_timeout=10.0,
     )
-    recorded = history.watch(pipeline, app)
+    notes = WorkNotes(history, pipeline, app)
     pipeline.prepare()
     yield Member(pipeline.run, pipeline.stop)
     spark.stop()

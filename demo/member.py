@@ -19,16 +19,17 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from demo.flights import parse
-from demo.history import Note, Promised, recorder
+from demo.history import SUFFIX, Note
+from instride.observers import Observer
 from instride.records import OffsetRange, TopicPartition
-from instride.telemetry import OwnershipChange, OwnershipChanged
-from instride.testing import RecordedMember, Recorder
+from instride.telemetry import OwnershipChange, OwnershipChanged, TelemetryEvent
+from instride.testing import Recorder
 
 LOOK_SECONDS: Final = 0.05
 
@@ -61,17 +62,18 @@ class Plan:
         return f"flights-{self.kind}"
 
     @property
-    def promised(self) -> Promised:
-        """What its history is judged by: a kind of docs/histories.md."""
-        return "faults" if self.killed else "calm"
-
-    @property
     def histories(self) -> Path:
         return self.folder / "histories"
 
     @property
     def output(self) -> Path:
         return self.folder / "output"
+
+    def recorder(self, who: str) -> Recorder:
+        """Of a process's own part of the run's history, which is of this kind (docs/histories.md)."""
+        self.histories.mkdir(parents=True, exist_ok=True)
+        path, source = self.histories / f"{who}{SUFFIX}", f"the demo on {self.topic}"
+        return Recorder(path, source=source, kind="faults" if self.killed else "calm", reset="earliest")
 
     def join_file(self, app: str) -> Path:
         """Its appearing lets the member join, so that a slow start-up costs nobody anything."""
@@ -101,25 +103,23 @@ class Member(NamedTuple):
     stop: Callable[[], None]
 
 
-class WorkNotes:
-    """Tells the history what a consumer of ours cannot know: which work was begun.
+class WorkNotes(Observer):
+    """Tells the history what a consumer of ours cannot know: which work was begun. recorded: what is seen of it."""
 
-    recorded: gives the member's part of the history; not asked before there is work.
-    """
-
-    def __init__(self, recorded: Callable[[], RecordedMember]) -> None:
-        self._recorded = recorded
+    def __init__(self, history: Recorder, consumer: Any, app: str) -> None:
+        self.recorded = history.watch(consumer, app)
         self._begun: dict[TopicPartition, int] = {}
+        consumer.observe(self)
 
     def began(self, work: OffsetRange) -> None:
         self._begun[work.topic_partition] = work.end
-        self._recorded().note(Note.WORK_BEGAN, work.partition, work.start, work.end)
+        self.recorded.note(Note.WORK_BEGAN, work.partition, work.start, work.end)
 
-    def hear(self, event: object) -> None:
+    def on_telemetry(self, event: TelemetryEvent) -> None:
         """Of a partition that is released, the records that were returned and on which no work was begun."""
         if isinstance(event, OwnershipChanged) and event.change is OwnershipChange.COMPLETING:
             for each in event.partitions:
-                self._recorded().not_begun(each, self._begun.get(each, 0))
+                self.recorded.not_begun(each, self._begun.get(each, 0))
 
 
 def main(member: Callable[[Plan, str, Recorder], AbstractContextManager[Member]]) -> None:
@@ -127,7 +127,7 @@ def main(member: Callable[[Plan, str, Recorder], AbstractContextManager[Member]]
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s %(message)s")
     app, plan = sys.argv[1], Plan.from_argument(sys.argv[2])
     stopped = threading.Event()
-    with recorder(plan.histories, plan.topic, app, plan.promised) as history, member(plan, app, history) as made:
+    with plan.recorder(app) as history, member(plan, app, history) as made:
 
         def stop(*_: object) -> None:
             stopped.set()

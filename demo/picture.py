@@ -35,8 +35,6 @@ LEGEND: Final = {
 
 def draw(results: Sequence[Result]) -> Figure:
     """A figure with one column for each result. ValueError if there is none."""
-    if not results:
-        raise ValueError("there is no run to draw")
     figure = Figure(figsize=(2.2 + 7.4 * len(results), 7.4), layout="constrained")
     axes = figure.subplots(1, len(results), sharex=True, sharey=True, squeeze=False)[0]
     for each, result in zip(axes, results, strict=True):
@@ -53,11 +51,6 @@ def save(figure: Figure, kind: str) -> bytes:
     out = io.BytesIO()
     figure.savefig(out, format=kind, dpi=150)
     return out.getvalue()
-
-
-def _usual(values: np.ndarray) -> float:
-    """What flows in most seconds. What was kept back comes as a peak, beside which all else were flat."""
-    return float(np.percentile(values[values > 0], 90)) if values.any() else 1.0
 
 
 def _lanes(axes: Axes, result: Result) -> None:
@@ -90,7 +83,9 @@ def _lanes(axes: Axes, result: Result) -> None:
 
 
 def _bars(axes: Axes, run: History, partition: int) -> None:
-    top = _usual(run.rate(lambda each: each.partition == partition)) * 1.25
+    values = run.rate(lambda each: each.partition == partition)
+    # What flows in most seconds. What was kept back comes as a peak, beside which all else were flat.
+    top = np.percentile(values[values > 0], 90) * 1.25 if values.any() else 1.0
     for app, ink in INKS.items():
         values = run.rate(lambda each, app=app: (each.app, each.partition) == (app, partition))  # type: ignore[misc]
         heights = -np.clip(values / top, 0.0, 1.0) * HEIGHT

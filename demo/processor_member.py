@@ -31,13 +31,11 @@ def _range(records: list[ConsumerRecord]) -> OffsetRange:
 
 @contextmanager
 def member(plan: Plan, app: str, history: Recorder) -> Iterator[Member]:
-    notes = WorkNotes(lambda: recorded)
-
     def handle(records: list[ConsumerRecord]) -> None:
         work = _range(records)
         notes.began(work)
         write(plan, work.partition, work.start, [record.value or b"" for record in records])
-        recorded.done(work)
+        notes.recorded.done(work)
 
     running = Processor(
         handle,
@@ -54,9 +52,8 @@ def member(plan: Plan, app: str, history: Recorder) -> Iterator[Member]:
         client_id=app,
         auto_offset_reset="earliest",
         session_timeout=10.0,
-        telemetry=notes.hear,
     )
-    recorded = history.watch(running.consumer, app)
+    notes = WorkNotes(history, running.consumer, app)
 
     def run() -> None:
         with running:

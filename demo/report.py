@@ -18,6 +18,7 @@ from demo.history import Handover, History
 from demo.verdict import Verdict
 from instride.testing.check import Violation, WithoutOwner
 
+EXAMPLES: Final = 5
 PAGE_WIDTH: Final = 170
 PAGE: Final = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>instride: the demo</title></head>
 <body><img width="100%" alt="Timeline of ownership and throughput" src="data:image/svg+xml;base64,{picture}">
@@ -43,6 +44,14 @@ class Result:
     def _own_work(self, handover: Handover) -> bool:
         cause = self.run.cause(handover)
         return cause is not None and cause.partition == handover.partition
+
+
+def rows_text(rows: Sequence[int]) -> str:
+    """How many they are, and the first few of them."""
+    if not rows:
+        return "none"
+    rest = ", ..." if len(rows) > EXAMPLES else ""
+    return f"{len(rows):,} (rows {', '.join(map(str, rows[:EXAMPLES]))}{rest})"
 
 
 def _violations(result: Result) -> str:
@@ -73,10 +82,10 @@ MEASURES: Final[dict[str, Callable[[Result], object]]] = {
     "every flight exactly once": lambda r: "yes" if r.verdict.exactly_once else "NO",
     "flights in the source": lambda r: f"{r.verdict.source:,}",
     "flights written": lambda r: f"{r.verdict.written:,}",
-    "missing": lambda r: r.verdict.missing,
-    "duplicated": lambda r: r.verdict.duplicated,
-    "altered": lambda r: r.verdict.altered,
-    "not in the source": lambda r: r.verdict.foreign,
+    "missing": lambda r: rows_text(r.verdict.missing),
+    "duplicated": lambda r: rows_text(r.verdict.duplicated),
+    "altered": lambda r: rows_text(r.verdict.altered),
+    "not in the source": lambda r: rows_text(r.verdict.foreign),
     "violations in its history": _violations,
     "longest gap of a partition that was not moving": _gap,
     "flights written in the busiest second": lambda r: f"{r.run.rate().max():,.0f}",
@@ -85,11 +94,6 @@ MEASURES: Final[dict[str, Callable[[Result], object]]] = {
     "longest time without an owner": _ownerless,
 }
 """The comparison, most important first."""
-
-
-def figures(results: Sequence[Result]) -> dict[str, list[str]]:
-    """By label, a text for each result."""
-    return {label: [str(measure(result)) for result in results] for label, measure in MEASURES.items()}
 
 
 HEADINGS: Final = ("partitions", "from", "to", "requested at", "delayed", "by", "next owner after")
@@ -109,7 +113,7 @@ def handover_rows(result: Result) -> Iterator[tuple[str, ...]]:
 
 def print_report(results: Sequence[Result], console: Console) -> None:
     """Print the comparison and every run's hand-overs."""
-    rows = [(label, *texts) for label, texts in figures(results).items()]
+    rows = [(label, *(str(measure(each)) for each in results)) for label, measure in MEASURES.items()]
     _print_table("Verdict", ("", *(result.name for result in results)), rows, console)
     for result in results:
         _print_table(f"Hand-overs with {result.name}", HEADINGS, handover_rows(result), console)

@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Final
 
 from demo.flights import PARTITIONS, DemoError, Flight, flights, send
-from demo.history import History, HistoryTail, Note, recorder
+from demo.history import History, HistoryTail, Note
 from demo.member import Plan
 from demo.view import View
 from instride._net.clock import now
@@ -54,8 +54,7 @@ Step = tuple[str, Callable[[], bool]]
 
 def play(plan: Plan, processes: Processes, view: View) -> None:
     """Play the scenario to its end, which ends its history too. DemoError if a member fails or a step does not come."""
-    history = recorder(plan.histories, plan.topic, "scenario", plan.promised)
-    with history, ThreadPoolExecutor(1) as pool:
+    with plan.recorder("scenario") as history, ThreadPoolExecutor(1) as pool:
         run = _Run(plan, processes, history)
         try:
             for what, came in run.steps(pool):
@@ -64,9 +63,8 @@ def play(plan: Plan, processes: Processes, view: View) -> None:
                     if time.monotonic() >= deadline:
                         raise DemoError(f"{plan.kind}: waited in vain for {what}")
                     time.sleep(TICK_SECONDS)
-        except BaseException:
+        finally:
             run.stop_source()
-            raise
 
 
 class _Run:
@@ -80,7 +78,7 @@ class _Run:
         self._history = History()
         self._may_end: dict[str, int] = {}
         """By member, the status with which it ends."""
-        self._source: Future[int] = Future()
+        self._source: Future[None] = Future()
         self._last_part = threading.Event()
         self._stopped = threading.Event()
 
@@ -89,7 +87,7 @@ class _Run:
         history, plan = self._history, self._plan
         for app in APPS:
             command = [sys.executable, "-m", f"demo.{plan.member}_member", app, plan.argument()]
-            self._processes.start(self._name(app), command, self._log(app))
+            self._processes.start(str(self._log(app)), command, self._log(app))
         yield "the start of both processes", lambda: history.ready >= set(APPS)
         last = yield from (self._one_is_killed if plan.killed else self._one_joins_and_leaves)(pool)
         yield "every flight to be worked on", self._is_drained
@@ -136,7 +134,7 @@ class _Run:
         if self._source.done():
             self._source.result()
         for app in APPS:
-            code = self._processes.exit_code(self._name(app))
+            code = self._processes.exit_code(str(self._log(app)))
             if code is not None and code != self._may_end.get(app):
                 lines = self._log(app).read_text(encoding="utf-8", errors="replace").splitlines()
                 raise DemoError("\n".join([f"{app} ended with status {code}; its log's end:", *lines[-LOG_LINES:]]))
@@ -158,9 +156,9 @@ class _Run:
         return ""
 
     def _is_drained(self) -> bool:
-        """Every flight has been sent, worked on and committed."""
-        lag = sum(map(self._history.lag, range(PARTITIONS)))
-        return self._source.done() and not lag and not self._history.running
+        """Every flight has been sent, worked on and committed. The history may be older than the source's end."""
+        finished = sum(self._history.positions.values())
+        return self._source.done() and finished == self._plan.rows and not self._history.running
 
     # -- what is done
 
@@ -174,14 +172,14 @@ class _Run:
 
     def _end(self, app: str, number: signal.Signals, status: int) -> Step:
         self._may_end[app] = status
-        self._processes.signal(self._name(app), number)
-        return f"{app} to end", lambda: self._processes.exit_code(self._name(app)) is not None
+        self._processes.signal(str(self._log(app)), number)
+        return f"{app} to end", lambda: self._processes.exit_code(str(self._log(app))) is not None
 
     def _mark(self, text: str) -> None:
         self._recorder.add("scenario", Note.MARK, text)
 
-    def _send(self) -> int:
-        return send(
+    def _send(self) -> None:
+        send(
             self._flights(),
             bootstrap_servers=self._plan.bootstrap_servers,
             topic=self._plan.topic,
@@ -197,10 +195,6 @@ class _Run:
                 return
             yield flight
 
-    # -- names
-
-    def _name(self, app: str) -> str:
-        return f"{self._plan.kind}-{app}"
-
     def _log(self, app: str) -> Path:
+        """It names the process, too."""
         return self._plan.folder / f"{app}.log"

@@ -6,7 +6,6 @@ A view only shows. The terminal is as it was when the view is left, also by an e
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Self
 
 from rich.console import Console
 from rich.status import Status
@@ -17,10 +16,6 @@ from demo.history import History, State
 class View(Status):
     """A context manager around a run."""
 
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
     def __init__(self, title: str, console: Console) -> None:
         super().__init__("", console=console)
         console.print(f"== {title}", markup=False)
@@ -28,8 +23,8 @@ class View(Status):
     def show(self, run: History, changes: Iterable[str], at: float) -> None:
         """Show the run as of the time `at` (seconds, the events' clock) and the changes since the last call."""
         for change in changes:
-            stamped = f"{at - (run.start or at):6.1f} s  {change}"
-            self.console.print(stamped, markup=False, highlight=False, soft_wrap=True)
+            line = f"{at - (run.start or at):6.1f} s  {change}"
+            self.console.print(line, markup=False, highlight=False, soft_wrap=True)
         self.update(summary(run))
 
 

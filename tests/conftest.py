@@ -7,6 +7,7 @@ are marked `drawn`, a run plays the part that the commit says (`drawn_by_commit`
 from __future__ import annotations
 
 import gc
+import os
 import signal
 import sys
 import threading
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
     from postgres_server import PostgresServer
 
 # No test is judged by the clock: a busy machine would fail it.
-settings.register_profile("instride", deadline=None)
+# A mutant that is found is found in every run (tools/mutants/trial.py).
+settings.register_profile("instride", deadline=None, derandomize=os.environ.get("INSTRIDE_DERANDOMIZED") == "1")
 settings.load_profile("instride")
 
 _FAILED = pytest.StashKey[bool]()

@@ -17,7 +17,7 @@ from instride._core.network.ranges import RangeChunk
 from instride.commits import CommitEntry, CommitSnapshot
 from instride.consumer_records import ConsumerRecords, Stretch
 from instride.errors import OffsetGapError
-from instride.ledger import OffsetLedger
+from instride.ledger import OffsetLedger, awaiting_commit
 from instride.records import ConsumerRecord, OffsetAndMetadata, OffsetRange, TopicPartition
 
 P0 = TopicPartition("flights", 0)
@@ -36,9 +36,9 @@ def offsets(snapshot: CommitSnapshot) -> dict[str, int]:
     return {str(partition): each.offset for partition, each in snapshot.items()}
 
 
-def settle(snapshot: CommitSnapshot, *, committed: bool = True, stale: bool = False) -> None:
+def settle(snapshot: CommitSnapshot, *, committed: bool = True, stale: bool = False, refused: bool = False) -> None:
     for partition, entry in snapshot.entries.items():
-        snapshot.settle(partition, entry, committed=committed, stale=stale)
+        snapshot.settle(partition, entry, committed=committed, stale=stale, refused=refused)
 
 
 @pytest.mark.requirement("KIP-983/8")
@@ -176,6 +176,24 @@ def test_uncommitted_asks_for_committed_and_not_only_finished() -> None:
     assert ledger.uncommitted([P0]) == {P0}
     settle(ledger.committable())
     assert ledger.uncommitted([P0]) == set()
+
+
+def test_a_commit_that_is_refused_for_good_is_worth_no_delay_and_is_offered_again() -> None:
+    ledger = OffsetLedger()
+    first, second = ledger.track(records(0, 1))
+    ledger.done(first)
+    refused = ledger.committable()
+    settle(refused, committed=False, refused=True)
+    assert ledger.uncommitted([P0]) == {P0}, "one is in progress"
+    ledger.done(second)
+    assert ledger.uncommitted([P0]) == {P0}, "another commit may be accepted"
+    assert awaiting_commit(ledger, [P0, ("gone", 0)]) == {P0}
+    settle(ledger.committable(), committed=False, refused=True)
+    settle(refused, committed=False, refused=True)
+    assert ledger.uncommitted([P0]) == awaiting_commit(ledger, [P0]) == set()
+    assert offsets(ledger.committable()) == {"flights-0": 2}
+    settle(ledger.committable())
+    assert not ledger.committable()
 
 
 def test_uncommitted_leaves_out_what_waiting_cannot_mend() -> None:

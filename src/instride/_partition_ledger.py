@@ -150,6 +150,7 @@ class PartitionLedger:
         "last_offset",
         "next_offset",
         "partition",
+        "refused",
         "seek_number",
         "stale",
         "under_way",
@@ -163,6 +164,7 @@ class PartitionLedger:
         self.last_offset = -1
         self.next_offset = -1
         self.committed = -1
+        self.refused = -1
         self.under_way = 0
         self.stale = False
         self.until = -1
@@ -231,8 +233,8 @@ class PartitionLedger:
 
     def is_worth_a_delay(self) -> bool:
         """Whether there is something to commit, or may be once what is in progress ends."""
-        if self.is_ahead() or self.gap is None:
-            return self.is_ahead() or self.under_way > 0
+        if self.awaits_commit() or self.gap is None:
+            return self.awaits_commit() or self.under_way > 0
         # Searched in C: each poll of a hand-over asks, and what ended since lies before what is in progress.
         before_gap = takewhile(self._is_before_gap, self._blocks)
         return any(block.states.find(UNDER_WAY, block.head) >= 0 for block in before_gap)
@@ -240,6 +242,10 @@ class PartitionLedger:
     def is_ahead(self) -> bool:
         """Whether something is finished that was not committed and can be."""
         return self.next_offset > self.committed and not self.stale
+
+    def awaits_commit(self) -> bool:
+        """The same, of what the broker has not refused for good."""
+        return self.is_ahead() and self.next_offset > self.refused
 
     def entry(self) -> CommitEntry:
         return CommitEntry(

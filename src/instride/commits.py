@@ -63,11 +63,13 @@ class CommitResult:
 
 class CommitOutcome(Enum):
     """COMMITTED: the group has it, or a later offset of the same assignment and seek. FAILED: it has not, try again.
-    STALE: its epoch or seek is over.
+    REFUSED: the broker refuses it for good, as far as that is known: no hand-over is to wait for it. STALE: its epoch
+    or seek is over.
     """
 
     COMMITTED = "committed"
     FAILED = "failed"
+    REFUSED = "refused"
     STALE = "stale"
 
 
@@ -100,16 +102,26 @@ class CommitSnapshot(Mapping[TopicPartition, OffsetAndMetadata]):
         """The same partitions, with epochs and seek numbers."""
         return self._entries
 
-    def settle(self, partition: TopicPartition, entry: CommitEntry, *, committed: bool, stale: bool = False) -> None:
+    def settle(
+        self,
+        partition: TopicPartition,
+        entry: CommitEntry,
+        *,
+        committed: bool,
+        stale: bool = False,
+        refused: bool = False,
+    ) -> None:
         """Tell the maker what became of one entry. The consumer calls it once for each; thread-safe.
 
         committed: the group has its offset or a later one. False when the response was an error, none came, or the
             entry was not sent.
         stale: it was not sent, and never will be, because its epoch or seek is over.
+        refused: the response was an error that no retry mends, such as that of a topic that is gone.
         """
         if self._on_settled is None:
             return
-        outcome = CommitOutcome.COMMITTED if committed else CommitOutcome.FAILED
+        failed = CommitOutcome.REFUSED if refused else CommitOutcome.FAILED
+        outcome = CommitOutcome.COMMITTED if committed else failed
         self._on_settled(partition, entry, CommitOutcome.STALE if stale else outcome)
 
     def __getitem__(self, partition: TopicPartition) -> OffsetAndMetadata:

@@ -8,7 +8,8 @@ Laws
 3. Only success settles a record. A failed or cancelled one holds its partition's commits until it is finished after
    all (`done`, or a new `watch`), or forgotten.
 4. What is finished stays uncommitted until the broker has said that it is committed, and is offered until then. To
-   offer again what is on its way is harmless: a commit is a place, not a step.
+   offer again what is on its way is harmless: a commit is a place, not a step. What the broker refuses for good is
+   offered, too, but worth no delay.
 5. Of two stretches that do not join up, offsets between them were returned by a poll and never tracked: nothing behind
    such a gap is committed, and `check` names it, once. A gap that the log has (compaction, transactions) is none.
 6. One lock guards all, and nothing of the user's is called under it. Every method may be called from any thread.
@@ -225,6 +226,8 @@ class OffsetLedger:
             if outcome is CommitOutcome.COMMITTED:
                 # Snapshots may be settled in another order than they were taken in.
                 run.committed = max(run.committed, entry.offset)
+            elif outcome is CommitOutcome.REFUSED:
+                run.refused = max(run.refused, entry.offset)
             elif outcome is CommitOutcome.STALE:
                 # The consumer has a newer assignment or seek: else the entry would be offered, and refused, for ever.
                 run.stale = True
@@ -235,7 +238,8 @@ class OffsetLedger:
         """Those of the partitions that are worth a delay: with records in progress, or finished and not committed.
 
         Left out are those whose other records all failed or were cancelled, or are finished, but come after such a
-        record, or after records that a poll returned and that were never tracked: no wait gets these committed.
+        record, or after records that a poll returned and that were never tracked: no wait gets these committed. Nor
+        where the broker refuses their commit for good, since their topic is gone, say.
         """
         named = arguments.partitions("uncommitted", partitions)
         with self._lock:
@@ -292,6 +296,13 @@ class OffsetLedger:
     def __repr__(self) -> str:
         with self._lock:
             return f"OffsetLedger({self._under_way} in progress in {counted(len(self._runs), 'partition')})"
+
+
+def awaiting_commit(ledger: OffsetLedger, partitions: Iterable[tuple[str, int]]) -> set[TopicPartition]:
+    """Those of which something is finished and to be committed, and not refused for good."""
+    with ledger._lock:
+        runs = [ledger._ahead.get(partition) for partition in partitions]
+        return {run.partition for run in runs if run is not None and run.awaits_commit()}
 
 
 def _blocks(batch: list[Any], stretches: Sequence[Stretch]) -> list[Block]:

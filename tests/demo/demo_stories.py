@@ -1,14 +1,16 @@
-"""Events of a demo's history, in short."""
+"""Events of a demo's history, in short; a plan."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Final
 
 from demo.history import Note
+from demo.member import Plan
 from instride import TopicPartition
 from instride.testing.check import Event
 
-__all__ = ["MOVED", "began", "change", "delay", "done", "mark", "note"]
+__all__ = ["MOVED", "began", "change", "delay", "done", "mark", "note", "plan_in"]
 
 
 def change(t: float, app: str, what: str, *partitions: int) -> Event:
@@ -35,6 +37,23 @@ def began(t: float, app: str, partition: int, first: int = 0, end: int = 10) -> 
 
 def mark(t: float, text: str) -> Event:
     return note(t, "scenario", Note.MARK, text)
+
+
+def plan_in(folder: Path) -> Plan:
+    return Plan(
+        kind="confluent",
+        member="confluent",
+        killed=False,
+        bootstrap_servers="127.0.0.1:1",
+        folder=folder,
+        rows=15,
+        seconds=1.0,
+        slow_partition=3,
+        slow_row=1,
+        slow_offset=1,
+        slow_seconds=1.0,
+        stay_seconds=1.0,
+    )
 
 
 MOVED: Final = (

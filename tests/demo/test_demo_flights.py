@@ -58,7 +58,7 @@ def test_without_the_package_the_error_says_what_to_install(monkeypatch: pytest.
     def missing(name: str) -> None:
         raise metadata.PackageNotFoundError(name)
 
-    monkeypatch.setattr(metadata, "files", missing)
+    monkeypatch.setattr(metadata, "distribution", missing)
     with pytest.raises(ConfigError, match=r'pip install "instride\[demo\]"'):
         find_csv()
 

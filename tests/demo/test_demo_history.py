@@ -1,11 +1,12 @@
 """Runs as short stories, and what is made of them: states, hand-overs with causes, gaps; the files they are in."""
 
+import io
 from pathlib import Path
 
 import pytest
-from demo_stories import MOVED, began, change, delay, done, mark, note
+from demo_stories import MOVED, began, change, delay, done, mark, note, plan_in
 
-from demo.history import History, HistoryTail, Note, State, history_files, recorder
+from demo.history import History, HistoryTail, Note, State, history_files
 from instride import TopicPartition
 from instride.testing.check import Event, check, read_histories, without_owner
 
@@ -246,8 +247,9 @@ def test_changes_are_told_in_sentences_and_what_changes_nothing_is_not() -> None
 
 
 def test_what_all_processes_wrote_is_one_history_with_the_times_without_an_owner(tmp_path: Path) -> None:
+    plan = plan_in(tmp_path)
     for name, first in (("A", 0), ("B", 5)):
-        with recorder(tmp_path, "flights", name) as history:
+        with plan.recorder(name) as history:
             member = history.peer(name, finishes="told", commits=True)
             member.turn({P: range(first, first + 5)}, [P])
             history.add(name, Note.WORK_BEGAN, 0, first, first + 5)
@@ -255,10 +257,10 @@ def test_what_all_processes_wrote_is_one_history_with_the_times_without_an_owner
             member.committed({P: first + 5})
             member.turn({}, [])
             member.closed()
-    with recorder(tmp_path, "flights", "scenario") as last:
+    with plan.recorder("scenario") as last:
         last.produced(P, 10)
         last.end(drained=True)
-    events = [each.event for each in read_histories(history_files(tmp_path))]
+    events = [each.event for each in read_histories(history_files(plan.histories))]
     assert check(events) == []
     (found,) = without_owner(events)
     assert (found.partition, found.released_by, found.taken_by) == (P, "A", "B")
@@ -275,3 +277,42 @@ def test_a_tail_gives_each_event_once_and_waits_for_whole_lines(tmp_path: Path) 
             file.write(part)
         assert [event.time for event in tail.new_events()] == [half + 1.0]
     assert tail.new_events() == []
+
+
+class Growing(io.RawIOBase):
+    """A file of which the parts are written one after the other, each as the reader has come to the end so far."""
+
+    def __init__(self, *parts: bytes) -> None:
+        self._parts, self._at = [each for part in parts for each in (part, b"")], 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, at: int, _whence: int = 0) -> int:
+        self._at = at
+        return at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        part = self._parts.pop(0) if self._parts else b""
+        buffer[: len(part)] = part
+        self._at += len(part)
+        return len(part)
+
+
+def test_a_tail_takes_no_rest_of_a_line_that_is_written_as_it_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python's files read on after their end: the beginning was dropped, and the demo failed at the rest."""
+    lines = "".join(f"{mark(t, 'a note').line()}\n" for t in (1.0, 2.0)).encode()
+    (tmp_path / "A.history.jsonl").write_bytes(lines)
+    tail = HistoryTail(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "open", lambda *_: io.BufferedReader(Growing(lines[:-9], lines[-9:])))
+        assert [event.time for event in tail.new_events()] == [1.0]
+    assert [event.time for event in tail.new_events()] == [2.0]

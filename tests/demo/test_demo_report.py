@@ -11,8 +11,8 @@ from rich.console import Console
 from demo.__main__ import CONTENDERS
 from demo.history import History
 from demo.picture import draw, save
-from demo.report import Result, figures, handover_rows, page, print_report
-from demo.verdict import Rows, Verdict
+from demo.report import MEASURES, Result, handover_rows, page, print_report, rows_text
+from demo.verdict import Verdict
 from instride.records import TopicPartition
 from instride.testing.check import Violation, WithoutOwner
 
@@ -37,7 +37,7 @@ STORY = [
 ]
 WORK = "A's work on partition 3 offsets 10-19"
 GOOD = Verdict(source=1700, written=1700)
-BAD = Verdict(source=1700, written=1699, missing=Rows([7]))
+BAD = Verdict(source=1700, written=1699, missing=(7,))
 TWICE = Violation(number="S1", law="exactly once", time=104.0, text="offset 7", lines=(3, 9))
 ALONE = tuple(
     WithoutOwner(
@@ -55,8 +55,20 @@ RESULTS = [
 ]
 
 
-def test_the_figures_of_all_runs_stand_side_by_side() -> None:
-    texts = figures(RESULTS)
+def figures(*results: Result) -> dict[str, list[str]]:
+    return {label: [str(measure(each)) for each in results] for label, measure in MEASURES.items()}
+
+
+@pytest.mark.parametrize(
+    ("rows", "text"),
+    [((), "none"), ((0, 1, 2), "3 (rows 0, 1, 2)"), (tuple(range(1020)), "1,020 (rows 0, 1, 2, 3, 4, ...)")],
+)
+def test_only_the_first_rows_are_shown(rows: tuple[int, ...], text: str) -> None:
+    assert rows_text(rows) == text
+
+
+def test_each_run_has_its_figures() -> None:
+    texts = figures(*RESULTS)
     assert texts["every flight exactly once"] == ["yes", "NO"]
     assert texts["missing"] == ["none", "1 (rows 7)"]
     assert texts["violations in its history"] == ["none", "1 (S1)"]
@@ -76,7 +88,7 @@ def test_hand_overs_that_went_alike_share_a_row() -> None:
 
 def test_a_run_in_which_nothing_happened_can_be_reported_and_drawn() -> None:
     empty = Result(name="nothing", run=History(), verdict=BAD)
-    assert {"none", "NO"} <= {text for texts in figures([empty]).values() for text in texts}
+    assert {"none", "NO"} <= {text for texts in figures(empty).values() for text in texts}
     assert save(draw([empty]), "svg").startswith(b"<?xml")
 
 
@@ -85,6 +97,7 @@ def test_the_report_prints_every_figure_and_hand_over() -> None:
     print_report(RESULTS, Console(file=out, width=200))
     assert "every flight exactly once" in out.getvalue()
     assert out.getvalue().count(WORK) == 4
+    assert re.search(r"missing +│ none +│ 1 \(rows 7\)", out.getvalue()), "side by side"
 
 
 def test_every_record_is_in_one_bin() -> None:
@@ -112,7 +125,7 @@ def test_no_title_of_the_picture_reaches_into_the_next_column() -> None:
 
 
 def test_nothing_to_draw_is_an_error() -> None:
-    with pytest.raises(ValueError, match="no run"):
+    with pytest.raises(ValueError, match="columns must be a positive"):
         draw([])
 
 

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from demo.flights import DemoError, flights, partition_of, slow_flight
+from demo.__main__ import _options
+from demo.flights import FLIGHTS, DemoError, flights, partition_of, slow_flight
 from demo.history import History, Note, history_files
 from instride.testing.check import Event, check, read_histories, without_owner
 
@@ -212,3 +213,9 @@ def test_the_slow_flight_is_the_first_of_its_partition_after_the_share_of_the_pl
     assert offset == len(before)
     with pytest.raises(DemoError, match="no flight from row 10"):
         slow_flight(10, 3, after=1.0)
+
+
+def test_who_asks_for_more_flights_than_there_are_gets_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The flight that takes long was sought among more: it was another one, or the demo failed as there was none."""
+    monkeypatch.setattr(sys, "argv", ["demo", "--rows", str(10 * FLIGHTS)])
+    assert _options().rows == FLIGHTS

@@ -29,14 +29,13 @@ def with_value(row: int, column: str, value: object) -> pa.Table:
 def test_the_source_itself_is_exactly_once_in_any_order() -> None:
     verdict = judge(SOURCE.take(list(range(19, -1, -1))), SOURCE)
     assert verdict.exactly_once
-    assert (verdict.source, verdict.written, str(verdict.missing)) == (20, 20, "none")
+    assert (verdict.source, verdict.written, verdict.missing) == (20, 20, ())
 
 
 def test_missing_flights_are_named() -> None:
     verdict = judge(SOURCE.slice(3), SOURCE)
     assert not verdict.exactly_once
     assert verdict.missing == (0, 1, 2)
-    assert str(verdict.missing) == "3 (rows 0, 1, 2)"
 
 
 def test_a_flight_that_is_there_twice_is_found_even_where_another_is_missing() -> None:
@@ -66,15 +65,10 @@ def test_a_row_that_the_source_has_not_is_foreign(number: int | None, shown: int
     assert (verdict.foreign, verdict.missing) == ((shown,), (3,))
 
 
-def test_only_the_first_examples_are_shown() -> None:
-    assert str(judge(SOURCE.slice(0, 0), SOURCE).missing) == "20 (rows 0, 1, 2, 3, 4, ...)"
-
-
-def test_other_columns_and_a_source_with_a_number_twice_are_refused() -> None:
-    with pytest.raises(ValueError, match="the columns differ"):
-        judge(SOURCE.drop_columns(["delay"]), SOURCE)
-    with pytest.raises(ValueError, match="twice"):
-        judge(SOURCE, pa.concat_tables([SOURCE, SOURCE]))
+def test_other_columns_are_refused(tmp_path: Path) -> None:
+    parquet.write_table(SOURCE.drop_columns(["delay"]), tmp_path / "1.parquet")
+    with pytest.raises(pa.ArrowInvalid, match="delay"):
+        read_written([tmp_path / "1.parquet"], SOURCE.schema)
 
 
 @given(st.lists(st.integers(0, 19), max_size=40))

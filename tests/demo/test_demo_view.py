@@ -22,7 +22,8 @@ STORY = [
 
 def test_without_a_terminal_each_change_has_a_line() -> None:
     out, run = io.StringIO(), History()
-    with View("The [flights]", Console(file=out, width=120)) as view:
+    view = View("The [flights]", Console(file=out, width=120))
+    with view:
         view.show(run, run.apply(STORY), 4.0)
         view.show(run, [], 5.0)
     lines = [line.strip() for line in out.getvalue().splitlines()]
@@ -40,7 +41,8 @@ def test_without_a_terminal_each_change_has_a_line() -> None:
 
 def test_on_a_terminal_a_letter_tells_each_partitions_owner() -> None:
     out, run = io.StringIO(), History()
-    with View("The flights", Console(file=out, width=120, force_terminal=True)) as view:
+    view = View("The flights", Console(file=out, width=120, force_terminal=True))
+    with view:
         view.show(run, run.apply(STORY), 13.0)
     text = out.getvalue()
     for expected in ("Aa  400 flights written; lag 100", "[B] joins", "\x1b[?25l"):
@@ -52,7 +54,8 @@ def test_the_terminal_is_as_it_was_after_an_interruption() -> None:
     out = io.StringIO()
 
     def interrupted() -> None:
-        with View("The flights", Console(file=out, force_terminal=True)) as view:
+        view = View("The flights", Console(file=out, force_terminal=True))
+        with view:
             view.show(History(), [], 1.0)
             raise KeyboardInterrupt
 

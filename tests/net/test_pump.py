@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from types import ModuleType
 from typing import cast
@@ -485,8 +485,10 @@ def test_a_waker_that_is_closed_writes_to_nobody(form: ModuleType) -> None:
         assert select.select([other], [], [], 0)[0] == []
 
 
-def test_beside_a_busy_thread_what_is_there_costs_no_gil() -> None:
-    ends, over = Ends(compiled_pump), threading.Event()
+@contextmanager
+def busy_thread() -> Iterator[None]:
+    """Beside it, whoever gives up the GIL gets it back late."""
+    over = threading.Event()
 
     def spin() -> None:
         while not over.is_set():
@@ -495,19 +497,37 @@ def test_beside_a_busy_thread_what_is_there_costs_no_gil() -> None:
     spinning = threading.Thread(target=spin)
     spinning.start()
     try:
-        while True:  # until it was noticed, and did not pass before the look
+        yield
+    finally:
+        over.set()
+        spinning.join()
+
+
+def test_beside_a_busy_thread_what_is_there_costs_no_gil() -> None:
+    seen = False
+    with closing(Ends(compiled_pump)) as ends, busy_thread():
+        while not seen:  # until it was noticed, and did not pass before the look
             ends.pump.select(0.001)
             ends.offer()
             ends.peer.send(framed(b"x"))
             before, crowded = ends.pump.takes, ends.pump.crowded
             assert ends.pump.select(60.0) == [("one", READ)]
             assert ends.line.take() == 5
-            if crowded and ends.pump.takes == before:
-                return
-    finally:
-        over.set()
-        spinning.join()
-        ends.close()
+            seen = crowded and ends.pump.takes == before
+
+
+@pytest.mark.timeout(60)
+def test_beside_a_busy_thread_too_a_part_is_told_of_when_a_moment_is_over() -> None:
+    """What was received before the wait was not known to it: the part was told of when the whole wait was over."""
+    crowded = False
+    with closing(Ends(compiled_pump)) as ends, busy_thread():
+        while not crowded:
+            ends.pump.select(0.001)
+            ends.offer()
+            ends.peer.send(b"\0\0\0\x05abc")
+            crowded = ends.pump.crowded
+            assert ends.pump.select(3600.0) == [("one", READ)]
+            assert ends.line.take() == 7
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the setting is Linux's")

@@ -41,6 +41,14 @@ def leaves_a_mark() -> Iterator[None]:
 
 
 @contextmanager
+def waits() -> Iterator[None]:
+    """Whoever opens that pipe knows that this has begun, and it waits until he closes it."""
+    Path(os.environ["GATE"]).read_bytes()
+    resource.set("open")
+    yield
+
+
+@contextmanager
 def refuses() -> Iterator[None]:
     if resource.get() == "none":
         raise LookupError("no database")
@@ -102,6 +110,10 @@ def handle(record: Record) -> list[OutputRecord]:
 
 def handle_all(records: list[Record]) -> list[OutputRecord]:
     return [each for record in records for each in handle(record)]
+
+
+def handle_with(_: bytes, record: Record) -> list[OutputRecord]:
+    return handle(record)
 
 
 def _fork_and_die() -> None:

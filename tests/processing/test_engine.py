@@ -14,7 +14,7 @@ from engine_help import TOPIC_ID, Bench, keyed
 from processing_help import P0, P1, commit, tp
 
 from instride import ConsumerRecord, DeadLetterRecord, OffsetAndMetadata, Retry, RetryRecord, SkipRecord, TopicPartition
-from instride._processing.commit_metadata import Remembered, encode
+from instride._processing.commit_metadata import Remembered, decode, encode
 from instride._processing.engine import Task
 from instride._processing.retries import Step
 from instride.commits import CommitSnapshot
@@ -605,8 +605,11 @@ def test_the_next_owner_tries_what_a_process_died_under(deaths: int) -> None:
     first.submit(keyed(P0, "a"))
     for _ in range(deaths):
         first.end(first.take(), HandlerDiedError("died"))
+    told = first.engine.committable().get(P0, OffsetAndMetadata(offset=0))
+    remembered = decode(told.metadata, 0, TOPIC_ID) or Remembered()
+    assert remembered.attempts.get(0, 0) < deaths, "an heir of an older version would take the letter for due"
     heir.submit(keyed(P0, "a"))
-    heir.engine.locate(P0, first.engine.committable().get(P0, OffsetAndMetadata(offset=0)), TOPIC_ID)
+    heir.engine.locate(P0, told, TOPIC_ID)
     assert not heir.take().writes_dead_letter
 
 
@@ -1051,6 +1054,62 @@ def test_a_hand_over_waits_for_no_commit_that_another_overtook() -> None:
     commit(bench.engine.committable())
     commit(overtaken)
     assert bench.engine.hold([P0]) == set()
+
+
+@pytest.mark.rule("completing")
+def test_a_hand_over_waits_for_no_commit_that_is_refused_for_good() -> None:
+    """Of a topic that is gone, say. What is finished since is worth another commit, and so is what failed for now."""
+    bench = Bench()
+    bench.submit(keyed(P0, "ab"))
+    first, second = bench.takes()
+    bench.end(first)
+
+    def fails(*, refused: bool) -> None:
+        snapshot = bench.engine.committable()
+        snapshot.settle(P0, snapshot.entries[P0], committed=False, refused=refused)
+
+    fails(refused=True)
+    bench.end(second)
+    fails(refused=False)
+    assert bench.engine.hold([P0]) == {P0}
+    assert bench.engine.is_urgent()
+    fails(refused=True)
+    assert not bench.engine.is_urgent()
+    assert bench.engine.hold([P0]) == set()
+
+
+def test_a_start_that_is_refused_for_good_is_tried_again_with_the_next_commit_alone() -> None:
+    """Not in each round: that were fifty a second."""
+    bench = Bench(located=False)
+    bench.submit(keyed(P0, "a"))
+    bench.engine.locate(P0, None)
+    assert bench.engine.has_starts()
+    snapshot = bench.engine.committable()
+    snapshot.settle(P0, snapshot.entries[P0], committed=False, refused=True)
+    assert not bench.engine.has_starts()
+    assert P0 in bench.engine.committable().entries
+
+
+@pytest.mark.rule("completing")
+def test_a_hand_over_tries_once_more_what_was_refused_before_it() -> None:
+    """The right may have been given back since."""
+    bench = Bench()
+    bench.submit(keyed(P0, "a"))
+    bench.end(bench.take())
+    for held in ({P0}, set[TopicPartition]()):
+        snapshot = bench.engine.committable()
+        snapshot.settle(P0, snapshot.entries[P0], committed=False, refused=True)
+        assert bench.engine.hold([P0]) == held
+
+
+def test_what_was_refused_for_good_is_offered_again() -> None:
+    """The right to read the topic may be given back."""
+    bench = Bench()
+    bench.submit(keyed(P0, "a"))
+    bench.end(bench.take())
+    snapshot = bench.engine.committable()
+    snapshot.settle(P0, snapshot.entries[P0], committed=False, refused=True)
+    assert commit(bench.engine.committable()) == {P0: 1}
 
 
 def test_a_stale_commit_is_not_offered_again() -> None:

@@ -95,6 +95,18 @@ def test_a_hand_over_waits_for_started_records_and_their_commit_and_starts_no_mo
     assert found.queued == 0
 
 
+@pytest.mark.rule("completing")
+def test_a_hand_over_waits_for_no_commit_that_is_refused_for_good() -> None:
+    found = queues()
+    found.submit(records(P0, 0))
+    (task,) = take(found)
+    found.end(task)
+    assert found.hold([P0]) == {P0}
+    snapshot = found.ledger.committable()
+    snapshot.settle(P0, snapshot.entries[P0], committed=False, refused=True)
+    assert found.hold([P0]) == set()
+
+
 @pytest.mark.rule("16")
 def test_a_hand_over_waits_for_the_gap_below_the_highest_started_record() -> None:
     found = queues()

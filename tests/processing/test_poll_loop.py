@@ -40,7 +40,11 @@ LETTERS = Failures(retry=NO_RETRY, after="dead-letter", has_dead_letters=True)
 class Nobody:
     """An executor without work."""
 
-    def wake(self) -> None: ...
+    def __init__(self) -> None:
+        self.woken = 0
+
+    def wake(self) -> None:
+        self.woken += 1
 
     def cancel(self, tasks: Sequence[Task]) -> None: ...
 
@@ -61,8 +65,14 @@ class Script:
         self.started: dict[TopicPartition, int] = {}
         self.said: list[str] = []
         self.engine = Engine(plan or EnginePlan(), lambda _: 1)
+        self.executor = Nobody()
         self.rounds = Rounds(
-            self.engine, Nobody(), pace=pace or Pace(), guard=nullcontext(), clock=lambda: self.now, has_store=has_store
+            self.engine,
+            self.executor,
+            pace=pace or Pace(),
+            guard=nullcontext(),
+            clock=lambda: self.now,
+            has_store=has_store,
         )
 
     def play(self, until: Callable[[], bool] = lambda: False) -> None:
@@ -98,6 +108,15 @@ def test_an_error_of_a_partition_is_noted_and_polls_go_on(caplog: pytest.LogCapt
     assert script.rounds.error is None
     assert "t-0 at offset 7" in caplog.text
     assert "woken" not in caplog.text
+
+
+def test_errors_of_many_partitions_hold_up_no_poll_and_nothing_that_is_due() -> None:
+    """Each is raised once by a poll of its own; the same one again would make the loop spin."""
+    many = [TopicAuthorizationFailedError(f"t-{number}: READ was revoked") for number in range(5)]
+    script = Script(poll=[*many, many[4], ConsumerRecords(), many[4]])
+    script.play(until=lambda: script.said.count("poll") == 9)
+    assert [each for each in script.said if each in ("poll", "sleep")] == [*["poll"] * 6, "sleep", *["poll"] * 3]
+    assert script.executor.woken == 8, "after each poll, also after one that raised"
 
 
 @pytest.mark.parametrize("error", [GroupAuthorizationFailedError("no"), ConsumerClosedError("by somebody")])
@@ -150,6 +169,28 @@ def test_a_second_before_the_deadline_what_is_at_work_is_given_up_by_name(
     assert (
         "the deadline of its hand-over: abandoned while in progress: t-0 at offset 0" in caplog.text
     ) == cancels_in_time
+
+
+@pytest.mark.rule("completing")
+def test_a_commit_that_is_refused_for_good_delays_its_hand_over_for_one_round() -> None:
+    error = TopicAuthorizationFailedError("t: READ was revoked")
+
+    def refuse(verb: Verb) -> Future[CommitResult]:
+        (snapshot,), future = verb.args, Future[CommitResult]()
+        for partition, entry in snapshot.entries.items():
+            snapshot.settle(partition, entry, committed=False, refused=True)
+        future.set_exception(error)
+        return future
+
+    script = Script(commit_async=[refuse] * 9, to_be_revoked_partitions=[{P0}] * 9)
+    script.engine.submit(keyed(P0, "-"))
+    script.engine.locate(P0, OffsetAndMetadata(offset=0))
+    task = script.engine.take(0.0)
+    assert task is not None
+    script.engine.end(task, None, 0.0, 0.5)
+    script.play(until=lambda: script.said.count("poll") == 5)
+    assert (script.said.count("commit_async"), script.said.count("delay_revoke")) == (1, 1)
+    assert script.rounds.error is None
 
 
 @pytest.mark.rule("16")

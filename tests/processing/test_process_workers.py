@@ -11,11 +11,14 @@ import select
 import signal
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from contextvars import copy_context
 from dataclasses import replace
 from enum import IntEnum, StrEnum
+from functools import partial
+from multiprocessing import resource_tracker, spawn
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,10 +26,11 @@ from typing import Any, NamedTuple
 
 import process_handlers as handlers
 import pytest
-from engine_help import desk_of
+from engine_help import Bench as EngineBench
+from engine_help import desk_of, keyed
 from processing_help import P0, refuse_threads
 
-from instride import ConsumerRecord, OffsetAndMetadata, OutputRecord, Processor, Retry
+from instride import ConsumerRecord, OffsetAndMetadata, OutputRecord, Processor, Retry, RetryRecord, SkipRecord
 from instride._processing import process_child, process_workers
 from instride._processing.engine import Engine, EnginePlan, Job, Verdict
 from instride._processing.process_child import _FAILED, _UNREADABLE, DONE, Spec, _result, error_of, outputs_from, packed
@@ -42,6 +46,99 @@ def test_an_error_that_only_its_process_can_read_is_an_error_all_the_same() -> N
     error = error_of(_FAILED, b"cno_such_module\nError\n.", [])
     assert isinstance(error, RuntimeError)
     assert "cannot be read here: ModuleNotFoundError: No module named 'no_such_module'" in str(error)
+
+
+class StatusError(Exception):
+    """As libraries of HTTP have it."""
+
+    def __init__(self, message: str, *, response: Any) -> None:
+        super().__init__(message)
+        self.response = response
+
+
+class Later(RetryRecord):
+    def __init__(self, code: int, why: str) -> None:
+        super().__init__(why, after=5.0)
+        self.code = code
+
+
+class Foreign(SkipRecord):
+    def __init__(self, *, customer: int) -> None:
+        super().__init__(f"customer {customer}")
+
+
+class GoneError(FileNotFoundError):
+    def __init__(self, *, path: str) -> None:
+        super().__init__(errno.ENOENT, "gone", path)
+
+
+class LeaveError(SystemExit):
+    def __init__(self, *, status: int) -> None:
+        super().__init__(status)
+
+
+class NumberedError(Exception):
+    """From its arguments one is made, of another text."""
+
+    def __init__(self, number: Any) -> None:
+        super().__init__(f"number {number}")
+
+
+def sent(error: BaseException) -> BaseException:
+    """As it comes from the process whose handler raises it."""
+
+    def handler(_: Any) -> None:
+        raise error
+
+    return error_of(*result_of(handler), [])
+
+
+@pytest.mark.parametrize(
+    ("error", "attributes"),
+    [
+        (StatusError("503", response=503), {"response": 503}),
+        (StatusError("503", response=threading.Lock()), {}),
+        (ValueError(len), {}),
+        (PermissionError(threading.Lock()), {}),
+        (Later(3, "busy"), {"after": 5.0, "code": 3}),
+        (Foreign(customer=7), {}),
+        (GoneError(path="p"), {"errno": errno.ENOENT, "filename": "p"}),
+        (LeaveError(status=3), {"code": 3}),
+        (NumberedError(5), {}),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_an_error_keeps_its_class_and_its_text(error: BaseException, attributes: dict[str, Any]) -> None:
+    """Else `Retry(on=...)`, a breaker and the engine take it for another: its `__init__` may ask for anything."""
+    again = sent(error)
+    assert (type(again), str(again)) == (type(error), str(error))
+    assert {name: getattr(again, name) for name in attributes} == attributes
+    assert "in a process of the Processor" in again.__notes__[0]
+    assert not isinstance(again, StatusError) or hasattr(again, "response") == bool(attributes)
+
+
+class StatefulError(Exception):
+    """As gRPC has it: what its text is made of cannot be pickled."""
+
+    def __init__(self, state: Any) -> None:
+        self.state = state
+
+    def __str__(self) -> str:
+        return f"the state is {self.state.name}"
+
+
+def test_an_error_whose_text_would_be_another_comes_in_words() -> None:
+    again = sent(StatefulError(SimpleNamespace(name="UNAVAILABLE", lock=threading.Lock())))
+    assert type(again) is RuntimeError
+    assert str(again).endswith("StatefulError: the state is UNAVAILABLE")
+
+
+def test_an_error_whose_class_nobody_can_import_comes_in_words() -> None:
+    class LocalError(Exception): ...
+
+    again = sent(LocalError("why"))
+    assert type(again) is RuntimeError
+    assert str(again).endswith("LocalError: why")
 
 
 def result_of(handler: Any, reader: RecordDeserializer | None = None) -> tuple[int, Any]:
@@ -178,7 +275,7 @@ def test_a_process_settles_each_record_as_a_thread_does() -> None:
     assert isinstance(error, DeserializationError)
     assert (error.part, error.record.offset, error.record.value) == ("value", 3, b"\xff")
     (error,) = bench.errors[4]
-    assert "odd 5" in str(error), "in words, where it cannot be pickled"
+    assert (type(error), str(error)) == (handlers.OddError, "odd 5")
     assert bench.engine.tally.skipped == 4
 
 
@@ -455,9 +552,9 @@ def counted_processes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The number of each that is made."""
     made, real = list[int](), process_workers._Process
 
-    def make(spec: bytes, number: int) -> process_workers._Process:
+    def make(number: int) -> process_workers._Process:
         made.append(number)
-        return real(spec, number)
+        return real(number)
 
     monkeypatch.setattr(process_workers, "_Process", make)
     return made
@@ -526,6 +623,164 @@ def test_a_process_that_ends_by_itself_before_it_begins_ends_the_run_at_once(
     assert made == [0]
 
 
+def large() -> Any:
+    """A handler that is more than the system's pipes and sockets hold: with a table that it was given, say."""
+    return partial(handlers.handle_with, b"x" * 1_000_000)
+
+
+def test_a_handler_may_be_larger_than_a_pipe() -> None:
+    bench = Bench("ok", handler=large())
+    bench.until_over(1)
+    bench.close()
+    assert bench.outputs == ["0 1 open"]
+
+
+@forks
+@pytest.mark.parametrize("is_forked", [False, True])
+def test_a_process_that_dies_before_it_reads_its_handler_ends_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_forked: bool
+) -> None:
+    """No write to it may wait for ever: neither multiprocessing's, which holds both ends of its own pipe, nor ours,
+    whose other end the program's fork may hold, if that came while the process was made."""
+    resource_tracker.ensure_running()
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nexit 3\n")
+    python.chmod(0o700)
+    with ExitStack() as stack:
+
+        def executable() -> bytes:
+            if is_forked:
+                stack.enter_context(forked(threading.Event().wait))
+            return os.fsencode(python)
+
+        monkeypatch.setattr(spawn, "get_executable", executable)
+        bench = Bench("ok", handler=large())
+        bench.until_failed()
+        bench.close()
+    assert isinstance(bench.engine.failure, HandlerDiedError)
+    assert "ended with 3 before it had begun" in str(bench.engine.failure)
+
+
+def make_slowly(
+    monkeypatch: pytest.MonkeyPatch,
+) -> tuple[threading.Event, threading.Event, list[process_workers._Process]]:
+    """Set when it is about to make a process; to be set that it does; the processes."""
+    real, made = process_workers._Process, list[process_workers._Process]()
+    begins, may = threading.Event(), threading.Event()
+
+    def make(number: int) -> process_workers._Process:
+        begins.set()
+        assert may.wait(PATIENCE)
+        made.append(real(number))
+        return made[-1]
+
+    monkeypatch.setattr(process_workers, "_Process", make)
+    return begins, may, made
+
+
+def test_the_lock_is_free_while_a_process_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That may take seconds. Else no poll returned, and no commit ended, meanwhile."""
+    begins, may, _ = make_slowly(monkeypatch)
+    bench = Bench("ok")
+    assert begins.wait(PATIENCE)
+    is_free = bench.lock.acquire(timeout=PATIENCE / 2)
+    if is_free:
+        bench.lock.release()
+    may.set()
+    bench.until_over(1)
+    bench.close()
+    assert is_free
+
+
+@pytest.fixture
+def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Of `handlers.waits`."""
+    os.mkfifo(tmp_path / "gate")
+    monkeypatch.setenv("GATE", str(tmp_path / "gate"))
+    return tmp_path / "gate"
+
+
+def test_processes_that_have_died_are_begun_anew_only_for_what_there_is() -> None:
+    """Where memory is short, all at once would be killed again."""
+    bench = EngineBench(order="none")
+    bench.submit(keyed(P0, "--"))
+    workers, keepers = workers_of(bench, lambda _: None), [threading.Thread() for _ in range(3)]
+    workers._keepers |= dict.fromkeys(keepers)
+    for keeper in keepers[:2]:
+        assert workers._take(keeper, 0, deque())
+    assert not workers._finds(0, deque())
+    workers._keepers[keepers[0]] = Scripted()  # type: ignore[assignment]
+    assert not workers._finds(0, deque()), "it has none in progress yet"
+    jobs = deque[Job]()
+    assert workers._take(keepers[0], 1, jobs)
+    assert not workers._finds(0, jobs), "the other one is for the other record"
+    bench.submit(keyed(P0, "-", start=2))
+    assert workers._finds(0, jobs)
+
+
+@pytest.mark.timeout(30)
+def test_a_process_that_dies_before_it_has_read_its_handler_is_no_wait_without_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A fork of the program may hold its end of the pipe: then no write breaks, and it ended with the fork only."""
+    spawning, kept = multiprocessing.get_context("spawn"), list[int]()
+
+    def pipe() -> tuple[Any, Any]:
+        ours, theirs = spawning.Pipe()
+        kept.append(os.dup(theirs.fileno()))
+        return ours, theirs
+
+    context = SimpleNamespace(Pipe=pipe, Process=spawning.Process)
+    monkeypatch.setattr(multiprocessing, "get_context", lambda _: context)
+    process = process_workers._Process(0)
+    stopped = process._process.pid
+    assert stopped is not None
+    os.kill(stopped, signal.SIGSTOP)  # it reads nothing more
+    threading.Timer(0.5, os.kill, (stopped, signal.SIGKILL)).start()
+    with pytest.raises(process_workers._Died):
+        process.begin(b"." * 1_000_000)
+    process.close(0.0)
+    os.close(*kept)
+
+
+def test_a_record_is_not_in_progress_before_its_process_has_begun(gate: Path) -> None:
+    """Else a hand-over waited for a handler that nobody had called. Nor does it ask for one process after the other."""
+    bench = Bench("ok", around=handlers.waits, processes=2)
+    with gate.open("wb"):
+        bench.workers.wake()
+        assert (bench.engine.started, bench.engine.queued, len(bench.workers._keepers)) == (0, 1, 1)
+    bench.until_over(1)
+    bench.close()
+    assert bench.outputs == ["0 1 open"]
+
+
+def until_ended(bench: Bench) -> None:
+    (keeper,) = bench.workers._keepers
+    keeper.join(PATIENCE / 2)
+    assert not keeper.is_alive()
+    assert (bench.engine.started, bench.engine.queued, bench.engine.failure) == (0, 1, None)
+
+
+def test_a_close_kills_what_is_in_its_set_up(gate: Path, caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench("ok", around=handlers.waits)
+    with gate.open("wb"):
+        bench.workers.close()
+        until_ended(bench)
+    assert caplog.records == []
+
+
+@pytest.mark.usefixtures("gate")
+def test_a_process_that_is_made_while_this_is_closed_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its set-up would never end."""
+    begins, may, made = make_slowly(monkeypatch)
+    bench = Bench("ok", around=handlers.waits)
+    assert begins.wait(PATIENCE)
+    bench.workers.close()
+    may.set()
+    until_ended(bench)
+    assert [each._process.is_alive() for each in made] == [False]
+
+
 def test_a_run_in_a_process_that_only_imports_the_main_module_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """So multiprocessing itself knows that a program has no guard."""
     monkeypatch.setattr(multiprocessing.current_process(), "_inheriting", True, raising=False)
@@ -537,11 +792,11 @@ def fail_to_make(monkeypatch: pytest.MonkeyPatch, times: int) -> list[OSError]:
     """The system has no process left for so many times."""
     real, raised = process_workers._Process, list[OSError]()
 
-    def make(spec: bytes, number: int) -> process_workers._Process:
+    def make(number: int) -> process_workers._Process:
         if len(raised) < times:
             raised.append(BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable"))
             raise raised[-1]
-        return real(spec, number)
+        return real(number)
 
     monkeypatch.setattr(process_workers, "_Process", make)
     monkeypatch.setattr(process_workers, "_PAUSE", 0.0)
@@ -601,6 +856,96 @@ def test_whatever_a_keeper_cannot_go_on_by_ends_the_run_and_nothing_hangs(monkey
     bench.close()
     assert isinstance(bench.engine.failure, MemoryError)
     assert (bench.engine.started, bench.engine.queued, bench.outputs) == (0, 2, ["0 1 open"])
+
+
+class Scripted:
+    """What a keeper sees of a process: these results, one after the other."""
+
+    def __init__(self, *results: Any) -> None:
+        self._results = iter(results)
+
+    def send(self, jobs: list[Job]) -> None: ...
+
+    def result(self, _: float | None) -> Any:
+        found = next(self._results)
+        if isinstance(found, BaseException):
+            raise found
+        return found() if callable(found) else found
+
+    def kill(self) -> None: ...
+
+    def close(self, _: float) -> None: ...
+
+
+def workers_of(bench: EngineBench, produce: Callable[[Any], None]) -> ProcessWorkers:
+    return ProcessWorkers(desk_of(bench.engine, dead_letters="dead"), b"", produce, 1, 8, 1.0)
+
+
+def handle_scripted(produce: Callable[[Any], None], *results: Any) -> Engine:
+    """A record for each result, in one message; what fails is a dead letter."""
+    bench = EngineBench(after="dead-letter", order="none")
+    bench.submit(keyed(P0, "-" * len(results)))
+    workers_of(bench, produce)._handle(Scripted(*results), deque(bench.takes()))  # type: ignore[arg-type]
+    return bench.engine
+
+
+FAILED = marshal.loads(process_child._failed(ValueError("it")))
+WELL: Any = (DONE, [])
+
+
+def test_results_are_read_while_a_dead_letter_is_written() -> None:
+    """It may take minutes. Else what has ended were in progress as long, and abandoned by a stop. Nor does it wait for
+    results, whose handlers may take as long."""
+    is_begun, is_read, found = threading.Event(), threading.Event(), list[bool]()
+
+    def third() -> Any:
+        found.append(is_begun.wait(PATIENCE / 2))
+        is_read.set()
+        return FAILED
+
+    def produce(_: Any) -> None:
+        is_begun.set()
+        found.append(is_read.wait(PATIENCE / 2))
+
+    engine = handle_scripted(produce, FAILED, WELL, third, WELL)
+    assert found == [True] * 3
+    assert (engine.tally.finished, engine.tally.dead_lettered, engine.started) == (2, 2, 0)
+
+
+def test_without_a_thread_dead_letters_are_written_when_all_results_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    refuse_threads(monkeypatch)
+    letters = list[int]()
+    engine = handle_scripted(lambda letter: letters.append(letter.record.offset), FAILED, WELL, FAILED)
+    assert letters == [0, 2]
+    assert (engine.tally.finished, engine.tally.dead_lettered, engine.started) == (1, 2, 0)
+
+
+@pytest.mark.parametrize("after", [(), (WELL,)])
+def test_what_ends_the_writing_of_dead_letters_ends_the_run(after: tuple[Any, ...]) -> None:
+    """And the others are written: in another thread, it would leave them in progress for ever."""
+    bench, tried = EngineBench(after="dead-letter", order="none"), list[Any]()
+    bench.submit(keyed(P0, "-" * (2 + len(after))))
+
+    def wrote(task: Any, *_: Any) -> None:
+        tried.append(task)
+        raise MemoryError
+
+    bench.engine.wrote = wrote  # type: ignore[method-assign, assignment]
+    results = Scripted(FAILED, FAILED, *after)
+    with pytest.raises(MemoryError):
+        workers_of(bench, lambda _: None)._handle(results, deque(bench.takes()))  # type: ignore[arg-type]
+    assert len(tried) == 2
+
+
+def test_what_a_death_leaves_is_put_back_before_a_dead_letter_is_written() -> None:
+    """Others could handle it meanwhile."""
+    bench = EngineBench(after="dead-letter", order="none")
+    bench.submit(keyed(P0, "--"))
+    found = list[tuple[int, int]]()
+    workers = workers_of(bench, lambda _: found.append((bench.engine.started, bench.engine.queued)))
+    workers._handle(Scripted(TimeoutError()), deque(bench.takes()))  # type: ignore[arg-type]
+    assert found == [(1, 1)]
+    assert (bench.engine.tally.dead_lettered, bench.engine.started) == (1, 0)
 
 
 @pytest.mark.parametrize(

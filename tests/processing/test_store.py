@@ -6,7 +6,7 @@ import re
 import sqlite3
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, nullcontext
 from contextvars import copy_context
 from functools import partial
@@ -21,6 +21,7 @@ from sqlalchemy import create_engine, text
 from instride import AsyncDatabaseStore, ConsumerRecord, DatabaseStore, Processor, Retry, SkipRecord, TopicPartition
 from instride._processing.attempts import enter_attempt
 from instride._processing.engine import Lane, Task
+from instride._processing.store import Offsets, Request, Rows
 from instride.errors import ConfigError, IllegalStateError, StorePositionError
 
 T0 = TopicPartition("t", 0)
@@ -262,6 +263,48 @@ def test_a_former_owner_whose_transaction_is_open_is_overtaken(elephant: Bank) -
     assert (elephant.written(), elephant.position()) == (list(range(6)), 6)
 
 
+class Attempt:
+    """One attempt at the record at offset 5, request by request, so that others may come between."""
+
+    def __init__(self, rows: Rows, lane: Lane) -> None:
+        record = ConsumerRecord("t", 0, 5, epoch=1)
+        self._requests: Generator[Request, Any, bool] = rows.attempt(Task(record, lane, None, 1), record)
+        assert next(self._requests).name == "rows"
+
+    def gets(self, *results: Any) -> Request | bool:
+        """What it requests after these results; or what it ends by."""
+        try:
+            return [self._requests.send(result) for result in results][-1]
+        except StopIteration as end:
+            return bool(end.value)
+
+
+def test_an_abandoned_attempt_that_commits_beside_its_copy_is_the_only_one() -> None:
+    """Its COMMIT is on its way when it is given up; so the copy still reads the row as it was."""
+    at_5, at_6, rows, lane = [(5, str(ID))], [(6, str(ID))], Rows(Offsets("offsets"), "g"), Lane(T0, 1, 0, 0)
+    lane.topic_id = ID
+    abandoned = Attempt(rows, lane)
+    assert abandoned.gets(at_5, None, 1) == Request("commit")
+    copy = Attempt(rows, lane)
+    assert isinstance(handles := copy.gets(at_5), Request)
+    assert handles.name == "handle"
+    assert abandoned.gets(None) is True
+    assert isinstance(update := copy.gets(None), Request)
+    assert update.args[-2:] == (5, str(ID)), "it moves the row from where it was when its records were chosen"
+    assert copy.gets(0, None, at_6, None) is False
+
+
+def test_a_commit_that_returns_while_its_copy_reads_the_row_sets_nothing_back() -> None:
+    at_5, rows, lane = [(5, str(ID))], Rows(Offsets("offsets"), "g"), Lane(T0, 1, 0, 0)
+    lane.topic_id = ID
+    abandoned = Attempt(rows, lane)
+    assert abandoned.gets(at_5, None, 1) == Request("commit")
+    copy = Attempt(rows, lane)
+    assert abandoned.gets(None) is True
+    assert isinstance(handles := copy.gets(at_5), Request), "it was read before the commit, which is no restore"
+    assert handles.name == "handle"
+
+
 def test_a_connection_that_breaks_is_replaced(elephant: Bank) -> None:
     import psycopg
 
@@ -275,6 +318,24 @@ def test_a_connection_that_breaks_is_replaced(elephant: Bank) -> None:
         owner.handles(range(3, 5))
     owner.handles(range(3, 5))
     assert (elephant.written(), elephant.position()) == (list(range(5)), 5)
+
+
+def test_a_pool_has_its_connection_back_after_each_transaction(tmp_path: Path) -> None:
+    """Else every thread that ever had a record keeps one, and there are more of these than handlers at a time."""
+    engine = create_engine(f"sqlite:///{tmp_path / 'bank.db'}", pool_size=1, max_overflow=0, pool_timeout=0)
+    bank = Bank(engine.connect)
+
+    def fails(records: Any) -> None:
+        bank.bill(records)
+        raise OSError("the bank is closed")
+
+    with bank.store.database.thread():
+        Owner(bank.store, bank.bill).handles(range(3))
+        assert (bank.written(), bank.position()) == ([0, 1, 2], 3)
+        with pytest.raises(OSError, match="closed"):
+            Owner(bank.store, fails).handles(range(3, 5))
+        assert (bank.written(), bank.position()) == ([0, 1, 2], 3)
+    engine.dispose()
 
 
 def test_many_owners_at_once(elephant: Bank) -> None:

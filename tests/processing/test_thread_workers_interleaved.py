@@ -13,7 +13,7 @@ import pytest
 from engine_help import Bench, desk_of
 from processing_help import P0
 
-from instride import ConsumerRecord
+from instride import ConsumerRecord, Retry
 from instride._processing.engine import Job
 from instride._processing.lifespan import SyncLifespan
 from instride._processing.thread_workers import ThreadWorkers, _Gate
@@ -222,3 +222,19 @@ def test_behind_a_poll_one_thread_waits_for_the_lock_and_the_others_rest() -> No
     has_polled.set()
     first.join()
     scene.judge()
+
+
+def test_what_ended_in_time_is_not_late_before_anybody_has_looked_at_it() -> None:
+    """Its thread waits for the lock while the loop, which has it, looks for what is late."""
+    bench, hand, times = Bench(order="none", retry=Retry(attempts=2)), Hand(), [0.0]
+    desk = desk_of(bench.engine, clock=lambda: times[-1])
+    workers = ThreadWorkers(desk, lambda _: None, None, 1, SyncLifespan(), timeout=0.5)
+    workers._threads.append(hand)
+    bench.submit(records(0, 2))
+    hand.job, _ = workers._next(hand, hand.gate)
+    assert hand.job is not None
+    workers._ended.append((hand.job, None))
+    times.append(1.0)
+    workers.wake()
+    workers._next(hand, hand.gate)
+    assert (bench.engine.tally.finished, bench.engine.tally.retried) == (1, 0)

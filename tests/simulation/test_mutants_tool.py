@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -83,6 +86,17 @@ def test_each_named_test_exists() -> None:
         for each in tests
         if f"def {each.split('::')[1].partition('[')[0]}(" not in (PROJECT / each.split("::")[0]).read_text()
     ] == []
+
+
+@pytest.mark.slow
+def test_each_named_case_exists() -> None:
+    """Of a test with parameters: pytest would find no test, and the mutant would count as one that nothing finds."""
+    cases = {each.test for each in named(load()) if "[" in each.test}
+    files = sorted({each.partition("::")[0] for each in cases})
+    collecting = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "no:cacheprovider", *files]
+    everything = {**os.environ, "INSTRIDE_WHOLE": "1"}
+    found = subprocess.run(collecting, cwd=PROJECT, env=everything, capture_output=True, text=True, check=True).stdout
+    assert sorted(cases - set(found.splitlines())) == []
 
 
 def test_a_sample_has_an_order_that_is_the_same_of_the_same_seed() -> None:

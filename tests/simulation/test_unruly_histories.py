@@ -21,6 +21,7 @@ TRACES = {
     "looks": {"looks"},
     "signals": {"signal", "signal over", "handles"},
     "rewinds": {"allows rewind"},
+    "hand": {"revoked", "gave up", "unsubscribes"},
 }
 """What a history tells where the means was played."""
 

@@ -9,6 +9,7 @@ import json
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 from pipeline_help import PATIENCE, wait_for
@@ -60,6 +61,8 @@ class Played:
         self.error: BaseException | None = None
         self.lastProgress: dict[str, Any] | None = None
         self.status = {"isTriggerActive": True, "message": "Getting offsets"}
+        settings = SimpleNamespace(get=lambda _: "100")
+        self._jsq = SimpleNamespace(sparkSession=lambda: SimpleNamespace(conf=lambda: settings))
         self._available_now = available_now
         self._crashed = self._stopped = False
         given = {

@@ -10,7 +10,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from concurrent.futures import Future
 from typing import Any, Final, cast
 from uuid import UUID
@@ -153,7 +153,8 @@ class _Positions(dict[TopicPartition, int]):
 class FakeConsumer:
     """The group's side, moved by the script: `assign`, `ask`, `reassign`, `lose`, `offer`, `reset`.
 
-    notices: the next poll tells these.
+    notices: the next poll tells these. ends: where the logs end that are there, by brokers; ends_errors: raised by the
+    next looks at them, one each; looks: of which partitions each asked the ends.
     """
 
     def __init__(self) -> None:
@@ -171,6 +172,9 @@ class FakeConsumer:
         self.closed = False
         self.topic_id: UUID | None = UUID(int=1)
         self.lookups = 0
+        self.ends: dict[TopicPartition, int] = {}
+        self.ends_errors: list[BaseException] = []
+        self.looks: list[list[TopicPartition]] = []
         self._offered: list[tuple[TopicPartition, int]] = []
         self._listener: RebalanceListener | None = None
         self.notices: list[TelemetryEvent] = []
@@ -217,12 +221,21 @@ class FakeConsumer:
     # -- what the loop calls
 
     def find_topic_id(self, topic: str) -> str:
-        """As `TopicIds` does, of which one is beside the member."""
+        """As `TopicLookup` does, of which one is beside the member."""
         assert topic == TOPIC
         self.lookups += 1
         if self.topic_id is None:
             raise KafkaTimeoutError("no broker responds")
         return str(self.topic_id)
+
+    def find_ends(
+        self, partitions: Collection[TopicPartition], ours: Collection[TopicPartition]
+    ) -> dict[TopicPartition, int | None]:
+        """As `TopicLookup` does."""
+        self.looks.append(sorted(ours))
+        if self.ends_errors:
+            raise self.ends_errors.pop(0)
+        return {each: self.ends[each] if each in ours else None for each in partitions if each in self.ends}
 
     def observe(self, observer: Observer) -> None:
         self._observers.append(observer)
@@ -439,6 +452,8 @@ class Stage:
         self.on_event: Callable[[PipelineEvent], None] = self.events.append
         inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self.runner = FakeRunner(self.consumer, inbox)
+        goals = None if targets is None else {tp(each): offset for each, offset in targets.items()}
+        self.consumer.ends.update(goals or {})
         limits = limits or Limits(range_records=1_000, jobs=8, linger=0.0, retries=retries, backoff=0.0)
         self.loop = PipelineLoop(
             LoopSettings(topics=[TOPIC], limits=limits, stop_timeout=stop_timeout, fail_on_data_loss=fail_on_data_loss),
@@ -448,8 +463,9 @@ class Stage:
             inbox=inbox,
             task=_task(),
             topic_id=self.consumer.find_topic_id,
+            ends=self.consumer.find_ends,
             on_event=self._tell,
-            targets=None if targets is None else {tp(each): offset for each, offset in targets.items()},
+            targets=goals,
         )
 
     def _tell(self, event: PipelineEvent) -> None:

@@ -365,6 +365,19 @@ def test_a_connection_that_cannot_be_set_up_is_closed() -> None:
     assert all(each.closed for each in Refusing.made)
 
 
+class Breaking(Refusing):
+    """And breaks while it is closed."""
+
+    def close(self) -> None:
+        super().close()
+        raise ConnectionResetError("while it was closed")
+
+
+def test_an_error_of_closing_a_connection_that_cannot_be_set_up_hides_no_cause() -> None:
+    with pytest.raises(LookupError, match="SET"):
+        DatabaseSink(Breaking, "bills", columns=["n"]).positions([AT])
+
+
 @pytest.mark.parametrize("text", ["postgres//made:canary@localhost/made", "host=localhost password=a canary dbname=x"])
 def test_a_connection_string_that_cannot_be_parsed_is_not_quoted(text: str) -> None:
     """psycopg quotes it, with its password."""

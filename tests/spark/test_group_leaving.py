@@ -29,15 +29,17 @@ from instride.spark._data_source.leaving import Door, new_token
 
 class Query:
     """What `stop` needs of a StreamingQuery. ends: of the batches that its looks see, one after another; the last one
-    again and again. None: it has no progress."""
+    again and again. None: it has no progress. kept: the number that Spark's setting gives."""
 
-    def __init__(self, *ends: object, message: str = "Processing new data") -> None:
+    def __init__(self, *ends: object, message: str = "Processing new data", kept: int = 100) -> None:
         self._progress: list[dict[str, Any]] = [
             {"batchId": number, "sources": [{"endOffset": end}]} for number, end in enumerate(ends)
         ]
         self.status = {"isTriggerActive": not message.startswith("Waiting"), "message": message}
         self.isActive = True
         self.id = "q"
+        settings = SimpleNamespace(get={"spark.sql.streaming.numRecentProgressUpdates": str(kept)}.__getitem__)
+        self._jsq = SimpleNamespace(sparkSession=lambda: SimpleNamespace(conf=lambda: settings))
 
     @property
     def lastProgress(self) -> dict[str, Any] | None:
@@ -124,6 +126,19 @@ def test_a_source_in_another_folder_is_told_of(folder: Path) -> None:
     assert query.isActive
 
 
+@pytest.mark.parametrize("message", ["Processing new data", "Waiting for data to arrive"])
+@pytest.mark.parametrize("kept", [0, 1])
+def test_where_spark_keeps_no_progress_the_setting_is_told(kept: int, message: str) -> None:
+    """The stop waited for ever, or, between two batches, took the query for one of no group, and cut it off."""
+    door, query = Door(new_token(), Future), Query(message=message, kept=kept)
+    with pytest.raises(ConfigError, match=rf"spark\.sql\.streaming\.numRecentProgressUpdates is {kept}.*stop it again"):
+        leave(query, timeout=0.0)
+    assert query.isActive
+    door.close()
+    leave(query, timeout=60.0)
+    assert not query.isActive
+
+
 def test_where_one_of_two_sources_is_in_another_folder_no_connection_is_left_open(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -177,6 +192,16 @@ def test_a_folder_that_cannot_be_read_keeps_no_query_from_its_stop(monkeypatch: 
         raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(Path, "iterdir", fails)
+    query = Query()
+    leave(query, timeout=60.0)
+    assert not query.isActive
+
+
+def test_where_no_folder_for_temporary_files_is_left_a_query_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails() -> Any:
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found")
+
+    monkeypatch.setattr(tempfile, "gettempdir", fails)
     query = Query()
     leave(query, timeout=60.0)
     assert not query.isActive
@@ -303,6 +328,34 @@ def test_a_folder_that_is_not_ours_keeps_no_query_from_its_stop(folder: Path) ->
     assert not query.isActive
 
 
+@pytest.mark.parametrize("known", [False, True], ids=["no batch yet", "batches"])
+def test_a_folder_that_was_opened_to_others_is_told_and_stops_nothing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, known: bool
+) -> None:
+    """A query without progress was stopped in the middle of its batch; that of another left a socket open."""
+    made = list[socket.socket]()
+
+    class Noted(socket.socket):
+        def __init__(self, *args: Any, **accepted: Any) -> None:
+            super().__init__(*args, **accepted)
+            made.extend([] if accepted else [self])
+
+    token, left = new_token(), Future[bool]()
+    left.set_result(True)
+    door, query = Door(token, lambda: left), Query(*[{"group": {"run": token}}] * known)
+    (place,) = folder.iterdir()
+    place.chmod(0o755)
+    with monkeypatch.context() as noting:
+        noting.setattr(socket, "socket", Noted)
+        with pytest.raises(ConfigError, match=rf"{place} must be a folder that only this user may enter"):
+            leave(query, timeout=60.0)
+    assert query.isActive
+    assert [each.fileno() for each in made] == [-1] * len(made)
+    place.chmod(0o700)
+    leave(query if known else Query({"group": {"run": token}}), timeout=60.0)
+    door.close()
+
+
 def test_a_source_that_takes_no_caller_holds_up_no_stop(folder: Path) -> None:
     """Suspended, say: the callers that it has not taken fill its queue, and a connect would wait for ever."""
     Door("first", Future).close()
@@ -342,6 +395,18 @@ def test_a_query_that_has_ended_is_left_alone() -> None:
     query = Query()
     query.isActive = False
     leave(query)
+
+
+def test_a_socket_that_cannot_be_removed_keeps_no_source_from_leaving(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error of its folder, whose mode somebody had changed, came before the member was told."""
+
+    def fails(_: Path, **__: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    door = Door(new_token(), Future)
+    monkeypatch.setattr(Path, "unlink", fails)
+    door.close()
+    assert door._socket.fileno() == -1
 
 
 def test_the_sockets_are_where_nobody_else_comes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -721,6 +721,20 @@ def test_what_a_request_raises_is_raised_to_who_asked_and_the_thread_goes_on(gro
     assert group.asked(lambda: "alive") == "alive"
 
 
+def test_an_error_that_says_that_it_is_false_is_raised_too(group: Group) -> None:
+    """It was taken for no response in time."""
+
+    class FalsyError(IllegalStateError):
+        def __bool__(self) -> bool:
+            return False
+
+    def request() -> None:
+        raise FalsyError("its own")
+
+    with pytest.raises(FalsyError, match="its own"):
+        group.asked(request)
+
+
 def test_a_poll_that_fails_for_now_ends_nothing(group: Group) -> None:
     group.fails(KafkaTimeoutError("later"))
     assert group.asked(lambda: "alive") == "alive"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -882,6 +884,18 @@ def test_a_stop_leaves_the_group_and_nothing_behind(query: Query) -> None:
     assert not path.exists()
     assert query.consumer.calls_of("close")
     assert query.cluster.closed
+
+
+def test_a_source_whose_folder_is_open_to_others_begins_nothing(
+    query: Query, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It had made its consumer, which nobody closed."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (tmp_path / f"instride-{os.getuid()}").mkdir()
+    (tmp_path / f"instride-{os.getuid()}").chmod(0o755)
+    with pytest.raises(ConfigError, match="only this user may enter"):
+        query.latest(query.start)
+    assert query.settings == {}
 
 
 def test_a_source_that_was_never_asked_is_stopped(query: Query) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +18,7 @@ import pytest
 from parquet_help import PARTITION, Crash, DeadFrom, SystemCalls, commit, rows, span, write
 
 from instride.errors import CorruptManifestError, MissingDataError, SinkError, SinkWriteError
-from instride.spark.parquet import ParquetSink, compact, read_files, read_table, vacuum
+from instride.spark.parquet import ParquetSink, _compaction, compact, read_files, read_table, vacuum
 from instride.spark.parquet._checkpoint import checkpoint_key
 from instride.spark.parquet._data import write_to
 from instride.spark.parquet._local_storage import LocalStorage
@@ -59,6 +61,35 @@ def test_the_same_rows_in_one_file_and_those_that_came_since(sink: ParquetSink) 
     _go_on(sink, 2)
     assert [Path(path).parts[-4] for path in read_files(sink.folder)] == ["_compacted", "_data", "_data"]
     assert [offset for _, offset, _ in rows(sink.folder)] == list(range(24))
+
+
+def test_the_schema_of_each_file_is_read_once(sink: ParquetSink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was read twice: in an object store that is a request, or two, for each file more."""
+    asked: list[str] = []
+    opened = LocalStorage.opened
+
+    def asks(storage: LocalStorage, file: FileInfo) -> Any:
+        asked.append(file.path)
+        return opened(storage, file)
+
+    monkeypatch.setattr(LocalStorage, "opened", asks)
+    compact(sink.folder)
+    once = {path: count for path, count in Counter(asked).items() if path.startswith("_data/")}
+    assert list(once.values()) == [2] * 6, "its schema, and then its rows"
+
+
+def test_files_of_one_schema_share_one_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One was kept for each file, of some 10 KB."""
+    sink = ParquetSink(tmp_path / "out")
+    for number in range(6):
+        # PyArrow takes schemas for equal that differ in their metadata only.
+        batch = pa.RecordBatch.from_pydict({"offset": [number]}).replace_schema_metadata({"told": str(number // 3)})
+        commit(sink, "a", sink.writer().write(span(number, number + 1), job="a", attempt=0, batches=iter([batch])))
+    kept: dict[str, pa.Schema] = {}
+    monkeypatch.setattr(_compaction, "_Compaction", partial(_compaction._Compaction, schemas=kept))
+    compact(sink.folder)
+    assert len(kept) == 6
+    assert len({id(each) for each in kept.values()}) == 2
 
 
 def test_with_nothing_new_there_is_nothing_to_do(sink: ParquetSink) -> None:

@@ -10,6 +10,7 @@ import pytest
 from run_help import TOPIC, Script, Stage, tp, until
 
 from instride.records import OffsetRange
+from instride.spark import _targets
 from instride.spark._events import RangeCommitted, RangeFailed
 from instride.spark._jobs import JobRunner
 from instride.spark._planning import Limits
@@ -17,6 +18,13 @@ from instride.spark._running_jobs import Job
 from step_counter import calls, steps
 
 pytestmark = pytest.mark.rule("20")
+
+
+@pytest.fixture(autouse=True)
+def nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look at the targets costs by their number, but there is one every five seconds only."""
+    monkeypatch.setattr(_targets, "_PAUSE", 1e9)
+
 
 Situation = Callable[[Stage], Script]
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import queue
 import traceback
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from itertools import islice
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -28,7 +31,7 @@ from instride.spark._report import (
     problem_of,
     reason_of,
 )
-from instride.spark.sink import OutputRange
+from instride.spark.sink import OutputRange, WrittenRange
 
 
 class UnspeakableError(Exception):
@@ -124,6 +127,37 @@ def writing(_: pytest.MonkeyPatch) -> Exception:
     with pytest.raises(MarkedError) as raised:
         list(_frames._Write(cast(Any, Full()), WANTED, "j", None)([]))
     return raised.value
+
+
+class Returning:
+    """A sink's writer that takes so many batches of the range, and an error for its end."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+
+    def write(self, output: OutputRange, *, batches: Iterator[pa.RecordBatch], **_: object) -> WrittenRange:
+        with suppress(ValueError):
+            deque(islice(batches, self._most), maxlen=0)
+        return WrittenRange(range=output)
+
+
+@pytest.mark.parametrize(("most", "told"), [(1, "SinkError"), (2, "SinkError"), (3, "")])
+def test_rows_of_a_dataframe_that_the_writer_did_not_take_are_an_error(most: int, told: str) -> None:
+    """They were lost: the range was committed without them."""
+    batch = pa.record_batch({"value": [1]})
+    write = _frames._Write(cast(Any, Returning(most)), WANTED, "j", None)
+    if told:
+        with pytest.raises(MarkedError, match=f"{told}.*returned before it had taken all batches"):
+            list(write([batch, batch]))
+    else:
+        assert len(list(write([batch, batch]))) == 1
+
+
+def test_an_error_that_the_writer_of_a_dataframe_swallows_is_raised() -> None:
+    batches = [pa.record_batch({"value": ["no number"]})]
+    write = _frames._Write(cast(Any, Returning(3)), WANTED, "j", pa.schema({"value": pa.int64()}))
+    with pytest.raises(MarkedError, match="no number"):
+        list(write(batches))
 
 
 def classic(frames: FailingFrames, told: queue.SimpleQueue[JobMessage]) -> None:

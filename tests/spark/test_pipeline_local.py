@@ -40,9 +40,11 @@ from instride.spark import (
     RangeCommitted,
     RangeDropped,
     RangeFailed,
+    _pipeline,
     recommended_conf,
 )
 from instride.spark._jobs import JobRunner
+from instride.spark._range_reader import end_offsets
 from instride.telemetry import OwnershipChange, OwnershipChanged
 from instride.testing import LocalKafka
 
@@ -190,6 +192,26 @@ def test_a_topic_that_is_made_again_while_it_is_read_stops_the_pipeline(
     with pytest.raises((WrongTopicError, RangeFailedError), match=f"{topic}.*made again"), running:
         _make_again_while_it_runs(running, kafka, topic)
     each_once(tmp_path / "out", values)
+
+
+def test_available_now_ends_though_its_topic_is_made_again_meanwhile(
+    runner: Build, kafka: LocalKafka, kafka_topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waited for ever for records that nobody writes again."""
+    topic = kafka_topic(1)
+    fill(kafka, topic, {0: 20})
+
+    def then_made_again(*arguments: Any) -> dict[TopicPartition, int]:
+        found = end_offsets(*arguments)
+        _make_again(kafka, topic)
+        fill(kafka, topic, {0: 10})
+        return found
+
+    monkeypatch.setattr(_pipeline, "end_offsets", then_made_again)
+    running = runner(topic, available_now=True)
+    told = f"^{topic}-0 was to be read up to offset 20, but its log ends at 10 now"
+    with pytest.raises(OffsetsGoneError, match=told), running:
+        running.until(lambda: False, "it stops")
 
 
 def _make_again_while_it_runs(running: Runner, kafka: LocalKafka, topic: str) -> None:

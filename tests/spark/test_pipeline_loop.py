@@ -746,8 +746,6 @@ def test_what_is_available_now_is_read_and_then_the_run_ends_by_itself() -> None
     stage.play(script())
     assert stage.sink.reached == {tp(0): 10, tp(1): 0, tp(2): 9, tp(3): 0}
     assert stage.consumer.committed == {tp(0): 10}
-    nothing = Stage(targets={})
-    nothing.play(until(lambda: False))
 
 
 def test_what_others_did_of_the_available_is_not_awaited_and_what_they_left_is_read() -> None:

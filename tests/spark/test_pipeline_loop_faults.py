@@ -555,11 +555,12 @@ def test_an_error_of_the_callback_at_a_loss_leaves_no_loss_half_done(kind: type[
     """It comes within a poll, out of which an error of Kafka's is taken for the group's: the run went on, and committed
     what was lost.
     """
-    stage, went_on = Stage(), list[str]()
+    stage, dropped, went_on = Stage(), list[int](), list[str]()
     stage.runner.obeys = True
 
     def raises(event: PipelineEvent) -> None:
         if isinstance(event, RangeDropped):
+            dropped.append(event.range.partition)
             raise kind("mine")
 
     def script() -> Script:
@@ -577,7 +578,7 @@ def test_an_error_of_the_callback_at_a_loss_leaves_no_loss_half_done(kind: type[
 
     with pytest.raises(kind, match="mine"):
         stage.play(script())
-    assert went_on == []
+    assert (went_on, dropped[:2]) == ([], [0, 1])
     ended(stage.loop._committer._pool)
     assert stage.sink.reached == {tp(0): 0, tp(1): 0, tp(2): 0}
     assert set(stage.runner.cancelled) == {job for job, _ in stage.runner.started}

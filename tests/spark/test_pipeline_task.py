@@ -31,7 +31,9 @@ from instride.errors import (
     PipelineError,
     RecordTooLargeError,
     SinkError,
+    UnknownTopicOrPartitionError,
 )
+from instride.records import TopicPartition
 from instride.spark import ParquetSink, Pipeline
 from instride.spark import _dead_letters as dead_letters
 from instride.spark import _pipeline as pipelines
@@ -789,11 +791,20 @@ def test_a_run_that_fails_before_its_loop_leaves_nothing_with_spark(
     assert runner.closed == 1
 
 
+def test_available_now_fails_where_a_topic_was_never_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mistyped name: the run read nothing of it and ended well."""
+    runner = Runner()
+    monkeypatch.setattr(Pipeline, "_runner", lambda *_: runner)
+    monkeypatch.setattr(pipelines, "end_offsets", lambda *_: {TopicPartition("t", 0): 3})
+    with pytest.raises(UnknownTopicOrPartitionError, match="there is no tpyo in the cluster"):
+        _pipeline(tmp_path, topics=["t", "tpyo"], available_now=True).run()
+    assert runner.closed == 1
+
+
 def _pipeline(folder: Path, **settings: Any) -> Pipeline:
-    given: dict[str, Any] = {"function": partial(_nothing), **settings}
+    given: dict[str, Any] = {"function": partial(_nothing), "topics": ["t"], **settings}
     return Pipeline(
         cast(Any, None),
-        topics=["t"],
         group_id="g",
         bootstrap_servers="localhost:9092",
         sink=ParquetSink(folder / "out"),

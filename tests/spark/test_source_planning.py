@@ -727,7 +727,7 @@ def test_a_log_that_ends_before_the_position_is_told_once_while_it_grows(
 
 
 class SilentLeaders(Brokers):
-    """No leader says where the log of a partition ends that is not there any more."""
+    """No leader says where the log of a partition ends that is not there any more, and none says so in no time."""
 
     def __init__(self, clock: Clock) -> None:
         super().__init__()
@@ -745,7 +745,7 @@ class SilentLeaders(Brokers):
 
     def _led(self, partitions: Iterable[TopicPartition], timeout: float | None) -> list[TopicPartition]:
         wanted = list(partitions)
-        if not all(each in self.logs for each in wanted):
+        if timeout == 0.0 or not all(each in self.logs for each in wanted):
             self._clock.at += 60.0 if timeout is None else timeout
             raise KafkaTimeoutError("no leader")
         return wanted
@@ -873,6 +873,40 @@ def test_a_broker_that_takes_long_for_each_response_is_waited_for(
     played.logs = {tp(0): (0, 10)}
     made = reader()
     assert spans(latest(made, made.initialOffset())) == {0: (0, 10)}
+
+
+class BusyBroker(Brokers):
+    """It takes 2 s for each response."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__()
+        self._clock = clock
+
+    def latest(
+        self, partitions: Iterable[TopicPartition], *, timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        seconds = 60.0 if timeout is None else timeout
+        self._clock.at += min(2.0, seconds)
+        if seconds < 2.0:
+            raise KafkaTimeoutError("no response yet")
+        return super().latest(partitions)
+
+
+@pytest.mark.parametrize("total", [5, 6, 7])
+@pytest.mark.parametrize("now", [False, True])
+def test_what_is_looked_for_takes_nothing_from_the_time_that_a_broker_has(
+    monkeypatch: pytest.MonkeyPatch, clock: Clock, now: bool, total: int
+) -> None:
+    """The five seconds of that look were of the user's time: of 6 s a broker had 1.5 s, and the query failed."""
+    played = BusyBroker(clock)
+    monkeypatch.setattr(stream, "Cluster", lambda options: played)
+    played.logs = {tp(0): (0, 10), tp(0, "gone"): (0, 5)}
+    options = {"kafka.default.api.timeout.ms": f"{total}000", "failOnDataLoss": "false"}
+    first = latest(made := named_reader(subscribe="t,gone", **options), BatchPlan().to_json())
+    played.logs = {tp(0): (0, 12)}
+    if now:
+        made.prepareForTriggerAvailableNow()
+    assert spans(latest(made, first)) == {0: (10, 12)}
 
 
 class ChangingBrokers(Brokers):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -658,3 +659,15 @@ def test_the_examples_of_the_page(tmp_path: Path) -> None:
     names = {"MySink": partial(DeltaSink, schema=SCHEMA), "rows_in": lambda folder: delta(folder).rows()}
     exec(compile(checked, "example", "exec"), names)
     names["test_my_sink_keeps_the_contract"](CHECKS[1], tmp_path / "mine")
+
+
+def test_a_folder_that_cannot_be_made_is_an_error_of_the_sink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was told as an error of reading a table that was not there yet."""
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(delta_module, "make_folders", full)
+    with pytest.raises(SinkWriteError, match=r"cannot make the Delta table .*No space left") as raised:
+        DeltaSink(tmp_path / "made", schema=SIZES).positions([AT])
+    assert raised.value.retriable

@@ -7,6 +7,7 @@ Laws
 3. A trial that does not end in time has found the bug too: something hangs.
 4. A mutant that names its test is tried by that test alone. It must run and fail: a test that cannot be collected has
    found nothing.
+5. What Hypothesis draws is the same in every run (tests/conftest.py).
 """
 
 from __future__ import annotations
@@ -168,7 +169,7 @@ def _python(copy: Snapshot, *arguments: str, patience: float = _PATIENCE) -> sub
     path = os.pathsep.join([str(copy.root / "src"), str(_TOOLS)])
     return subprocess.run(
         [sys.executable, *arguments],
-        env={**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "0", PURE_VARIABLE: "1"},
+        env={**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "0", "INSTRIDE_DERANDOMIZED": "1", PURE_VARIABLE: "1"},
         cwd=copy.root,
         capture_output=True,
         text=True,

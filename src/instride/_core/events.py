@@ -157,6 +157,8 @@ class SetPosition:
     fetch_number is dropped.
     reset_from: where the application stood, if this is a reset and not a seek of the user's.
     keeps_buffer: what arrived did not continue the buffer, and `offset` is the buffer's end: what is buffered stays.
+    breaks: of its log (`PartitionFailed`), those that the user was told of, or that a reset answers: the offset is one
+        of the log after those.
     """
 
     partition: TopicPartition
@@ -167,6 +169,7 @@ class SetPosition:
     leader_epoch: int = -1
     keeps_buffer: bool = False
     reset_from: int | None = None
+    breaks: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -512,6 +515,7 @@ class PartitionFailed:
         leader_epoch) at which a log was cut. Then nothing is raised, and the application side seeks: only it raises
         the seek number, without which no later commit could go back.
     void_from: what is buffered from this offset on is not in the log any more, and is not returned.
+    breaks: how often, in this epoch, a position was of no use any more, since the log was cut or the topic made anew.
     """
 
     partition: TopicPartition
@@ -522,6 +526,7 @@ class PartitionFailed:
     leader_epoch: int = -1
     void_from: int | None = None
     tried_again: bool = False
+    breaks: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,18 +35,13 @@ __all__ = ["first_fetches", "formatted"]
 _MOST_NAMED: Final = 20
 
 
+@singledispatch
 def formatted(event: TelemetryEvent) -> tuple[int, str]:
     """The level, as in `logging`, and the line."""
-    found: tuple[int, str] = _formatted(event)
-    return found
-
-
-@singledispatch
-def _formatted(event: object) -> tuple[int, str]:
     raise TypeError(f"not an event of telemetry: {event!r}")
 
 
-@_formatted.register
+@formatted.register
 def _changed(event: OwnershipChanged) -> tuple[int, str]:
     # The lines of so many hand-overs are bounded: this one tells of them all.
     many = event.change is OwnershipChange.LOST and len(event.partitions) > _MOST_NAMED
@@ -54,29 +49,24 @@ def _changed(event: OwnershipChanged) -> tuple[int, str]:
     return level, f"{event.change.value.replace('_', ' ')}: {_names(event.partitions)}"
 
 
-@_formatted.register
+@formatted.register
 def _started(event: RebalanceStarted) -> tuple[int, str]:
     return logging.DEBUG, f"a rebalance began after generation {event.generation}: {event.reason}"
 
 
-@_formatted.register
+@formatted.register
 def _ended(event: RebalanceEnded) -> tuple[int, str]:
     steps = {"join": event.joining, "sync": event.syncing, "taken by a poll after": event.taking}
     took = ", ".join(f"{name} {_seconds(value)}" for name, value in steps.items() if value is not None)
-    parts = [
-        f"rebalance to generation {event.generation} took {_seconds(event.seconds)}{f' ({took})' if took else ''}",
-        *(
-            f"{name} {_names(partitions)}"
-            for name, partitions in (
-                ("assigned", event.assigned),
-                ("revocation requested of", event.revocation_requested),
-                ("reassigned", event.reassigned),
-                ("delayed", event.delayed),
-            )
-            if partitions
-        ),
-        f"because {event.reason}",
-    ]
+    brought = {
+        "assigned": event.assigned,
+        "revocation requested of": event.revocation_requested,
+        "reassigned": event.reassigned,
+        "delayed": event.delayed,
+    }
+    parts = [f"rebalance to generation {event.generation} took {_seconds(event.seconds)}{f' ({took})' if took else ''}"]
+    parts += [f"{name} {_names(partitions)}" for name, partitions in brought.items() if partitions]
+    parts.append(f"because {event.reason}")
     if event.joins > 1:
         parts.append(f"it joined {event.joins} times")
     if event.outcome is not RebalanceOutcome.TAKEN:
@@ -84,7 +74,7 @@ def _ended(event: RebalanceEnded) -> tuple[int, str]:
     return logging.INFO, "; ".join(parts)
 
 
-@_formatted.register
+@formatted.register
 def _handed_over(event: HandedOver) -> tuple[int, str]:
     steps = ", ".join(f"{name} {_seconds(value)}" for name, value in event.phases.items() if value >= 0.0005)
     told = f"{event.partition} was {event.how.value}"
@@ -99,7 +89,7 @@ def _handed_over(event: HandedOver) -> tuple[int, str]:
     return (logging.INFO if event.polls_delayed else logging.DEBUG), told
 
 
-@_formatted.register
+@formatted.register
 def _fetch_began(event: FetchBegan) -> tuple[int, str]:
     return first_fetches([event])
 
@@ -115,7 +105,7 @@ def first_fetches(began: Sequence[FetchBegan]) -> tuple[int, str]:
     return logging.DEBUG, f"the first fetches of {names} were sent {after} after they were assigned"
 
 
-@_formatted.register
+@formatted.register
 def _at_risk(event: DelayAtRisk) -> tuple[int, str]:
     waits = f"it waits for {event.blocker}" if event.blocker is not None else "no reason was given"
     return (
@@ -125,24 +115,21 @@ def _at_risk(event: DelayAtRisk) -> tuple[int, str]:
     )
 
 
-@_formatted.register
+@formatted.register
 def _stalled(event: PartitionStalled) -> tuple[int, str]:
-    where = [
-        f"{name} {value}"
-        for name, value in (("next offset", event.offset), ("log end", event.end), ("fetched", event.waiting))
-        if value > 0 or (value == 0 and name == "next offset")
-    ]
+    places = {"next offset": event.offset, "log end": event.end or -1, "fetched": event.waiting or -1}
+    where = [f"{name} {value}" for name, value in places.items() if value >= 0]
     told = f"{event.partition} is owned and stands still for {_seconds(event.seconds)}: {event.cause.value}"
     told += f", {event.error}" if event.error else ""
     return logging.WARNING, told + (f" ({', '.join(where)})" if where else "")
 
 
-@_formatted.register
+@formatted.register
 def _flows(event: PartitionFlows) -> tuple[int, str]:
     return logging.INFO, f"{event.partition} stands still no more, after {_seconds(event.seconds)}"
 
 
-@_formatted.register
+@formatted.register
 def _reset(event: PositionReset) -> tuple[int, str]:
     between = f"{counted(abs(event.count), 'offset')} {'skipped' if event.count >= 0 else 'may come again'}"
     moved = f"is read on from offset {event.to_offset} instead of {event.from_offset} ({between})"

@@ -420,7 +420,7 @@ if cython.compiled:
         count: cython.Py_ssize_t,
         eager: cython.bint,
     ) -> cython.bint:
-        """Law 4. Whether there was anything."""
+        """Law 4. Whether there is anything, or was: what `_wait` received before it gives up the GIL has begun, too."""
         n: cython.Py_ssize_t
         found: cython.bint = False
         for n in range(count):
@@ -428,7 +428,7 @@ if cython.compiled:
             fds[n].revents = 0
             if slots[n].tls != cython.NULL and slots[n].tls.has_pending(slots[n].tls.ssl):
                 _receive(cython.address(slots[n]), fds[n].fd, eager)
-                found = found or slots[n].used > 0 or slots[n].told
+            found = found or slots[n].used > 0 or slots[n].told
         return found
 
     @cython.cfunc

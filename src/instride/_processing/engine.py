@@ -17,8 +17,9 @@ Laws (rules 16 and 18 of docs/rebalance.md)
 5. A record that fails for good ("stop") ends the processing: nothing more is started, and its partition's commits stay
    before it, unless the log has lost it (law 9).
 6. Of a draining partition (its revocation is requested) nothing is started. A hand-over waits for what is started and
-   for the commit of what is finished and tried, for nothing else; so a partition without these is released: its queue
-   is dropped. What was given up before the deadline is queued again if the partition is reassigned.
+   for the commit of what is finished and tried, unless that is refused for good; for nothing else. So a partition
+   without these is released: its queue is dropped. What was given up before the deadline is queued again if the
+   partition is reassigned.
 7. Where the group had no offset of a partition, where it begins is committed before its first record is started.
 8. With `max_batch` records of one partition are started together, in order, as soon as there are so many or the first
    has waited for `max_wait`. A batch may have several records of a key; the next of that key wait for all of it. When
@@ -250,8 +251,9 @@ class Lane:
     given_up: by `give_up_of`, while it is held. later: how many wait for their next attempt. guard: law 11, as long as
     it has a say. to_come, tried_before: of the records that did not come yet, what an earlier owner finished or tried.
     jobs: calls of handlers in progress. noted: when its next batch is due. progress_at: when a record of it was last
-    finished, or the first came that is not. version rises with each thing that a commit would tell. due: whose dead
-    letter is due, of those in `attempts` and `tried_before`. reset_to: where a reset of the position led (law 9); -1.
+    finished, or the first came that is not. version rises with each thing that a commit would tell; refused: that
+    of a commit which the broker refused for good. due: whose dead letter is due, of those in `attempts` and
+    `tried_before`. reset_to: where a reset of the position led (law 9); -1.
     gone: unfinished records that came before a reset, and that the log has lost, by offset. unproven_from: of the
     resets since the topic's id was known, the first one's seek number; -1. letters: by offset, what came before a reset
     and had its dead letter due. is_compared: with the store's row (law 4 of `store`).
@@ -283,6 +285,7 @@ class Lane:
         "queued",
         "ranges",
         "records",
+        "refused",
         "released",
         "reset_to",
         "run",
@@ -329,6 +332,7 @@ class Lane:
         self.since = 0
         self.version = 0
         self.committed = 0
+        self.refused = 0
         self.located = False
         self.draining = False
         self.released = False
@@ -338,6 +342,15 @@ class Lane:
     @property
     def is_ahead(self) -> bool:
         return self.version > self.committed
+
+    @property
+    def awaits_commit(self) -> bool:
+        """The same, where a commit may be accepted: so that a hand-over waits for it."""
+        return self.version > max(self.committed, self.refused)
+
+    @property
+    def is_refused(self) -> bool:
+        return 0 < self.version <= self.refused
 
     def forget(self) -> None:
         """All of its records. It stays at its offset, perhaps for long: until its partition is gone."""
@@ -1335,8 +1348,8 @@ class Engine:
         )
 
     def has_starts(self) -> bool:
-        """Whether records wait for a commit (laws 7 and 11)."""
-        return bool(self._asking or self._beginning_here)
+        """Whether records wait for a commit (laws 7 and 11) that was not refused for good."""
+        return any(not lane.is_refused for lanes in (self._asking, self._beginning_here) for lane in lanes.values())
 
     def shrink_metadata(self) -> int:
         """The broker refused it as too large. The new limit; 0: nothing is remembered any more."""
@@ -1358,6 +1371,9 @@ class Engine:
         lane = told.lane
         # After a loss, or a seek, another lane is there, which this commit says nothing of.
         if outcome is CommitOutcome.FAILED or self._lanes.get(partition) is not lane:
+            return
+        if outcome is CommitOutcome.REFUSED:
+            lane.refused = told.version
             return
         lane.committed = lane.version if outcome is CommitOutcome.STALE else max(lane.committed, told.version)
         if not lane.is_ahead:
@@ -1394,13 +1410,15 @@ class Engine:
         return {lane.partition for lane in self._delayed.values()}
 
     def _delay_or_release(self, lane: Lane) -> None:
+        if not lane.draining:
+            lane.refused = 0  # perhaps long ago: it is tried once more
         lane.draining = True
         # An accused that was not started is the next owner's: all others would wait for it in vain.
         if not lane.started:
             self._let_others_start(lane)
         # Before `is_ahead` is asked, since a mark to be taken back is one thing more to commit.
         self._take_mark_back(lane)
-        if lane.started or lane.is_ahead:
+        if lane.started or lane.awaits_commit:
             self._delayed[lane.partition] = lane
             self._may_be_urgent(lane)
         else:
@@ -1446,7 +1464,7 @@ class Engine:
         # Called for each record that ends: those that wait for what is in progress are not looked at.
         while self._let_go:
             partition, lane = self._let_go.popitem()
-            if lane.draining and lane.is_ahead and not lane.started:
+            if lane.draining and lane.awaits_commit and not lane.started:
                 self._let_go[partition] = lane
                 return True
         return False

@@ -35,7 +35,7 @@ from instride import _arguments as arguments
 from instride._processing.back_pressure import BelowShare, has_its_share, may_resume
 from instride.consumer_records import Stretch
 from instride.errors import IllegalStateError
-from instride.ledger import OffsetLedger, TrackedRecord
+from instride.ledger import OffsetLedger, TrackedRecord, awaiting_commit
 from instride.records import OffsetRange, TopicPartition
 
 __all__ = ["PartitionQueues", "Task"]
@@ -360,8 +360,7 @@ class PartitionQueues(Generic[R]):
         wanted = dict.fromkeys(arguments.partitions("hold", partitions))
         for queue in [queue for partition, queue in self._delayed.items() if partition not in wanted]:
             self._reassigned(queue)
-        # For each poll: what is ahead is listed only where a hand-over asks for it.
-        ahead = self.ledger.committable() if wanted else {}
+        ahead = awaiting_commit(self.ledger, wanted)
         for queue in [self._queues[partition] for partition in wanted if partition in self._queues]:
             if not queue.released:
                 self._delay_or_release(queue, is_ahead=queue.partition in ahead)

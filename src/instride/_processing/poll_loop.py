@@ -200,6 +200,8 @@ class Rounds(RebalanceListener):
         self._fresh: set[TopicPartition] = set()
         # The group has no offset of these. Where each begins is committed as soon as it is known.
         self._startless: set[TopicPartition] = set()
+        # By polls since one returned.
+        self._raised: set[tuple[type[KafkaError], str]] = set()
         self._next_commit = clock() + pace.commit_interval
         self._in_flight: Any = None
         self._delays = False
@@ -298,7 +300,9 @@ class Rounds(RebalanceListener):
             yield from self._lose()
             if not isinstance(error, WakeupError):
                 yield from self._note(error)
+            self._executor.wake()  # what is due meanwhile waits for no poll that returns
             return
+        self._raised.clear()
         self.polled_at = self._clock()
         lost = yield Verb("lost_partitions")
         to_be_revoked = yield Verb("to_be_revoked_partitions")
@@ -358,8 +362,11 @@ class Rounds(RebalanceListener):
         """Law 3."""
         if not self._ends_by(error):
             _logger.warning("the poll raised %s: %s", type(error).__name__, error)
-        # A poll that raises may do so at once, again and again: the loop would spin.
-        yield Verb("sleep", (_HASTE,))
+        raised = type(error), str(error)
+        # It may come at once, again and again: the loop would spin. Those of many partitions come once each.
+        if raised in self._raised:
+            yield Verb("sleep", (_HASTE,))
+        self._raised.add(raised)
 
     def _ends_by(self, error: KafkaError) -> bool:
         """Law 3: whether the consumer cannot go on, so that the run ends by this error."""
@@ -615,8 +622,9 @@ class Rounds(RebalanceListener):
 
         def on_settled(partition: TopicPartition, entry: CommitEntry, outcome: CommitOutcome) -> None:
             committed, stale = outcome is CommitOutcome.COMMITTED, outcome is CommitOutcome.STALE
+            refused = outcome is CommitOutcome.REFUSED
             with self._guard:
-                snapshot.settle(partition, entry, committed=committed, stale=stale)
+                snapshot.settle(partition, entry, committed=committed, stale=stale, refused=refused)
 
         return arguments.CheckedSnapshot(snapshot.entries, on_settled)
 

@@ -30,7 +30,7 @@ from contextvars import copy_context
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from types import FrameType
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from instride._coroutines import refuse_coroutine
 from instride._processing.attempts import enter_attempt
@@ -104,7 +104,7 @@ class Call:
     late: bool = False
 
 
-def serve(pipe: Connection, pickled: bytes) -> None:
+def serve(pipe: Connection) -> None:
     """The main function of the process."""
     begun_by = os.getppid()
     # Law 3: a terminal's Ctrl-C comes to all of its processes, and the parent finishes what is in progress.
@@ -118,7 +118,7 @@ def serve(pipe: Connection, pickled: bytes) -> None:
     threading.Thread(target=_end_with_parent, args=(begun_by,), name="instride-parent", daemon=True).start()
     lifespan = SyncLifespan()
     try:
-        spec: Spec = pickle.loads(pickled)  # noqa: S301 - of the process that made this one
+        spec: Spec = pickle.loads(b"".join(iter(pipe.recv_bytes, b"")))  # noqa: S301 - of the process that made this one
         lifespan.enter(spec.around)
     except BaseException as error:  # noqa: BLE001 - the parent decides
         pipe.send_bytes(_failed(error))
@@ -199,16 +199,62 @@ def _shown(error: BaseException | None) -> str:
 
 
 def _failed(error: BaseException) -> bytes:
-    """As it is, where it can be pickled and read again; else in words."""
+    """As it is, where it can be pickled and read again; else its class and its parts; else in words."""
     with suppress(Exception):  # a user's class may do anything
         error.add_note("in a process of the Processor:\n" + "".join(traceback.format_exception(error)))
-    try:
-        pickled = pickle.dumps(error)
-        # Some errors can be pickled and not read again: those whose __init__ wants other arguments than `args`.
-        pickle.loads(pickled)  # noqa: S301 - our own
-    except Exception:  # noqa: BLE001 - a user's class may do anything
-        pickled = pickle.dumps(RuntimeError("".join(traceback.format_exception_only(error)).strip()))
+    for form in (_as_it_is, _in_parts, _in_words):
+        with suppress(Exception):  # the same
+            pickled = form(error)
+            break
     return marshal.dumps((_FAILED, pickled))
+
+
+def _as_it_is(error: BaseException) -> bytes:
+    """Raises where its `__init__` wants other arguments than `args`, or makes another text of these."""
+    pickled = pickle.dumps(error)
+    if str(pickle.loads(pickled)) != str(error):  # noqa: S301 - our own
+        raise ValueError
+    return pickled
+
+
+def _in_parts(error: BaseException) -> bytes:
+    """For `_from_parts`. Of its attributes those that can be pickled; its text, where its arguments cannot.
+
+    Raises if the text became another one.
+    """
+    kind = type(error)
+    _, args, *state = cast("tuple[Any, ...]", _native(kind).__reduce__(error))
+    kept = {name: value for each in state for name, value in each.items() if _is_picklable(value)}
+    pickled = pickle.dumps((kind, args if _is_picklable(args) else (str(error),), kept))
+    if str(_from_parts(*pickle.loads(pickled))) != str(error):  # noqa: S301 - our own
+        raise ValueError
+    return pickled
+
+
+def _in_words(error: BaseException) -> bytes:
+    return pickle.dumps(RuntimeError("".join(traceback.format_exception_only(error)).strip()))
+
+
+def _is_picklable(value: object) -> bool:
+    try:
+        pickle.loads(pickle.dumps(value))  # noqa: S301 - our own
+    except Exception:  # noqa: BLE001 - a user's class may do anything
+        return False
+    return True
+
+
+def _from_parts(kind: type[BaseException], args: tuple[Any, ...], state: dict[str, Any]) -> BaseException:
+    """Without the `__init__` of a user's class, which may ask for anything."""
+    error = kind.__new__(kind, *args)
+    native = _native(kind)
+    native.__init__(error, *args)
+    native.__setstate__(error, state)
+    return error
+
+
+def _native(kind: type[BaseException]) -> type[BaseException]:
+    """The next class above it that is Python's own."""
+    return next(each for each in kind.__mro__ if each.__module__ == "builtins")
 
 
 def error_of(kind: int, content: Any, tasks: list[Task]) -> BaseException:
@@ -219,7 +265,8 @@ def error_of(kind: int, content: Any, tasks: list[Task]) -> BaseException:
         unreadable.__cause__ = ValueError(cause)
         return unreadable
     try:
-        error = pickle.loads(content)  # noqa: S301 - of a process that we made
+        found = pickle.loads(content)  # noqa: S301 - of a process that we made
+        error = _from_parts(*found) if isinstance(found, tuple) else found
     except Exception as failed:  # noqa: BLE001 - a module that only the child could import, or a user's class
         return RuntimeError(f"the error of a handler's process cannot be read here: {type(failed).__name__}: {failed}")
     return error if isinstance(error, BaseException) else RuntimeError(repr(error))

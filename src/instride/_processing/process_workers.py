@@ -2,7 +2,9 @@
 
 Laws
 1. A thread of ours keeps one process: it takes jobs, sends them in one message, and reads a response for each. How many
-   at once, the time of the last ones says: so many as take a moment together.
+   at once, the time of the last ones says: so many as take a moment together. It takes none before its process has
+   begun: a hand-over would wait for what no handler has. Dead letters are written beside that: another thread does, as
+   long as there are results to read.
 2. Processes are spawned, not forked: they import the handler's module, and share nothing with this process.
 3. When a process dies, the first job without a response has failed, by `HandlerDiedError`. The
    others were not begun, and are put back. Then comes its successor.
@@ -10,7 +12,7 @@ Laws
    the next would, too. One that is killed before it has begun, or is a successor, is replaced, up to a limit; so is one
    that the system could not make. Whatever else a thread of ours cannot go on by ends the run, too. Where the system
    makes no more threads of ours, those that there are go on; where there is none, the run ends by that.
-5. What is over a time-out, and what is in progress when this is closed, is killed with its process.
+5. What is over a time-out, and what is in progress when this is closed, is killed with its process; so is a set-up.
 6. The program may fork. The fork kills no process of ours that has begun, and what it has inherited keeps none from its
    end. (One that is still starting, the end of a fork that multiprocessing made kills: it is replaced.)
 """
@@ -23,13 +25,16 @@ import marshal
 import multiprocessing
 import os
 import pickle
+import selectors
 import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from multiprocessing.connection import wait
+from queue import SimpleQueue
 from typing import Any, Final
 from weakref import WeakSet
 
@@ -52,6 +57,8 @@ _LOOK: Final = 1.0
 """Seconds after which we look whether a process lives, besides waiting for its response."""
 _GLANCE: Final = 0.05
 """The same, while we wait for its end."""
+_PART: Final = 16 * 1024
+"""Bytes that are written at once: where something can be written at all, there is room for so many."""
 _PAUSE: Final = 1.0
 """Seconds, where the system could make no process, until that is tried again."""
 _STILLBORN: Final = 5
@@ -80,21 +87,42 @@ class _Died(Exception):  # noqa: N818
 class _Process:
     """One process and its pipe."""
 
-    def __init__(self, spec: bytes, number: int) -> None:
+    def __init__(self, number: int) -> None:
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
-        self._process = context.Process(
-            target=serve, args=(theirs, spec), name=f"instride-handler-{number}", daemon=True
-        )
+        # Nothing large, such as the handler may be: multiprocessing would wait until that is read. And it holds both
+        # ends of its own pipe meanwhile: if the process died, for ever.
+        self._process = context.Process(target=serve, args=(theirs,), name=f"instride-handler-{number}", daemon=True)
         self._process.start()
         self._maker = this_process["pid"]
+        self.has_begun = False
         self._has_ended = False
         _living.add(self)
         # While a copy of their end is open here, no end of file comes when the process dies.
         theirs.close()
 
+    def begin(self, spec: bytes) -> tuple[int, Any]:
+        """What its set-up ends by. Raises _Died."""
+        self._write_in_parts(spec)
+        kind, content = self.result()
+        self.has_begun = kind == READY
+        return kind, content
+
+    def _write_in_parts(self, message: bytes) -> None:
+        """Its death might not break the write, for which it would wait: a fork of this program may hold their end."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._pipe, selectors.EVENT_WRITE)
+            for start in range(0, len(message), _PART):
+                while not selector.select(_LOOK):
+                    if not self._process.is_alive():
+                        raise _Died(self._how_it_ended())
+                self._write(message[start : start + _PART])
+        self._write(b"")
+
     def send(self, jobs: list[Job]) -> None:
-        message = packed(jobs)
+        self._write(packed(jobs))
+
+    def _write(self, message: bytes) -> None:
         try:
             self._pipe.send_bytes(message)
         except OSError:  # its responses, or that there are none, tell
@@ -169,6 +197,44 @@ def _kill_all() -> None:
         process.kill()
 
 
+class _Letters:
+    """Dead letters of the jobs of one message. To write one may take minutes, in which other results come."""
+
+    def __init__(self, write: Callable[[Task], object]) -> None:
+        self._write = write
+        self._due = SimpleQueue[Task | None]()
+        self._writer: threading.Thread | None = None
+        self._errors: list[BaseException] = []
+
+    def add(self, task: Task) -> None:
+        self._due.put(task)
+
+    def write_beside(self) -> None:
+        """From now on in a thread, if any is due."""
+        if self._writer is None and not self._due.empty():
+            writer = threading.Thread(target=self._write_until_told, name="instride-letters", daemon=True)
+            with suppress(RuntimeError):  # the system has no thread left: `write_all` writes them
+                writer.start()
+                self._writer = writer
+
+    def write_all(self) -> None:
+        """Returns when all are written, or were not taken. Raises what the writing raised."""
+        self._due.put(None)
+        if self._writer is None:
+            self._write_until_told()
+        else:
+            self._writer.join()
+        for error in self._errors:
+            raise error
+
+    def _write_until_told(self) -> None:
+        while (task := self._due.get()) is not None:
+            try:
+                self._write(task)
+            except BaseException as error:  # noqa: BLE001 - it ends the run (law 4), and keeps no other from being written
+                self._errors.append(error)
+
+
 class ProcessWorkers:
     """Plain functions, in so many processes. at_once: jobs in one message, at most. timeout: seconds of one attempt."""
 
@@ -184,7 +250,7 @@ class ProcessWorkers:
         self._work = threading.Condition(desk.lock)
         self._keepers: dict[threading.Thread, _Process | None] = {}
         self._busy: set[threading.Thread] = set()
-        self._idle = 0
+        self._beginning: set[threading.Thread] = set()
         self._patience = 0.0
         self._closed = False
         self._has_begun = False
@@ -197,7 +263,9 @@ class ProcessWorkers:
             if self._closed or not engine.has_next(self._desk.clock()):
                 return
             try:
-                for _ in range(min(engine.queued - self._idle, self._processes - len(self._keepers))):
+                # Who is not busy waits for work, or for its process.
+                idle = len(self._keepers) - len(self._busy)
+                for _ in range(min(engine.queued - idle, self._processes - len(self._keepers))):
                     self._add_keeper()
             except RuntimeError as error:
                 refused = error
@@ -230,9 +298,8 @@ class ProcessWorkers:
         with self._work:
             self._closed, self._patience = True, patience
             self._work.notify_all()
-            for keeper in self._busy:
-                process = self._keepers[keeper]
-                if process is not None:
+            for keeper, process in self._keepers.items():
+                if process is not None and (keeper in self._busy or not process.has_begun):
                     process.kill()
         until = time.monotonic() + 2 * patience
         for keeper in list(self._keepers):
@@ -254,11 +321,12 @@ class ProcessWorkers:
     def _serve(self, me: threading.Thread, number: int, jobs: deque[Job]) -> None:
         """jobs: what it has in progress, here to be filled."""
         process, at_once = None, 1
-        while self._take(me, at_once, jobs):
-            process = process or self._begun(me, number)
+        while self._take(me, 0 if process is None else at_once, jobs):
             if process is None:
-                self._put_back(jobs)
-                return
+                process = self._begun(me, number)
+                if process is None:
+                    return
+                continue
             began, many = time.monotonic(), len(jobs)
             if not self._handle(process, jobs):
                 process = self._keepers[me] = None
@@ -268,47 +336,59 @@ class ProcessWorkers:
             process.close(self._patience)
 
     def _take(self, me: threading.Thread, most: int, jobs: deque[Job]) -> bool:
-        """Waits for one, and takes what else may be started. False when this is closed."""
-        desk = self._desk
+        """Waits for what may be started, and takes so much of it. False when this is closed."""
         with self._work:
             self._busy.discard(me)
-            while True:
-                while not self._closed and len(jobs) < most and (job := desk.next_task()) is not None:
-                    jobs.append(job)
-                if jobs or self._closed:
-                    break
-                self._idle += 1
+            self._beginning.discard(me)
+            while not self._closed and not self._finds(most, jobs):
                 self._work.wait()
-                self._idle -= 1
-            self._busy.add(me)
-            return bool(jobs)
+            if jobs:
+                self._busy.add(me)
+            elif not self._closed:
+                self._beginning.add(me)
+            return not self._closed
+
+    def _finds(self, most: int, jobs: deque[Job]) -> bool:
+        """Under the lock. Without a process it takes none (law 1), and knows whether there is one."""
+        desk = self._desk
+        if most == 0:
+            return desk.may_start() and desk.engine.has_next(desk.clock()) and self._needs_another()
+        while len(jobs) < most and (job := desk.next_task()) is not None:
+            jobs.append(job)
+        return bool(jobs)
+
+    def _needs_another(self) -> bool:
+        """Under the lock. Whether there is more than those take that have a process without work, or will have one."""
+        ready = sum(each is not None and keeper not in self._busy for keeper, each in self._keepers.items())
+        return self._desk.engine.queued > ready + sum(self._keepers[each] is None for each in self._beginning)
 
     def _put_back(self, jobs: deque[Job]) -> None:
-        with self._desk.lock:
+        with self._work:
             while jobs:
                 self._desk.engine.put_back(jobs.popleft())
+            self._work.notify_all()
 
     def _begun(self, me: threading.Thread, number: int) -> _Process | None:
         """A process whose set-up has ended. None where the run ends by it, or is closed (law 4)."""
         failed: BaseException = HandlerDiedError(f"{_STILLBORN} processes died before they had begun")
         for _ in range(_STILLBORN):
             try:
-                with self._work:
-                    if self._closed:
-                        return None
-                    # In one step with the look at `_closed`: `close` kills what it finds in `_keepers`.
-                    process = self._keepers[me] = _Process(self._spec, number)
+                process = self._made(me, number)
             except OSError as error:  # the system has no process left, no memory or no file
                 _logger.warning("a process of handlers was not made: %s", error)
                 failed.__cause__ = error
                 time.sleep(_PAUSE)
                 continue
+            if process is None:
+                return None
             try:
-                kind, content = process.result()
+                kind, content = process.begin(self._spec)
             except _Died as died:
-                _logger.warning("a process of handlers was not begun: %s", died)
                 process.kill()
                 process.close(0.0)
+                if self._closed:
+                    return None
+                _logger.warning("a process of handlers was not begun: %s", died)
                 if process.has_ended_by_itself and not self._has_begun:
                     failed = HandlerDiedError(f"{died} before it had begun; its standard error says why. {_GUARD}")
                     break
@@ -322,23 +402,51 @@ class ProcessWorkers:
         self._desk.fail(failed)
         return None
 
+    def _made(self, me: threading.Thread, number: int) -> _Process | None:
+        """None where this is closed. Raises OSError."""
+        # Not under the lock, for which polls and commits wait: where memory is short it may take long.
+        process = None if self._closed else _Process(number)
+        with self._work:
+            if not self._closed:
+                # In one step with the look at `_closed`: `close` kills what it finds in `_keepers`.
+                self._keepers[me] = process
+                return process
+        if process is not None:
+            process.kill()
+            process.close(0.0)
+        return None
+
     def _handle(self, process: _Process, jobs: deque[Job]) -> bool:
         """Until all have ended, or are put back. Whether the process lives."""
         process.send([job for job in jobs if not job.writes_dead_letter])
-        while jobs:
-            job = jobs[0]
-            try:
-                error = None if job.writes_dead_letter else self._error_of(process, job)
-            except (_Died, TimeoutError) as died:
-                jobs.popleft()
-                self._has_died(process, job, died)
+        lives, letters = True, _Letters(partial(write_letter, self._desk, self._produce))
+        try:
+            while jobs and lives:
+                letters.write_beside()
+                job = jobs[0]
+                if job.writes_dead_letter:
+                    jobs.popleft()
+                else:
+                    lives = self._ends_next(process, jobs)
+                if isinstance(job, Task) and job.writes_dead_letter and not job.over:
+                    letters.add(job)
+            if not lives:
                 self._put_back(jobs)
-                return False
+        finally:
+            letters.write_all()
+        return lives
+
+    def _ends_next(self, process: _Process, jobs: deque[Job]) -> bool:
+        """By its result, or by the death of the process. Whether that lives."""
+        job = jobs[0]
+        try:
+            error = self._error_of(process, job)
+        except (_Died, TimeoutError) as died:
             jobs.popleft()
-            if not job.writes_dead_letter:
-                self._end(job, error)
-            if isinstance(job, Task) and job.writes_dead_letter and not job.over:
-                write_letter(self._desk, self._produce, job)
+            self._has_died(process, job, died)
+            return False
+        jobs.popleft()
+        self._end(job, error)
         return True
 
     def _has_died(self, process: _Process, job: Job, why: Exception) -> None:
@@ -347,8 +455,6 @@ class ProcessWorkers:
         where = f"{job.lane.partition} at offset {job.offset}"
         _logger.warning("%s: %s", where, why)
         self._end(job, why if isinstance(why, TimeoutError) else HandlerDiedError(f"{where}: {why}"))
-        if isinstance(job, Task) and job.writes_dead_letter and not job.over:
-            write_letter(self._desk, self._produce, job)
 
     def _error_of(self, process: _Process, job: Job) -> BaseException | None:
         """Raises _Died, and TimeoutError of the attempt."""
@@ -364,7 +470,8 @@ class ProcessWorkers:
     def _end(self, job: Job, error: BaseException | None) -> None:
         with self._desk.lock:
             verdict, attention = self._desk.end(job, error)
-            self._work.notify()
+            # Who has no process may leave it to others (`_needs_another`).
+            self._work.notify(1 if all(self._keepers.values()) else len(self._keepers))
         if verdict is not None:
             self._desk.note(job, verdict)
         if attention:

@@ -12,7 +12,8 @@ Laws
 4. A row never moves back by itself. If it did while the processor ran, somebody restored the database: the processor
    stops, since records before the ones that it has are missing there; started again, it begins at the row. It stops
    too if the log was cut below the row: new records there would count as written.
-5. Each thread has a connection of its own, and closes it. One that failed is rolled back, or else closed and replaced.
+5. Each thread has a connection of its own, and closes it; one of SQLAlchemy's it gives back to the pool after each
+   transaction. One that failed is rolled back, or else closed and replaced.
 6. What the laws want done is said as requests. `perform` does them here, `async_store` awaits them.
 """
 
@@ -269,6 +270,8 @@ class Database:
             raise
         finally:
             mine.is_in_transaction = False
+            if session.is_of_pool:
+                self._drop()
 
     def _roll_back_or_drop(self, session: Session) -> None:
         try:
@@ -352,17 +355,19 @@ class Rows:
         known = yield from self._know(job.lane)
         # Until the commit has returned, nobody knows which of the two rows is there.
         known.is_sure = False
-        after = yield from _handle(known, what)
+        # Once: an attempt that was given up may still commit, and tell of it, while this one's handler runs.
+        before = known.row
+        after = yield from _handle(job.lane, before, what)
         # Asked after the handler, too: the partition may have been lost while that ran.
         _refuse_over(job)
-        if after is not None and not (yield from self._moves(known, after)):
+        if after is not None and not (yield from self._moves(job.lane, before, after)):
             yield Request("roll_back")
             return False
         # Last, since from here on its time cannot run out. Its letter, which comes after that, is written all the same.
         if not job.writes_dead_letter and is_late(job):
             raise TimeoutError(f"{job.lane.partition} at offset {job.offset}: out of time, so it is rolled back")
         yield Request("commit")
-        known.row, known.is_sure = after or known.row, True
+        known.row, known.is_sure = after or before, True
         return True
 
     def _know(self, lane: Lane) -> Generator[Request, Any, _Known]:
@@ -375,29 +380,30 @@ class Rows:
                 lane.is_compared = True
             known = self._known[lane.partition] = _Known(lane, row)
         elif not known.is_sure:
+            before = known.row
             found = yield from self._read(lane)
-            _refuse_set_back(lane.partition, found, known.row)
+            _refuse_set_back(lane.partition, found, before)
             known.row = found
         return known
 
     def _read(self, lane: Lane) -> Generator[Request, Any, Row | None]:
         return (yield from self._offsets.row(self._group, lane.partition))
 
-    def _moves(self, known: _Known, after: Row) -> Generator[Request, Any, bool]:
-        partition = known.lane.partition
+    def _moves(self, lane: Lane, before: Row | None, after: Row) -> Generator[Request, Any, bool]:
+        partition = lane.partition
         try:
-            count = yield from self._offsets.move(self._group, partition, known.row, after)
+            count = yield from self._offsets.move(self._group, partition, before, after)
         # Two owners may insert at once: the second one's driver raises, and each driver by a class of its own.
         except Exception:
             yield Request("roll_back")
-            if (yield from self._read(known.lane)) == known.row:
+            if (yield from self._read(lane)) == before:
                 raise  # it is no other owner that kept it from moving
             return False
         if count == 1:
             return True
         yield Request("roll_back")
         # As above. To repeat it would never end.
-        if (yield from self._read(known.lane)) == known.row:
+        if (yield from self._read(lane)) == before:
             raise StorePositionError(
                 f"{partition}: the UPDATE of its row changed {count} rows, says the rowcount of the driver's cursor, "
                 "and no other owner has changed the row. A store needs a driver that counts the rows of an UPDATE"
@@ -410,10 +416,10 @@ def _refuse_over(job: Job) -> None:
         raise IllegalStateError(f"{job.lane.partition} is another's: what was handled is rolled back")
 
 
-def _handle(known: _Known, what: Any) -> Generator[Request, Any, Row | None]:
+def _handle(lane: Lane, before: Row | None, what: Any) -> Generator[Request, Any, Row | None]:
     """The row as it is to be. None: nothing of this is to be written any more."""
     records = what if isinstance(what, list) else [what]
-    topic_id, before = known.lane.topic_id, known.row
+    topic_id = lane.topic_id
     start = before.next_offset if before is not None and before.is_of(topic_id) else 0
     new = [record for record in records if record.offset >= start]
     if not new:
@@ -466,6 +472,11 @@ class Session:
             with suppress(Exception):  # what is raised says more
                 self.close()
             raise
+
+    @property
+    def is_of_pool(self) -> bool:
+        """Of SQLAlchemy's: there may be fewer than threads, and `close` keeps it open."""
+        return self._alchemy is not None
 
     def begin(self) -> None:
         """Others begin by themselves."""

@@ -145,9 +145,14 @@ class ThreadWorkers:
         while self._timed and self._desk.clock() >= next(iter(self._timed.values())):
             job = next(iter(self._timed))
             del self._timed[job]
-            job.late = True
-            self._late += 1
             found.append(job)
+        if found:
+            # It was in time as far as anybody knows: its thread waits for the lock to tell so.
+            ended = {each[0] for each in self._ended.copy() if each is not None}
+            found = [job for job in found if job not in ended]
+        for job in found:
+            job.late = True
+        self._late += len(found)
         return found
 
     @property

@@ -5,7 +5,8 @@ Laws
 2. Of segments that are free so many are kept that they take `most_bytes` together at most, and with what is idle of
    those in use twice that; the one that was used least lately goes first. What became free since, `trim` lets go of.
 3. Idle is what nobody counts any more of a segment of which somebody has a part. Parts may stay (`may_stay`) while what
-   is idle takes `most_bytes` together at most, and what is in use twice that. What stays may become idle then.
+   is idle takes `most_bytes` together at most, and what is in use twice that. What stays may become idle then. All
+   segments are looked at once for several parts, and anew once another one is kept: a response may have many parts.
 4. A segment that is used again is not much longer than what is received into it, so that little of it is unused.
 5. Before much memory is taken, all of this pool that is free goes (`let_go`). What takes it has pages of its own, which
    go back to the system with it: malloc would keep them, and what a buffer grew through. As long as those are there of
@@ -35,6 +36,8 @@ _RESIZE.argtypes = (ctypes.py_object, ctypes.c_ssize_t)
 
 # Segments that are in use take so many times `most_bytes`.
 _IN_USE = 2
+# Law 3: one look is for an eighth as many parts as segments are in use. So a part costs as much however many they are.
+_LOOKED_AT = 8
 # In 32nds of fetch_buffer_bytes: two of the longest responses, an eighth of it each, in segments that are an eighth
 # longer. With room for one only, a consumer that is behind receives each second response into new memory.
 _KEPT = 9
@@ -99,11 +102,12 @@ def extended(buffer: bytearray, size: int) -> bytearray:
 class Segment(bytearray):
     """Memory for a long frame. It does not keep its pool. One thread works with it, and any may drop views of it."""
 
-    __slots__ = ("__weakref__", "_ended", "_lent", "_live", "_pool")
+    __slots__ = ("__weakref__", "_ended", "_lent", "_live", "_pool", "kept")
 
     def __init__(self, source: bytes | bytearray | memoryview, pool: Segments) -> None:
         super().__init__(source)
         self._pool = weakref.ref(pool)
+        self.kept = False
         # Of the parts that were lent: how many bytes they have together, less those that ended and are not counted yet.
         self._live = 0
         self._lent: dict[int, tuple[weakref.ref[memoryview], int]] = {}
@@ -137,7 +141,8 @@ class Segment(bytearray):
         return max(0, len(self) - self._live)
 
     def forget(self) -> None:
-        """It is free: no part is left. Of one that is about to say so nobody takes note."""
+        """It is taken: no part is left. Of one that is about to say so nobody takes note."""
+        self.kept = False
         self._lent.clear()
         self._ended.clear()
         self._live = 0
@@ -149,7 +154,7 @@ class Segments:
     most_bytes: of segments that are kept for the next frame; 0 keeps none. See law 2.
     """
 
-    __slots__ = ("__weakref__", "_decompressed", "_kept", "_most_bytes", "_pages")
+    __slots__ = ("__weakref__", "_decompressed", "_in_use", "_in_use_for", "_kept", "_most_bytes", "_pages")
 
     def __init__(self, most_bytes: int = 0) -> None:
         self._most_bytes = most_bytes
@@ -157,6 +162,9 @@ class Segments:
         # Those in use, too: they are there in any case, and so are known.
         self._kept: list[Segment] = []
         self._pages: list[weakref.ref[Pages]] = []
+        # Law 3: how many bytes were in use and idle when they were looked at, and for how many parts that holds.
+        self._in_use = (0, 0)
+        self._in_use_for = 0
 
     def bound(self, most_bytes: int) -> None:
         """Of what is kept from now on."""
@@ -205,6 +213,7 @@ class Segments:
         # It would push out all others, and itself.
         if len(segment) <= self._most_bytes:
             self._kept.append(segment)
+            segment.kept, self._in_use_for = True, 0
             self.trim()
 
     def trim(self) -> None:
@@ -230,12 +239,15 @@ class Segments:
 
     def may_stay(self, segment: Segment) -> bool:
         """Law 3, of a segment that is kept."""
-        if not any(each is segment for each in self._kept):
+        if not segment.kept:
             return False
-        used, most_bytes = [each for each in self._kept if not _is_free(each)], self._most_beside_pages()
-        if sum(map(len, used)) > _IN_USE * most_bytes:
-            return False
-        return sum(each.idle for each in used) <= self._most_idle(most_bytes)
+        if self._in_use_for <= 0:
+            used = [each for each in self._kept if not _is_free(each)]
+            self._in_use = sum(map(len, used)), sum(each.idle for each in used)
+            self._in_use_for = len(used) // _LOOKED_AT
+        self._in_use_for -= 1
+        (used_bytes, idle), most_bytes = self._in_use, self._most_beside_pages()
+        return used_bytes <= _IN_USE * most_bytes and idle <= self._most_idle(most_bytes)
 
     def is_beside(self, pages: Pages) -> None:
         """Law 5."""

@@ -4,7 +4,7 @@
 # _pipeline, _pipeline_loop,
 # _handle, _conf                         `Pipeline`; one run of it; a run in the background; Spark's settings
 # _membership, _starting, _resets        what the group assigned; where a partition begins, and goes on without a seek
-# _planning                              which offsets make a job
+# _planning, _targets                     which offsets make a job; up to where, with available_now
 # _jobs, _running_jobs, _connect_jobs    running jobs, also over Spark Connect; what is under way
 # _task, _range_reader, _functions,
 # _frames, _nested, _worker, _report     on the executors: read, call the function, say what became of a range

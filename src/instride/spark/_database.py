@@ -565,7 +565,7 @@ class _Database:
         if _is_sqlite(connection):
             # Python 3.12 and later: with True nothing is ever committed, with False BEGIN is refused for ever.
             if isinstance(getattr(connection, "autocommit", None), bool):
-                connection.close()
+                _end(connection)
                 raise ConfigError("connect must open SQLite without autocommit=: the sink begins its own transactions")
             return connection
         try:
@@ -576,7 +576,7 @@ class _Database:
             # Or the next rollback would undo the SET.
             connection.commit()
         except BaseException:
-            connection.close()
+            _end(connection)
             raise
         return connection
 

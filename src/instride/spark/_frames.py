@@ -23,14 +23,13 @@ from instride.spark._data_source.splitting import tasks_of
 from instride.spark._functions import cast_to
 from instride.spark._range_reader import ReaderSettings, forget, reader_for
 from instride.spark._report import MarkedError, RangeReport
+from instride.spark._task import Given, RangeTask, not_taken
 from instride.spark._worker import spare_collections
 from instride.spark.sink import JobResult, OutputRange, RangeWriter, WrittenRange
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
-
-    from instride.spark._task import RangeTask
 
 __all__ = ["Frames", "no_function"]
 
@@ -111,9 +110,12 @@ class _Write:
 
         context = TaskContext.get()
         attempt = context.taskAttemptId() if context is not None else 0
-        fitted = (each for batch in batches if batch.num_rows for each in cast_to(batch, self.schema))
+        fitted = Given(each for batch in batches if batch.num_rows for each in cast_to(batch, self.schema))
         try:
             written = self.writer.write(self.wanted, job=self.job, attempt=attempt, batches=fitted)
+            fitted.check()
+            if not fitted.ended:
+                raise not_taken()
         except Exception as error:
             raise MarkedError(error, self.job) from error
         yield pa.record_batch({"written": [written.to_json()]})

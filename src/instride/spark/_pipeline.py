@@ -14,7 +14,7 @@ import queue
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 from instride._arguments import FOREVER
@@ -23,7 +23,9 @@ from instride.config import AutoOffsetReset, IsolationLevel
 from instride.consumer import RangeConsumer
 from instride.errors import ConfigError, IllegalStateError
 from instride.observers import Observer
+from instride.records import TopicPartition
 from instride.spark._connect_jobs import ConnectJobRunner, over_connect
+from instride.spark._data_source.cluster import not_there
 from instride.spark._dead_letters import DeadLetters
 from instride.spark._events import PipelineEvent
 from instride.spark._frames import Frames, no_function
@@ -33,7 +35,7 @@ from instride.spark._pipeline_loop import LoopSettings, Message, PipelineLoop, i
 from instride.spark._planning import Limits
 from instride.spark._progress_line import ProgressLine
 from instride.spark._range_reader import ReaderSettings, carried, end_offsets
-from instride.spark._starting import TopicIds
+from instride.spark._starting import TopicLookup
 from instride.spark._task import BatchFormat, CalledPer, RangeTask
 from instride.spark.sink import Sink
 from instride.telemetry import TelemetryListener
@@ -137,7 +139,9 @@ class Pipeline:
         linger: how long a partition's offsets may gather before they are worth a job. Jobs begin at least so far apart,
             but for what fills a range.
         available_now: `run` returns when what was in the topics at its start is in the sink, as far as the group gives
-            it to this member. One that is given no partition waits for the others.
+            it to this member. One that is given no partition waits for the others. A topic that is not there is an
+            error, and so is one that goes away before all of it is in the sink. A log that becomes shorter is one, too,
+            but with fail_on_data_loss=False it is read to its end.
         retries, retry_backoff(_max): how often failed work on a range is tried again, and after how long. Then the
             pipeline stops, with nothing skipped.
         dead_letters: a topic. In a range's last try, records at which the function raises go there, as they were, with
@@ -231,9 +235,10 @@ class Pipeline:
 
         Raises what `prepare` does, before the group is joined; RangeFailedError when work on a range failed for good,
         OffsetsGoneError when a log does not have what comes next, WrongTopicError when a topic was made again, and
-        errors of the group and the sink, each after what else was in progress has ended and is committed. What
-        `on_event` raises, and an interrupt, cancels what is in progress; so does PipelineError, when the session is
-        stopped meanwhile. In no case is anything skipped. A second call is IllegalStateError.
+        errors of the group and the sink, UnknownTopicOrPartitionError when a topic is not there among them, each after
+        what else was in progress has ended and is committed. What `on_event` raises, and an interrupt, cancels what is
+        in progress; so does PipelineError, when the session is stopped meanwhile. In no case is anything skipped. A
+        second call is IllegalStateError.
         """
         if self._started:
             raise IllegalStateError("this pipeline has run; build a new one to run again")
@@ -263,7 +268,8 @@ class Pipeline:
 
     def _work(self, on_event: Callable[[PipelineEvent], None]) -> None:
         runner, task = self._prepared()
-        topic_ids = TopicIds(self._reader.consumer_settings)
+        # Two, since a start may not wait for a look at the ends.
+        lookup, looks = (TopicLookup(self._reader.consumer_settings) for _ in range(2))
         line = ProgressLine(self._group_id, sys.stderr if self._progress_line else None, time.monotonic)
 
         def hear(event: PipelineEvent) -> None:
@@ -272,7 +278,7 @@ class Pipeline:
 
         with _closed_by_errors(runner):
             # After `_prepared`: what came while the workers started is read, too.
-            targets = end_offsets(self._reader, self._topics) if self._available_now else None
+            targets = self._targets() if self._available_now else None
         run = PipelineLoop(
             self._settings,
             consumer=self._consumer,
@@ -280,15 +286,24 @@ class Pipeline:
             runner=runner,
             inbox=self._inbox,
             task=task,
-            topic_id=topic_ids,
+            topic_id=lookup.topic_id,
+            ends=looks.ends,
             on_event=hear,
             targets=targets,
         )
-        try:
-            run.run(lambda: self._stopping)
-        finally:
-            line.end()
-            topic_ids.close()
+        with closing(lookup), closing(looks):
+            try:
+                run.run(lambda: self._stopping)
+            finally:
+                line.end()
+
+    def _targets(self) -> dict[TopicPartition, int]:
+        """Raises UnknownTopicOrPartitionError: the run may be over before the consumer tells of a mistyped topic."""
+        found = end_offsets(self._reader, self._topics)
+        missing = sorted(set(self._topics).difference(each.topic for each in found))
+        if missing:
+            raise not_there(missing)
+        return found
 
     def observe(self, observer: Observer) -> None:
         """Let it hear what this member does (`instride.observers`). Before `run`, else IllegalStateError."""

@@ -9,7 +9,8 @@ Laws
 3. The first failure that cannot be mended stops the run. From then on nothing new is begun; what is under way ends and
    is committed, within the stop's time-out. Then the failure is raised.
 4. With targets (available-now) a partition gets no new offsets once it has reached its own, and the run stops when each
-   partition that is ours has, and the sink has what was read of it.
+   partition that is ours has, and the sink has what was read of it. What is gone meanwhile, a topic or the end of a
+   log, is not awaited (see `_targets`).
 5. Polls go on until the group is left, so that partitions are handed over and kept also while the run stops.
 6. A partition's ranges follow each other without a gap, from the sink's position on. Where the log does not have what
    comes next, the consumer resets the position, and the run stops: no sink can go back, and the offsets of a topic that
@@ -36,6 +37,7 @@ from instride.errors import (
     NetworkThreadDiedError,
     OffsetsGoneError,
     RangeFailedError,
+    UnknownTopicOrPartitionError,
     WakeupError,
     WrongTopicError,
 )
@@ -50,6 +52,7 @@ from instride.spark._report import JobEnded, JobMessage, RangePart, RangeProblem
 from instride.spark._resets import ResetObserver
 from instride.spark._running_jobs import Job, RunningJob, output_range
 from instride.spark._starting import Started, Starts
+from instride.spark._targets import Ends, Looked, Targets
 from instride.spark._task import RangeTask
 from instride.spark.sink import CommitStatus, Sink, new_job_id
 from instride.telemetry import PositionReset, ResetCause
@@ -68,7 +71,7 @@ _POLL_SECONDS: Final = 0.1
 _CANCEL_AGAIN_SECONDS: Final = 1.0
 _LEAVE_SECONDS: Final = 10.0
 
-Message = JobMessage | Committed | Failed | Started
+Message = JobMessage | Committed | Failed | Started | Looked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +86,8 @@ class LoopSettings:
 
 class PipelineLoop:
     """task: a template, to be given each job's name. inbox: what the runner tells comes through it. topic_id: gives
-    Kafka's id of a topic; it is called on other threads. targets: see law 4; None: it goes on until it is stopped.
+    Kafka's id of a topic; it is called on other threads, as is ends. targets: see law 4; None: it goes on until it is
+    stopped.
     """
 
     def __init__(
@@ -96,6 +100,7 @@ class PipelineLoop:
         inbox: queue.SimpleQueue[Message],
         task: RangeTask,
         topic_id: Callable[[str], str],
+        ends: Ends,
         on_event: Callable[[PipelineEvent], None],
         targets: Mapping[TopicPartition, int] | None = None,
     ) -> None:
@@ -105,14 +110,14 @@ class PipelineLoop:
         self._inbox = inbox
         self._task = task
         self._emit = on_event
-        self._targets = targets
-        # Of those that are ours, what has reached its target (law 4).
-        self._there: set[TopicPartition] = set()
         self._ledger = OffsetLedger()
         self._planner = Planner(settings.limits)
         tell = inbox_dispatcher(inbox, consumer)
         self._committer = Committer(sink, tell)
         self._starts = Starts(consumer, sink, topic_id=topic_id, tell=tell, fail=self._fail)
+        self._targets = (
+            None if targets is None else Targets(targets, ends=ends, sink=sink, tell=tell, aside=self._starts.aside)
+        )
         self._membership = Membership(consumer, self._starts, forget=self._forget)
         self._ownership = OwnershipObserver(on_event)
         consumer.observe(self._ownership)
@@ -162,10 +167,8 @@ class PipelineLoop:
         return any(not job.ended and not job.unreported for job in self._jobs.values())
 
     def _have_all(self) -> bool:
-        """Law 4. Where nothing was there to be read, nobody's assignment is awaited."""
-        if not self._targets:
-            return self._targets is not None
-        return 0 < len(self._there) == self._membership.owned
+        """Law 4."""
+        return self._targets is not None and self._targets.are_reached(self._membership.owned)
 
     def _step(self) -> None:
         ranges = self._following(self._poll())
@@ -175,6 +178,7 @@ class PipelineLoop:
             self._consumer.pause(
                 [each.topic_partition for each in ranges if each.end >= self._target(each.topic_partition)]
             )
+            self._targets.look(self._membership.owned, works=bool(self._running_jobs))
         self._membership.look()
         self._starts.look()
         # Before `_commit`: what the sink has told by now goes with this one.
@@ -193,14 +197,33 @@ class PipelineLoop:
         return self._stop_at is None and self._failure is None
 
     def _target(self, partition: TopicPartition) -> int:
-        return (self._targets or {}).get(partition, 0)
+        return self._targets.of(partition) if self._targets is not None else 0
 
     def _reached(self, partition: TopicPartition, position: int) -> None:
         """The sink is there."""
-        if position >= self._target(partition):
-            self._there.add(partition)
-        else:
-            self._there.discard(partition)
+        if self._targets is not None:
+            self._targets.reached(partition, position)
+
+    def _looked(self, message: Looked) -> None:
+        """Law 4."""
+        assert self._targets is not None
+        if message.error is not None:
+            self._fail(message.error)
+        for partition, short in self._targets.take(message).items():
+            told = short.told(partition, self._targets.of(partition))
+            if short.end is None:
+                self._fail(UnknownTopicOrPartitionError(told))
+            elif short.position > short.end:
+                self._fail(
+                    OffsetsGoneError(
+                        f"{told}, and the sink is at {short.position}. No sink can go back, fail_on_data_loss or not"
+                    )
+                )
+            elif self._settings.fail_on_data_loss:
+                self._fail(OffsetsGoneError(f"{told}. fail_on_data_loss=False goes on without what is gone"))
+            else:
+                _log.warning("%s", told)
+                self._targets.lower(partition, short.end)
 
     def _waits_for(self, partition: TopicPartition) -> str:
         """Why a partition that is to be revoked is kept."""
@@ -280,6 +303,8 @@ class PipelineLoop:
                 self._failed(message.running_job, message.problem)
             case Started():
                 self._started(message)
+            case Looked():
+                self._looked(message)
             case _:
                 assert_never(message)
 
@@ -456,7 +481,8 @@ class PipelineLoop:
         dropped: list[RangeDropped] = []
         for partition in partitions:
             self._forget_partition(partition)
-            self._there.discard(partition)
+            if self._targets is not None:
+                self._targets.forget(partition)
             running_job = self._running_jobs.pop(partition, None)
             if running_job is None:
                 continue

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -27,20 +28,21 @@ from instride.records import TopicPartition
 from instride.spark._daemon_pool import DaemonPool
 from instride.spark.sink import Sink
 
-__all__ = ["Start", "Started", "Starts", "TopicIds"]
+__all__ = ["Start", "Started", "Starts", "TopicLookup", "passes"]
 
 _log = logging.getLogger(__name__)
 
 _THREADS: Final = 8
 _PAUSE: Final = 0.5
 _ASKING: Final = 10.0
-"""Seconds for a topic's id, which any broker tells."""
+"""Seconds for what any broker tells of a topic, and as many for the ends of logs, which their leaders tell."""
 
 
-class TopicIds:
-    """Kafka's ids of topics, by a consumer of its own: the member may be used only by the thread that polls.
+class TopicLookup:
+    """Kafka's ids of topics, and where their logs end, by a consumer of its own: the member may be used only by the
+    thread that polls.
 
-    Thread-safe.
+    Thread-safe. One call waits for another: who may not wait for the ends has another lookup for them.
     """
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
@@ -49,22 +51,46 @@ class TopicIds:
         self._consumer: Consumer | None = None
         self._is_closed = False
 
-    def __call__(self, topic: str) -> str:
+    def topic_id(self, topic: str) -> str:
         """The id as text; "" where the topic has none (Kafka before 2.8). Raises KafkaTimeoutError,
         UnknownTopicOrPartitionError where the broker does not know the topic, and WakeupError once it is closed.
         """
+        with self._opened() as consumer:
+            found = consumer.partitions_for(topic, timeout=_ASKING)
+        if not found:
+            # We own partitions of it: a broker that has just started may not know it yet. Without an id nothing would
+            # tell the topic from one that is made again.
+            raise UnknownTopicOrPartitionError(f"{topic}: the broker that was asked does not know it")
+        return "" if found[0].topic_id is None else str(found[0].topic_id)
+
+    def ends(
+        self, partitions: Collection[TopicPartition], ours: Collection[TopicPartition]
+    ) -> dict[TopicPartition, int | None]:
+        """Those of `partitions` that the broker knows. For `ours`, where their logs end, open transactions included;
+        None for others, which are not asked, and where a leader does not tell. Raises KafkaTimeoutError, and
+        WakeupError once it is closed.
+        """
+        with self._opened() as consumer:
+            topics = sorted({each.topic for each in partitions})
+            known = [info for topic in topics for info in consumer.partitions_for(topic, timeout=_ASKING)]
+            there = {info.topic_partition for info in known}.intersection(partitions)
+            found: dict[TopicPartition, int | None] = dict.fromkeys(there)
+            if asked := there.intersection(ours):
+                try:
+                    found.update(consumer.end_offsets(asked, timeout=_ASKING))
+                except KafkaTimeoutError as error:
+                    _log.warning("where the logs end is not known now: %s", error)
+        return found
+
+    @contextmanager
+    def _opened(self) -> Iterator[Consumer]:
         with self._lock:
             if self._consumer is None and not self._is_closed:
                 self._consumer = Consumer(**self._settings)
             # Looked at after the consumer is there: `close` wakes one that it sees, and closes one that it does not.
             if self._consumer is None or self._is_closed:
                 raise WakeupError("the run has ended")
-            found = self._consumer.partitions_for(topic, timeout=_ASKING)
-        if not found:
-            # We own partitions of it: a broker that has just started may not know it yet. Without an id nothing would
-            # tell the topic from one that is made again.
-            raise UnknownTopicOrPartitionError(f"{topic}: the broker that was asked does not know it")
-        return "" if found[0].topic_id is None else str(found[0].topic_id)
+            yield self._consumer
 
     def close(self) -> None:
         """A call under way ends with WakeupError, as does each later one."""
@@ -174,6 +200,10 @@ class Starts:
         del self._unplaced[start.partition]
         self._submit(start, lambda each: self._keep(each, position))
 
+    def aside(self, work: Callable[[], object]) -> None:
+        """Do something else that is not to be awaited, on the same threads."""
+        self._pool.submit(work)
+
     def close(self) -> None:
         """Begin nothing more."""
         self._closing.set()
@@ -209,7 +239,7 @@ class Starts:
         try:
             self._tell(work(start))
         except Exception as error:  # noqa: BLE001 - a sink may be anybody's; the run ends with what it raised
-            if not _passes(error):
+            if not passes(error):
                 self._tell(Started(start=start, error=error))
                 return
             _log.warning("where %s begins is not known yet: %s", start.partition, error)
@@ -240,5 +270,6 @@ class _Lookup:
             return self._found[topic]
 
 
-def _passes(error: Exception) -> bool:
+def passes(error: Exception) -> bool:
+    """Whether the same call may succeed a moment later."""
     return isinstance(error, KafkaTimeoutError | WakeupError) or (isinstance(error, KafkaError) and error.retriable)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.accumulators import Accumulator
 
-__all__ = ["BatchFormat", "CalledPer", "RangeTask"]
+__all__ = ["BatchFormat", "CalledPer", "Given", "RangeTask", "not_taken"]
 
 BatchFormat = Literal["arrow", "pandas", "spark"]
 CalledPer = Literal["batch", "range"]
@@ -115,8 +115,8 @@ class RangeTask:
         # In a worker process alone: in a driver it would spare the user's garbage, too.
         if context is not None:
             spare_collections()
-        read = _Given(count.of(reader.read(part.offsets, following)), frames=self._takes_frames and sieve is None)
-        results = _Given(self._results(function, read) if sieve is None else self._sifted(function, read, sieve))
+        read = Given(count.of(reader.read(part.offsets, following)), frames=self._takes_frames and sieve is None)
+        results = Given(self._results(function, read) if sieve is None else self._sifted(function, read, sieve))
         try:
             written = self.writer.write(part.range, job=self.job, attempt=attempt, batches=results)
         finally:
@@ -124,14 +124,14 @@ class RangeTask:
             read.check()
         results.check()
         if not results.ended:
-            raise SinkError("the sink's writer returned before it had taken all batches of the range")
+            raise not_taken()
         return written
 
     @property
     def _takes_frames(self) -> bool:
         return self.batch_format != "arrow"
 
-    def _results(self, function: Callable[[Any], Any], given: _Given) -> Iterator[pa.RecordBatch]:
+    def _results(self, function: Callable[[Any], Any], given: Given) -> Iterator[pa.RecordBatch]:
         for what in (given,) if self.called_per == "range" else given:
             for result in batches_of(_called(function, what)):
                 yield from cast_to(result, self.schema)
@@ -139,13 +139,13 @@ class RangeTask:
         deque(given, maxlen=0)
         given.check()
 
-    def _sifted(self, function: Callable[[Any], Any], batches: _Given, sieve: Sieve) -> Iterator[pa.RecordBatch]:
+    def _sifted(self, function: Callable[[Any], Any], batches: Given, sieve: Sieve) -> Iterator[pa.RecordBatch]:
         """As `_results`, without the records at which the function raises: they are dead letters by the end."""
         columns = self.reader.columns
 
         def work(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
             chosen = batch if columns is None else batch.select(list(columns))
-            return list(self._results(function, _Given(iter((chosen,)), frames=self._takes_frames)))
+            return list(self._results(function, Given(iter((chosen,)), frames=self._takes_frames)))
 
         for batch in batches:
             yield from sieve.passed(batch, work)
@@ -162,7 +162,7 @@ def _called(function: Callable[[Any], Any], what: Any) -> Any:
         ) from error
 
 
-class _Given:
+class Given:
     """Law 5: batches as the user's code is given them, the function or a sink's writer. Not a generator, which anybody
     could close.
 
@@ -194,6 +194,11 @@ class _Given:
         """Raises what came in the place of a batch, however often."""
         if self._error is not None:
             raise self._error
+
+
+def not_taken() -> SinkError:
+    """Law 5. What the writer left would be lost."""
+    return SinkError("the sink's writer returned before it had taken all batches of the range")
 
 
 class _Count:

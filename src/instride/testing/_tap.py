@@ -43,15 +43,6 @@ __all__ = ["Tap", "is_overtaken"]
 
 _NO_RESPONSE = ErrorCode.UNKNOWN_SERVER_ERROR
 _FOREVER = float("inf")
-_WATCHED = (
-    api.OffsetCommit,
-    api.OffsetFetch,
-    api.Heartbeat,
-    api.JoinGroup,
-    api.SyncGroup,
-    api.LeaveGroup,
-    api.FindCoordinator,
-)
 
 
 class Tap(Observer):
@@ -134,8 +125,6 @@ class Tap(Observer):
 
     def on_request(self, connection: Hashable, number: int, request: api.Request, at: float) -> None:
         """The request was put on the connection."""
-        if not isinstance(request, _WATCHED):
-            return
         self._sent[number] = connection, request, at
         if isinstance(request, api.OffsetCommit):
             offsets = tuple(
@@ -155,14 +144,11 @@ class Tap(Observer):
             return
         _, request, sent_at = found
         match request, response:
-            case api.OffsetCommit(), api.OffsetCommitResponse():
-                codes = tuple(
-                    (TopicPartition(*tp), each.offset, response.errors.get(tp, _NO_RESPONSE))
-                    for tp, each in sorted(request.offsets.items())
-                )
-                self._say("commit response", number, codes)
             case api.OffsetCommit(), _:
-                self._without_response(number, request)
+                errors = response.errors if isinstance(response, api.OffsetCommitResponse) else {}
+                offsets = sorted(request.offsets.items())
+                codes = tuple((TopicPartition(*tp), each.offset, errors.get(tp, _NO_RESPONSE)) for tp, each in offsets)
+                self._say("commit response", number, codes)
             case api.FindCoordinator(), api.FindCoordinatorResponse(error=ErrorCode.GROUP_AUTHORIZATION_FAILED):
                 self._say("group refused")
             case api.OffsetFetch(), api.OffsetFetchResponse():
@@ -182,10 +168,6 @@ class Tap(Observer):
         for number in [number for number, (on, _, _) in self._sent.items() if on == connection]:
             self.on_response(number, ConnectionError(), at)
 
-    def _without_response(self, number: int, request: api.OffsetCommit) -> None:
-        codes = ((TopicPartition(*tp), each.offset, _NO_RESPONSE) for tp, each in sorted(request.offsets.items()))
-        self._say("commit response", number, tuple(codes))
-
     def _looked_up(self, request: api.OffsetFetch, response: api.OffsetFetchResponse) -> None:
         for tp in sorted(request.partitions or ()):
             found = response.offsets.get(tp)
@@ -195,9 +177,7 @@ class Tap(Observer):
 
     def _leaves(self) -> None:
         """There is no membership to know of any more."""
-        beats = [number for number, (_, request, _) in self._sent.items() if isinstance(request, api.Heartbeat)]
-        for number in beats:
-            del self._sent[number]
+        self._sent = {number: sent for number, sent in self._sent.items() if not isinstance(sent[1], api.Heartbeat)}
         self._alive = _FOREVER
         self._lives_until(_FOREVER)
 

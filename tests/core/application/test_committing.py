@@ -32,9 +32,13 @@ from instride.errors import (
     IllegalStateError,
     KafkaError,
     KafkaTimeoutError,
+    OffsetMetadataTooLargeError,
     RebalanceInProgressError,
+    TopicAuthorizationFailedError,
+    UnknownTopicOrPartitionError,
     WakeupError,
 )
+from instride.errors.broker import error_for_code
 from instride.records import OffsetAndMetadata
 
 
@@ -173,6 +177,31 @@ def test_each_entry_is_settled_by_its_own_response(owner: Script, error: KafkaEr
     assert made.outcomes == {
         0: CommitOutcome.COMMITTED,
         1: CommitOutcome.COMMITTED if error is None else CommitOutcome.FAILED,
+    }
+
+
+@pytest.mark.rule("completing")
+@pytest.mark.parametrize(
+    ("error", "refused"),
+    [
+        (UnknownTopicOrPartitionError("gone"), True),
+        (TopicAuthorizationFailedError("READ was revoked"), True),
+        (CommitFailedError("no member"), False),
+        (OffsetMetadataTooLargeError("too long"), False),
+        (error_for_code(-1), False),  # a request with too many partitions, say
+        (error_for_code(28), False),
+        (KafkaTimeoutError("late"), False),
+        (RebalanceInProgressError("later"), False),
+    ],
+)
+def test_what_no_retry_mends_is_settled_as_refused(owner: Script, error: KafkaError, refused: bool) -> None:
+    made = Settled(p0=entry(4), p1=entry(3))
+    call = owner.machine.commit_async(owner.now, made.snapshot)
+    owner.up(CallCompleted(call=call, error=error, committed={tp(0): None, tp(1): error}))
+    owner.poll()
+    assert made.outcomes == {
+        0: CommitOutcome.COMMITTED,
+        1: CommitOutcome.REFUSED if refused else CommitOutcome.FAILED,
     }
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from application_script import tp
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from test_deserializing import ReadingScript
 
@@ -75,6 +75,7 @@ def looks_in(script: ReadingScript, seconds: float, *, immediate: bool) -> int:
     auto_commit=st.booleans(),
     immediate=st.booleans(),
 )
+@example(steps=["fails", "fails", "fails", "revocation of 0"], auto_commit=False, immediate=True)
 def test_a_poll_that_waits_does_not_spin(steps: list[str], auto_commit: bool, immediate: bool) -> None:
     script = ReadingScript((0, 2), (1, 0), enable_auto_commit=auto_commit)
     script.lease.expires = script.now + 1000

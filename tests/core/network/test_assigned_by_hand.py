@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 from network_script import NetworkScript, tp
 
-from instride._core.events import Assign, CallCompleted, Commit, PartitionFailed, Positioned, SetPosition
+from instride._core.events import Assign, CallCompleted, Commit, PartitionFailed, Pause, Positioned, SetPosition
 from instride._wire import api
 from instride.commits import CommitEntry
 from instride.errors import CommitFailedError, TransportError
@@ -99,6 +99,44 @@ def test_a_commit_of_a_partition_that_was_assigned_again_is_not_the_old_one(scri
     script.pass_time(3.0)
     assert script.committed() == {0: 3}
     assert outcomes(script) == {2: None}
+
+
+def test_one_that_was_assigned_again_begins_where_the_older_assignment_committed(script: NetworkScript) -> None:
+    """The question where it begins overtook a commit that waited for another: what was finished was read again."""
+    script.do(assign(p0=1), commit(1, 5, epoch=1))
+    script.do(commit(2, 9, epoch=1))
+    script.committed_offset = None
+    script.do(assign(), assign(p0=2, p1=3))
+    assert script.requested(api.OffsetFetch).partitions == (tp(1),)
+    assert script.committed() == {0: 5}
+    found: dict[api.Partition, api.CommittedOffset] = {tp(1): api.CommittedOffset(offset=0)}
+    script.response(api.OffsetFetch, api.OffsetFetchResponse(offsets=found))
+    assert "OffsetFetch" not in script.waits()
+    assert script.committed() == {0: 9}
+    assert script.requested(api.OffsetFetch).partitions == (tp(0),)
+
+
+def test_one_that_was_assigned_again_waits_for_request_timeout_at_most(script: NetworkScript) -> None:
+    """While the coordinator takes no commit it may well say where the partition begins."""
+    script.do(assign(p0=1), commit(1, 5, epoch=1))
+    script.committed_offset = None
+    script.do(assign(), assign(p0=2))
+    script.committed(NOT_AVAILABLE)
+    script.pass_time(29.0)
+    assert "OffsetFetch" not in script.waits()
+    script.pass_time(2.0)
+    assert script.requested(api.OffsetFetch).partitions == (tp(0),)
+
+
+def test_one_that_was_assigned_again_waits_for_no_commit_that_was_overtaken(script: NetworkScript) -> None:
+    """The older assignment's last commit was overtaken by one in flight: nobody asked where the partition begins."""
+    script.do(assign(p0=1), Pause(partition=tp(0), epoch=1), commit(1, 9, epoch=1))
+    script.do(commit(2, 5, epoch=1))
+    script.committed_offset = None
+    script.do(assign(), assign(p0=2))
+    assert "OffsetFetch" not in script.waits()
+    assert script.committed() == {0: 9}
+    assert script.requested(api.OffsetFetch).partitions == (tp(0),)
 
 
 @pytest.mark.parametrize("code", [UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION])

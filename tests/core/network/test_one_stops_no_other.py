@@ -1,15 +1,19 @@
-"""A partition that looks for its position, or that a rebalance takes away, and the fetches of the others."""
+"""A partition that looks for its position, that a rebalance takes away or whose batches are large, and the others."""
 
 from __future__ import annotations
 
 import pytest
 from network_script import NetworkScript, tp
 
-from instride._core.events import Consumed, Fetched, Positioned
+from instride._core.events import Assign, Consumed, Fetched, Positioned
+from instride._core.network.actions import Transmit
 from instride._core.network.ranges import RangeChunk
 from instride._wire import api
+from instride.errors import FrameTooLargeError
 
 REBALANCE_IN_PROGRESS = 27
+KIB = 1 << 10
+MIB = 1 << 20
 
 
 def records(partition: int, start: int, end: int) -> api.FetchedPartition:
@@ -82,3 +86,57 @@ def test_nothing_is_fetched_while_a_poll_can_be_filled() -> None:
     assert waiting_fetches(script) == {}
     script.do(Consumed(partitions={tp(0): (script.epoch(0), 0, 2, 0)}))
     assert waiting_fetches(script) == {0: 3}, "one is left, and two make a poll"
+
+
+def forty_brokers() -> NetworkScript:
+    """Each leads one partition, which is read to its end."""
+    script = NetworkScript(topics={"t": 40}, group_id=None)
+    script.nodes = tuple(range(40))
+    script.leaders = {node: node for node in script.nodes}
+    script.do(Assign(partitions={tp(node): node + 1 for node in script.nodes}))
+    for request in [each for each in script.waiting if isinstance(each.request, api.ListOffsets)]:
+        assert isinstance(request.request, api.ListOffsets)
+        offsets = {each: api.ListedOffset(offset=0) for each in request.request.timestamps}
+        script.response(api.ListOffsets, api.ListOffsetsResponse(offsets=offsets))
+    return script
+
+
+def fetches_by_node(script: NetworkScript) -> dict[int, Transmit]:
+    return {each.key.node_id: each for each in script.waiting if isinstance(each.request, api.Fetch)}
+
+
+def too_long(script: NetworkScript, nodes: range, length: int) -> None:
+    """What these brokers have is longer than their fetches allow."""
+    for node in nodes:
+        action = fetches_by_node(script)[node]
+        script.waiting.remove(action)
+        script.open.discard(action.key)
+        script.machine.closed(action.key, FrameTooLargeError("too long", length=length), script.now)
+    script.pass_time(0.2)
+
+
+def nothing_new(script: NetworkScript, node: int) -> None:
+    action = fetches_by_node(script)[node]
+    script.waiting.remove(action)
+    found: dict[tuple[str, int], api.FetchedPartition]
+    found = {tp(node): api.FetchedPartition(next_offset=0, high_watermark=0)}
+    script.machine.response_received(action.request_id, api.FetchResponse(partitions=found), script.now)
+    script.settle()
+
+
+def test_large_batches_of_several_brokers_are_fetched_beside_each_other() -> None:
+    script = forty_brokers()
+    too_long(script, range(5), 600 * KIB)
+    nothing_new(script, 20)
+    assert sorted(fetches_by_node(script)) == list(range(40))
+    assert sum(each.request.most_bytes for each in script.waiting if isinstance(each.request, api.Fetch)) < 64 * MIB
+
+
+def test_a_broker_that_waits_for_another_ones_large_batch_makes_no_third_wait() -> None:
+    script = forty_brokers()
+    too_long(script, range(3), 40 * MIB)
+    assert {0, 1, 2} & fetches_by_node(script).keys() == {0}, "the others wait for its memory"
+    nothing_new(script, 20)
+    assert 20 in fetches_by_node(script)
+    nothing_new(script, 0)
+    assert {0, 1, 2} & fetches_by_node(script).keys() == {1}, "one after the other"

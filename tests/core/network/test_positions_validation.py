@@ -73,17 +73,9 @@ class Validating(NetworkScript):
     def fetched_from(self) -> dict[int, int]:
         return {part.partition: part.offset for _, part in self.fetch_parts()}
 
-    def seek(self, offset: int, number: int = 1, *, leader_epoch: int = -1) -> None:
-        self.do(
-            SetPosition(
-                partition=tp(0),
-                epoch=self.epoch(0),
-                seek_number=number,
-                fetch_number=number,
-                offset=offset,
-                leader_epoch=leader_epoch,
-            )
-        )
+    def seek(self, offset: int, number: int = 1, **options: Any) -> None:
+        numbers = {"seek_number": number, "fetch_number": number, **options}
+        self.do(SetPosition(partition=tp(0), epoch=self.epoch(0), offset=offset, **numbers))
 
 
 @pytest.mark.requirement("surface/validation")
@@ -133,7 +125,7 @@ def test_a_log_that_was_cut_is_an_error_with_the_cut_where_there_is_no_policy() 
     assert (event.reset, event.void_from) == (None, 5)
     script.pass_time(5.0)
     assert 0 not in script.fetched_from()
-    script.seek(5, leader_epoch=2)
+    script.seek(5, leader_epoch=2, breaks=event.breaks)
     script.pass_time(1.0)
     script.ended(5, 2)
     assert script.fetched_from()[0] == 5
@@ -605,7 +597,7 @@ def test_a_commit_of_the_old_one_is_refused() -> None:
     (response,) = script.take(CallCompleted)
     assert isinstance(response.committed[tp(0)], CommitFailedError)
     assert "OffsetCommit" not in script.waits()
-    script.seek(3)
+    script.seek(3, breaks=1)
     script.commit({0: 4}, epoch=script.epoch(0), seek_number=1)
     assert script.committed() == {0: 4}
 
@@ -625,7 +617,7 @@ def lagging() -> Recreated:
     script = Recreated()
     script.recreate()
     script.take(PartitionFailed)
-    script.seek(4)
+    script.seek(4, breaks=1)
     script.topic_ids["t"] = OLD
     script.fresh_metadata()
     return script
@@ -714,7 +706,7 @@ def test_one_that_is_given_back_is_not_read_on_at_the_old_offset(policy: str) ->
     assert (type(failed.error), failed.reset) == (TopicRecreatedError, EARLIEST if policy == "earliest" else None)
     script.pass_time(5.0)
     assert 0 not in script.fetched_from()
-    script.seek(4, number=3)
+    script.seek(4, number=3, breaks=failed.breaks)
     assert script.fetched_from()[0] == 4
     script.commit({0: 5}, epoch=script.epoch(0), seek_number=3)
     assert script.committed() == {0: 5}
@@ -726,3 +718,160 @@ def test_a_failed_partition_of_the_old_one_does_not_go_on_at_its_offset() -> Non
     assert len(script.take(PartitionFailed)) == 1
     script.recreate()
     assert {type(event.error) for event in script.take(PartitionFailed)} == {TopicRecreatedError}
+
+
+# --- seeks of who did not know of that yet --------------------------------------------------------------------
+
+
+@pytest.mark.requirement("surface/topic-ids")
+@pytest.mark.parametrize("policy", ["latest", "none"])
+def test_a_seek_of_who_did_not_know_of_the_new_topic_leads_nowhere_in_it(policy: str) -> None:
+    """Its offset is one of the old topic. It was read from there in the new one, and nobody heard of the loss."""
+    script = Recreated(auto_offset_reset=policy)
+    script.recreate()
+    script.take(PartitionFailed)
+    script.seek(4)
+    (failed,) = script.take(PartitionFailed)
+    assert (type(failed.error), failed.fetch_number) == (TopicRecreatedError, 1)
+    assert failed.reset == (LATEST if policy == "latest" else None)
+    script.response(api.Fetch, api.FetchResponse(partitions={}))
+    assert 0 not in script.fetched_from()
+    script.commit({0: 4}, epoch=script.epoch(0), seek_number=1)
+    (response,) = script.take(CallCompleted)
+    assert isinstance(response.committed[tp(0)], CommitFailedError)
+    script.seek(4, number=2, breaks=failed.breaks)
+    assert script.take(PartitionFailed) == []
+    assert script.fetched_from()[0] == 4
+
+
+@pytest.mark.parametrize("end", [EARLIEST, LATEST])
+def test_a_seek_to_an_end_is_one_to_that_of_the_new_topic_where_there_is_a_policy(end: int) -> None:
+    """It names no offset of the old one. Where the policy leads instead records may be passed over."""
+    script = Recreated(auto_offset_reset="latest" if end == EARLIEST else "earliest")
+    script.recreate()
+    script.take(PartitionFailed)
+    script.response(api.Fetch, api.FetchResponse(partitions={}))
+    script.seek(end)
+    assert script.requested(api.ListOffsets).timestamps == {tp(0): end}
+    script.response(api.ListOffsets, api.ListOffsetsResponse(offsets={tp(0): api.ListedOffset(offset=3)}))
+    script.seek(2, number=2)
+    assert script.take(PartitionFailed) == [], "of this topic a position was known by then"
+    script.response(api.Fetch, api.FetchResponse(partitions={}))
+    assert script.fetched_from()[0] == 2
+
+
+def test_without_a_policy_the_user_hears_of_a_topic_made_anew_whatever_he_sought() -> None:
+    script = Recreated(auto_offset_reset="none")
+    script.recreate()
+    script.take(PartitionFailed)
+    script.seek(EARLIEST)
+    assert [type(event.error) for event in script.take(PartitionFailed)] == [TopicRecreatedError]
+    script.topic_ids["t"] = UUID(int=3)
+    script.fresh_metadata()
+    newest = {event.partition: event for event in script.take(PartitionFailed)}[tp(0)]
+    assert isinstance(newest.error, TopicRecreatedError)
+    assert newest.error.topic_id == UUID(int=3), "it was made anew once more"
+    assert "ListOffsets" not in script.waits()
+    script.seek(EARLIEST, number=2, breaks=newest.breaks)
+    assert script.requested(api.ListOffsets).timestamps == {tp(0): EARLIEST}
+
+
+@pytest.mark.requirement("surface/validation")
+@pytest.mark.parametrize("offset", [2, 8, LATEST])
+def test_without_a_policy_the_user_hears_of_a_log_that_was_cut_though_he_sought(offset: int) -> None:
+    script = Validating(auto_offset_reset="none")
+    script.new_leader(7)
+    script.ended(5, 2)
+    script.take(PartitionFailed)
+    script.seek(offset)
+    (failed,) = script.take(PartitionFailed)
+    assert isinstance(failed.error, LogTruncationError)
+    assert (failed.error.divergent_offset, failed.fetch_number) == (5, 1)
+    script.pass_time(2.0)
+    assert 0 not in script.fetched_from()
+    script.seek(3, number=2, breaks=failed.breaks)
+    assert script.fetched_from()[0] == 3
+
+
+def cut() -> tuple[Recreated, PartitionFailed]:
+    """At 5, and without a policy."""
+    script = Recreated(auto_offset_reset="none")
+    script.new_leader(7)
+    script.ended(5, 2)
+    (failed,) = script.take(PartitionFailed)
+    return script, failed
+
+
+@pytest.mark.parametrize("offset", [2, 8, LATEST])
+def test_a_reassigned_partition_is_not_read_on_where_a_refused_seek_led(offset: int) -> None:
+    script, _ = cut()
+    script.seek(offset)
+    script.take(PartitionFailed)
+    script.seek(offset, number=1, fetch_number=2)
+    (failed,) = script.take(PartitionFailed)
+    assert (type(failed.error), failed.fetch_number) == (LogTruncationError, 2)
+    assert 0 not in script.fetched_from()
+
+
+def test_a_seek_between_a_reassignment_and_its_validation_is_one_of_before() -> None:
+    script, _ = cut()
+    script.seek(10, number=0, fetch_number=1, leader_epoch=3)
+    script.seek(8, number=1, fetch_number=2)
+    assert [type(event.error) for event in script.take(PartitionFailed)] == [LogTruncationError]
+    assert 0 not in script.fetched_from()
+
+
+def test_one_truncation_that_is_found_twice_is_told_as_one() -> None:
+    """The user knows it, and seeks: that was refused, since a reassignment had found the same once more."""
+    script, failed = cut()
+    script.seek(10, number=0, fetch_number=1, leader_epoch=3)
+    script.ended(5, 2)
+    script.take(PartitionFailed)
+    script.seek(5, number=1, fetch_number=2, breaks=failed.breaks)
+    assert script.take(PartitionFailed) == []
+    script.response(api.Fetch, api.FetchResponse(partitions={}))
+    assert script.fetched_from()[0] == 5
+
+
+def test_a_truncation_that_is_over_is_told_of_no_later_seek() -> None:
+    """Another leader has what the last one lacked."""
+    script, _ = cut()
+    script.seek(10, number=0, fetch_number=1, leader_epoch=3)
+    script.ended(10, 3)
+    script.seek(8, number=1, fetch_number=2)
+    assert script.take(PartitionFailed) == []
+
+
+def test_a_refused_seek_leads_into_no_topic_that_is_made_anew() -> None:
+    script, truncated = cut()
+    script.seek(LATEST)
+    script.take(PartitionFailed)
+    script.recreate()
+    assert {type(event.error) for event in script.take(PartitionFailed)} == {TopicRecreatedError}
+    script.seek(5, number=2, breaks=truncated.breaks)
+    assert [type(event.error) for event in script.take(PartitionFailed)] == [TopicRecreatedError]
+    assert 0 not in script.fetched_from()
+
+
+def test_where_there_is_a_policy_a_seek_takes_the_place_of_a_reset_to_the_cut() -> None:
+    script = Validating(auto_offset_reset="latest")
+    script.new_leader(7)
+    script.ended(5, 2)
+    script.take(PartitionFailed)
+    script.seek(2)
+    assert script.take(PartitionFailed) == []
+    assert script.fetched_from()[0] == 2
+
+
+@pytest.mark.requirement("surface/topic-ids")
+def test_a_reset_to_a_cut_leads_nowhere_in_a_topic_that_was_made_anew_meanwhile() -> None:
+    script = Recreated(auto_offset_reset="latest")
+    script.new_leader(7)
+    script.ended(5, 2)
+    (cut,) = script.take(PartitionFailed)
+    script.recreate()
+    script.take(PartitionFailed)
+    script.seek(5, leader_epoch=2, reset_from=10, breaks=cut.breaks)
+    (failed,) = script.take(PartitionFailed)
+    assert (type(failed.error), failed.reset) == (TopicRecreatedError, LATEST)
+    assert 0 not in script.fetched_from()

@@ -49,6 +49,11 @@ BEGINS_AT_FIVE: list[Say] = [
 A_THOUSAND: list[Say] = [*OWNS, ("A", "assigned", 1, tuple((TopicPartition("many", n), 7) for n in range(1000)))]
 
 
+def by_hand(offset: int) -> Say:
+    """The coordinator takes it, of no member."""
+    return ("A", "commit", -1, ((P, offset, 0),))
+
+
 def sample(megabytes: int, files: int = 30, threads: int = 9, buffered: int = 0) -> Say:
     return ("A", "sample", megabytes << 20, files, threads, buffered, 1000)
 
@@ -295,6 +300,7 @@ BROKEN: list[Broken] = [
         ],
         {},
     ),
+    ("S6", "by hand no generation", [*BY_HAND, *commits("A", 5)], {}),
     ("S5", "one commit at a time", [*READS, *commits("A", 3)[:2], *commits("A", 5, number=2)], {}),
     ("S5", "commits carry the leader epoch", [*READS, *commits("A", 5, leader_epoch=-1)], {}),
     (
@@ -1009,6 +1015,36 @@ KEPT: dict[str, tuple[list[Say | float], dict[str, Any]]] = {
     "a commit by hand, sent once its partition is assigned anew": (
         [*BY_HAND, *AGAIN_BY_HAND, *commits("A", 5)[::2]],
         CLIENTS,
+    ),
+    "a commit by hand, taken once its partition is assigned anew": (
+        [*BY_HAND, commits("A", 5)[0], *AGAIN_BY_HAND, by_hand(5)],
+        {},
+    ),
+    "one of before a seek, taken then": (
+        [
+            *[*BY_HAND, commits("A", 5)[0], ("A", "seek", P), ("A", "positioned", P, 1, 2)],
+            *[*AGAIN_BY_HAND, by_hand(5)],
+        ],
+        {},
+    ),
+    "a commit of a membership that was interrupted, taken once its partition is by hand": (
+        [*READS, commits("A", 5)[0], ("A", "interrupted", "unsubscribe", 9.0), AGAIN_BY_HAND[1], commits("A", 5)[1]],
+        {"kind": "faults"},
+    ),
+    "a commit by hand that goes back to before its assignment, which has returned nothing yet": (
+        [
+            *[*BY_HAND, commits("A", 5)[0], by_hand(5), commits("A", 5)[2], *AGAIN_BY_HAND],
+            *[("A", "looked up", P, 5, 0), ("A", "positioned", P, 2, 5), ("A", "allows rewind", ((P, 2),))],
+            *[commits("A", 2, number=2)[0], by_hand(2), poll("A", 5, 9, epoch=2)],
+        ],
+        {},
+    ),
+    "where an assignment would begin that another by hand has ended": (
+        [
+            *[*BY_HAND, *AGAIN_BY_HAND, ("A", "revoked", ((P, 2),)), ("A", "assigned", None, ((P, 3),))],
+            *[("A", "looked up", P, None, 0), ("A", "positioned", P, 2, 0)],
+        ],
+        {},
     ),
     "two commits that may go back, one after the other": (
         [

@@ -37,6 +37,7 @@ from instride.observers import Observer, Polled
 from instride.testing import Recorder
 from instride.testing._check import vocabulary
 from instride.testing._check.events import read_histories
+from instride.testing._recording.observer import Recording
 from instride.testing._simulation.chunk import SimulatedChunk
 
 P, Q = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -226,6 +227,27 @@ def test_holes_that_a_users_own_number_passes_are_none(begin: Scenes) -> None:
     scene.consumer.commit_async({P: 9})
     scene.takes()
     assert scene.told("hole") == []
+
+
+@pytest.mark.parametrize("how", ["assigned anew", "sought"])
+def test_of_each_partition_only_the_newest_place_is_kept(begin: Scenes, how: str) -> None:
+    """With each assignment and each seek the recorder needed more memory, for ever."""
+    scene = begin(holes=True)
+    for turn in range(1, 5):
+        if how == "sought":
+            scene.consumer.seek(P, 0)
+            scene.takes()
+        elif turn > 1:
+            scene.up(Lost(partitions={P: turn - 1}), Assigned(generation=turn, partitions={P: turn}))
+            scene.looked_up(None)
+            scene.up(Positioned(partition=P, epoch=turn, seek_number=0, offset=0))
+            assert [scene.poll() for _ in range(2)] == [[], []]
+        scene.fetched(0, 3)
+        assert scene.poll() == [0, 1, 2]
+    assert scene.poll() == []
+    assert isinstance(scene.observer, Recording)
+    assert [due for *_, due in scene.observer._next.values()] == [3]
+    assert scene.wrong() == []
 
 
 def traced(verb: Callable[[], object], at: int | None) -> int:

@@ -417,8 +417,58 @@ def test_the_end_closes_a_file_on_a_full_disk_too(tmp_path: Path, lines: int) ->
     assert written._file.closed
 
 
-def interrupted(verb: Callable[[], object], at: int) -> bool:
-    """Raises KeyboardInterrupt at that line of the recorder's code, where Python may run a handler; else False."""
+def test_no_verdict_is_given_where_the_last_line_was_refused(tmp_path: Path) -> None:
+    """What came before it was judged: the recorder did not remember it."""
+    written = Recorder(tmp_path / "history.jsonl")
+    with no_room(written.path), pytest.raises(OSError, match="too large"):
+        written.end(drained=True)
+    with pytest.raises(OSError, match="too large"):
+        written.check()
+
+
+class Late:
+    """A lock: who asks for it first waits until another thread has had it and let it go."""
+
+    def __init__(self, other: Callable[[], None]) -> None:
+        self.other = other
+
+    def acquire(self, _blocking: bool, _timeout: float) -> bool:
+        other, self.other = self.other, lambda: None
+        thread = Thread(target=other)
+        thread.start()
+        thread.join()
+        return True
+
+    def release(self) -> None: ...
+
+
+@pytest.mark.parametrize("verb", ["end", "close"])
+def test_who_ends_a_file_is_told_of_a_full_disk_though_another_thread_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    """The other thread was told of the last line: the end was a success. Of a close it was told, too, and stopped."""
+    written = Recorder(tmp_path / "history.jsonl")
+    others: list[OSError] = []
+
+    def other() -> None:
+        try:
+            written.add("a", "leaving")
+        except OSError as error:
+            others.append(error)
+
+    with no_room(written.path):
+        if verb == "close":
+            with pytest.raises(OSError, match="too large"):
+                written.add("a", "a note")
+        monkeypatch.setattr(written, "_lock", Late(other))
+        with pytest.raises(OSError, match="too large"):
+            written.end(drained=True) if verb == "end" else written.close()
+    assert len(others) == (verb == "end"), "a line is the matter of whoever writes it"
+    assert written._file.closed
+
+
+def interrupted(verb: Callable[[], object], at: int, handler_raises: type[BaseException] = KeyboardInterrupt) -> bool:
+    """Raises it at that line of the recorder's code, where Python may run a handler; else False."""
     left = at
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
@@ -429,14 +479,14 @@ def interrupted(verb: Callable[[], object], at: int) -> bool:
             left -= 1
             if left < 0:
                 sys.settrace(None)
-                raise KeyboardInterrupt
+                raise handler_raises
         return trace
 
     before = sys.gettrace()
     sys.settrace(trace)
     try:
         verb()
-    except KeyboardInterrupt:
+    except handler_raises:
         return True
     finally:
         sys.settrace(before)
@@ -468,6 +518,22 @@ def test_a_writer_that_is_interrupted_at_any_line_loses_nothing_of_others(
         written.close()
         ends = [("poll", ()), ("produced", 9), ("produced", 10), ("produced", 11)]
         assert told[1:] in (ends, [ends[0], ends[1], ends[3]]), at
+        at += 1
+    assert at > 20
+
+
+@pytest.mark.parametrize("handler_raises", [KeyboardInterrupt, TimeoutError])
+def test_an_end_that_is_interrupted_at_any_line_can_be_told_again(
+    tmp_path: Path, handler_raises: type[BaseException]
+) -> None:
+    """The file was closed without it: the second one was a success, and a history without an end was judged."""
+    at, goes_on = 0, True
+    while goes_on:
+        written = Recorder(tmp_path / f"{at}.jsonl")
+        end = partial(written.end, drained=True)
+        goes_on = interrupted(end, at, handler_raises)
+        end()
+        assert [each.event.what for each in read_histories([written.path])] == ["history", "end"], at
         at += 1
     assert at > 20
 

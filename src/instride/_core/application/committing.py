@@ -26,10 +26,13 @@ from instride.commits import CommitEntry, CommitResult, CommitSnapshot
 from instride.errors import (
     CommitFailedError,
     CommitOvertakenError,
+    GroupAuthorizationFailedError,
     IllegalStateError,
     KafkaError,
     KafkaTimeoutError,
     StaleCommitError,
+    TopicAuthorizationFailedError,
+    UnknownTopicOrPartitionError,
     WakeupError,
 )
 from instride.records import OffsetAndMetadata, TopicPartition
@@ -325,4 +328,12 @@ def _settle(snapshot: CommitSnapshot, entries: Mapping[TopicPartition, CommitEnt
         # Overtaken: the group has a later offset of the same epoch and seek, so this one needs no commit any more.
         reached = error is None and tp in completion.committed
         reached |= isinstance(error, CommitOvertakenError)
-        snapshot.settle(tp, entry, committed=reached, stale=isinstance(error, StaleCommitError))
+        stale = isinstance(error, StaleCommitError)
+        snapshot.settle(tp, entry, committed=reached, stale=stale, refused=_is_refused(error))
+
+
+def _is_refused(error: Exception | None) -> bool:
+    """For good, for want of the topic or of a right: no other commit of the partition would fare better."""
+    return isinstance(
+        error, UnknownTopicOrPartitionError | TopicAuthorizationFailedError | GroupAuthorizationFailedError
+    )

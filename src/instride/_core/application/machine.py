@@ -207,7 +207,8 @@ class ApplicationMachine:
     def failed(self) -> dict[TopicPartition, Exception]:
         """What keeps each partition that failed from going on."""
         drain(self._state)
-        failures = {each.partition: each.failure() for each in self._state.lists.failing.those()}
+        failing = self._state.lists.failing.those()
+        failures = {each.partition: each.failure() if each.unreadable else each.hopeless() for each in failing}
         return {tp: error for tp, error in failures.items() if error is not None}
 
     def revoke_deadline(self, now: float, partition: TopicPartition) -> float | None:

@@ -160,6 +160,8 @@ class OwnedPartition:
         "_told",
         "_version",
         "began",
+        "breaks",
+        "breaks_known",
         "deadline",
         "epoch",
         "error",
@@ -198,6 +200,8 @@ class OwnedPartition:
         self.raised = False
         self.reset: int | None = None
         self.reset_epoch = -1
+        # How many truncations and recreations the newest PartitionFailed counts, and of how many the user was told.
+        self.breaks = self.breaks_known = 0
         # Why the first record of the buffer could not be deserialized.
         self.unreadable: Unreadable | None = None
         self._polls = polls or Polls()
@@ -356,6 +360,7 @@ class OwnedPartition:
             return []
         told = {"error": event.error, "reset": event.reset, "reset_epoch": event.leader_epoch, "raised": False}
         writes: list[Write] = [(setattr, self, *each) for each in told.items()]
+        writes.append((setattr, self, "breaks", event.breaks))
         if event.void_from is None:
             return writes
         if self.unreadable is not None and self.unreadable.error.offset >= event.void_from:
@@ -420,11 +425,16 @@ class OwnedPartition:
         if self.raised or self.reset is not None or not self._stands():
             return None
         self.raised = True
-        return self.error
+        return self.hopeless()
 
     def hopeless(self) -> Exception | None:
-        """Why no position will be found without a seek. `due_error` gives it as well."""
-        return self.error if self.reset is None else None
+        """Why no position will be found without a seek, for the user: he seeks with that in mind from now on.
+        `due_error` gives it as well."""
+        error = self.error
+        if error is None or self.reset is not None:
+            return None
+        self.breaks_known = self.breaks
+        return error
 
     def due_reset(self) -> int | None:
         """Where to seek, once, when nothing is left before an offset that is out of range."""

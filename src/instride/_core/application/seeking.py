@@ -7,7 +7,8 @@ Laws
 3. What arrived and does not continue the buffer is fetched again from the buffer's end. What is buffered stays, and
    no seek is needed.
 4. Where a log was cut behind the position no seek is needed: what comes next is fetched again.
-5. What the network side asks to be dropped, a poll drops: it is fetched again from the position, and no seek is needed.
+5. Whether the user knew that a log was cut, or its topic made anew, a seek says: the network side may know it already.
+6. What the network side asks to be dropped, a poll drops: it is fetched again from the position, and no seek is needed.
    A record that cannot be deserialized stays one.
 """
 
@@ -35,9 +36,10 @@ def seek(
 
 
 def _seeking(
-    state: ApplicationState, owned: OwnedPartition, offset: int, leader_epoch: int, reset_from: int | None = None
+    state: ApplicationState, owned: OwnedPartition, offset: int, leader_epoch: int, *, resets: bool = False
 ) -> list[Write]:
-    """reset_from: where it stood, in a reset by law 2."""
+    """resets: by law 2."""
+    reset_from = owned.position if resets else None
     told = SetPosition(
         partition=owned.partition,
         epoch=owned.epoch,
@@ -46,6 +48,7 @@ def _seeking(
         offset=offset,
         leader_epoch=leader_epoch,
         reset_from=reset_from,
+        breaks=owned.breaks if resets else owned.breaks_known,
     )
     return [
         *state.marking_moved(owned),
@@ -69,11 +72,11 @@ def _resetting(state: ApplicationState, owned: OwnedPartition) -> list[Write]:
     if owned.position is not None and owned.position <= reset:
         return [*owned.restarting(), restarted(state, owned)]
     # The network side tells from where to where, once it knows.
-    return _seeking(state, owned, reset, owned.reset_epoch, reset_from=owned.position)
+    return _seeking(state, owned, reset, owned.reset_epoch, resets=True)
 
 
 def drop_due(state: ApplicationState) -> None:
-    """Law 5."""
+    """Law 6."""
     while (event := first(state.inbox.to_drop)) is not None:
         state.write_computed(partial(_dropping, state, event))
 

@@ -30,7 +30,7 @@ from itertools import repeat
 from typing import TypeVar
 from uuid import UUID
 
-from instride._core.events import COMMITTED, EARLIEST, EndFound, SetPosition
+from instride._core.events import COMMITTED, EARLIEST, EndFound, PartitionFailed, SetPosition
 from instride._core.network.connections import NO_FAILURE, Backoff, NoFailure
 from instride._core.ownership import Ownership
 from instride._wire.api import NO_TOPIC_ID
@@ -142,10 +142,14 @@ class AssignedPartition:
     replica: tuple[int, float] | None
     # The leader epoch under which its position is valid.
     validated: int
-    # Which topic it is, which one it was before, and how often that has changed. Of which seek number the last known
-    # position is, and up to which one positions are of an older topic; -1: of none.
+    # How often its log was truncated, or its topic recreated, below its position; what was told of the last time, until
+    # a seek or a validation. Up to which seek number positions are of the log before that; -1: none.
+    breaks: int
+    broken: PartitionFailed | None
+    refused_seek_number: int
+    # Which topic it is, and how often that has changed. Of which seek number the last known position is, and up to
+    # which one positions are of an older topic; -1: of none.
     topic_id: UUID
-    old_topic_id: UUID
     topic_number: int
     known_seek_number: int
     stale_seek_number: int
@@ -165,6 +169,8 @@ class AssignedPartition:
         "alone",
         "asking",
         "backoff",
+        "breaks",
+        "broken",
         "changed",
         "corrupt_at",
         "deadline",
@@ -186,12 +192,12 @@ class AssignedPartition:
         "nbytes",
         "new_backoff",
         "offset",
-        "old_topic_id",
         "partition",
         "paused",
         "phase",
         "pieces",
         "records",
+        "refused_seek_number",
         "replica",
         "reset_cause",
         "reset_from",
@@ -253,6 +259,11 @@ class AssignedPartition:
         return self.seek_number <= self.stale_seek_number
 
     @property
+    def is_refused(self) -> bool:
+        """The same, or one of a truncated log, to which the user sought before he was told."""
+        return self.stale or self.seek_number <= self.refused_seek_number
+
+    @property
     def lagging(self) -> bool:
         """Whether there are records to fetch, as far as is known: a broker responds at once."""
         return (self.undecoded[-1].end if self.undecoded else self.offset) < self.known_end
@@ -302,6 +313,18 @@ class AssignedPartition:
         if trouble is not None:
             trouble.failed(now)
 
+    def breaks_off(self, cause: ResetCause) -> None:
+        """Its log was truncated, or its topic recreated, below its position. One truncation may be found twice."""
+        self.reset_cause, self.log_begin = cause, 0
+        if cause is ResetCause.RECREATED or self.broken is None:
+            self.breaks += 1
+
+    def refuse_seek(self, *, is_of_another_topic: bool) -> None:
+        """That which led here, and whatever restarts from there."""
+        self.refused_seek_number = self.seek_number
+        if is_of_another_topic:
+            self.stale_seek_number = self.seek_number
+
     def hold_back(self, now: float) -> None:
         """What was tried of it failed: nothing is tried again before its back-off is over."""
         if isinstance(self.backoff, NoFailure):
@@ -347,10 +370,10 @@ class AssignedPartition:
 
         A position that is still searched is of neither: it will be one of the new topic.
         """
-        self.old_topic_id, self.topic_id = self.topic_id, topic_id
+        self.topic_id = topic_id
         self.topic_number += 1
         self.fence = (self.epoch, self.fetch_number, self.topic_number)
-        self.stale_seek_number = self.known_seek_number
+        self.stale_seek_number = max(self.known_seek_number, self.refused_seek_number)
         self.leader_epoch = self.validated = self.known_end = self.corrupt_at = self.doubted = -1
         self.asking = False
         self.undecoded = ()
@@ -465,8 +488,10 @@ _AT_FIRST: tuple[tuple[str, object], ...] = (
     ("backoff", NO_FAILURE),
     ("doubt", NO_FAILURE),
     ("validated", -1),
+    ("breaks", 0),
+    ("broken", None),
+    ("refused_seek_number", -1),
     ("topic_id", NO_TOPIC_ID),
-    ("old_topic_id", NO_TOPIC_ID),
     ("topic_number", 0),
     ("known_seek_number", -1),
     ("stale_seek_number", -1),

@@ -14,7 +14,8 @@ Laws
 6. Revokes that complete within a moment share one rejoin: the group is told when none is pending any more, or 0.4 s
    after the first (rule 19). A join that is sent before tells it too.
 7. By hand nobody else waits for a partition: commits that were handed over before another assign() are still sent. Then
-   the assignment has ended, as in any other case once the partition is not owned any more.
+   the assignment has ended, as in any other case once the partition is not owned any more. Only then a newer one asks
+   where the partition begins, or after request_timeout.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ class MemberAssignment:
         # When `poll` has something to do next, if nothing is told. While a revoke is under way each turn polls.
         self.poll_at = float("-inf")
         # Law 7: the topics' ids of partitions, and the epochs, that were let go with commits outstanding.
-        self._parting: dict[tuple[TopicPartition, int], UUID] = {}
+        self._parting: dict[tuple[TopicPartition, int], tuple[UUID, float]] = {}
         self.partitions = AssignedPartitions()
         self.target: frozenset[TopicPartition] = frozenset()
         self.listener = False
@@ -121,12 +122,19 @@ class MemberAssignment:
             return (partition, epoch) in self._parting
         return seek_number > assigned.stale_seek_number
 
+    def parting(self, now: float) -> dict[TopicPartition, float]:
+        """Those of which an assignment that another one by hand replaced has commits outstanding; and until when these
+        are awaited (law 7)."""
+        parting = self._parting.items()
+        awaited = {tp: until for (tp, epoch), (_, until) in parting if epoch in self._outstanding_epochs(tp)}
+        return {tp: until for tp, until in awaited.items() if now < until}
+
     def topic_id(self, partition: TopicPartition, epoch: int) -> UUID:
         """That of the topic which the offsets of this epoch are of, as far as it is known."""
         assigned = self.get(partition, epoch)
         if assigned is not None:
             return assigned.topic_id
-        return self._parting.get((partition, epoch), NO_TOPIC_ID)
+        return self._parting.get((partition, epoch), (NO_TOPIC_ID, 0.0))[0]
 
     def completes(self, partition: TopicPartition) -> bool:
         assigned = self.partitions.get(partition)
@@ -180,7 +188,8 @@ class MemberAssignment:
             parted = self.partitions.remove(tp)
             self._is_no_longer_ours(tp)
             if parted.epoch in self._outstanding_epochs(tp):
-                self._parting[tp, parted.epoch] = parted.topic_id
+                awaited_until = self._context.now + self._context.config.request_timeout
+                self._parting[tp, parted.epoch] = parted.topic_id, awaited_until
             else:
                 self._ended(tp, parted.epoch)
         for tp, epoch in partitions.items():

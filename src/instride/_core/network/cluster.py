@@ -279,8 +279,8 @@ class Cluster:
             self._due_at = self._not_before = 0.0
 
     def _forget(self, topics: AbstractSet[str]) -> None:
-        """Nobody followed these until now, so they may have been made anew: an offset of the new topic would be taken
-        for one of the old."""
+        """Nobody follows these, so they may have been made anew: an offset of the new topic would be taken for one of
+        the old."""
         left_over = topics & self.topics.keys()
         if left_over:
             self.topics = {name: each for name, each in self.topics.items() if name not in left_over}
@@ -301,9 +301,8 @@ class Cluster:
         self.poll_at = float("-inf")
 
     def doubt(self, topics: AbstractSet[str]) -> None:
-        """A broker does not know the ids of these: ask again. Of a topic that nobody follows forget it."""
-        for topic in topics - self._interest:
-            self.topics.pop(topic, None)
+        """A broker does not know the ids of these: ask again. What nobody follows is forgotten."""
+        self._forget(topics - self._interest)
         self.refresh()
 
     def miss(self, partition: TopicPartition, now: float) -> None:

@@ -71,12 +71,13 @@ C4. prefetch="total" (KIP-41's heuristic 1): besides, fewer than max_poll_record
 C5. A slow partition, full of what nobody consumes, never stops another; what is buffered of one that is paused or to be
     revoked, or of which a record cannot be deserialized, does not count for the others.
 C6. A broker sends one batch at least for the first partition of a response, however large (KIP-74). So a fetch says how
-    long its response may be: as long as is usual, or as all that is free of fetch_buffer_bytes and that no fetch in
-    flight may fill, if its lane expects that, or lags while nothing waits to be decoded. While such a response is in
-    flight no batch passes alone, and while one is to pass alone no such fetch leaves: both would be there. A longer
-    response is not received. Its lane then waits until so much is free; while it waits no other
-    fetch leaves, and what came of partitions that cannot be decoded (as of paused ones) is let go of. Where nothing is
-    left that a poll could take, so much need not be free: one such response is in flight at a time.
+    long its response may be: as long as is usual, or longer, within what is free of fetch_buffer_bytes and no fetch in
+    flight may fill: twice what its lane expects, or all of that, where the lane lags while nothing waits to be decoded.
+    While such a response is in flight no batch passes alone, and while one is to pass alone no such fetch leaves: both
+    would be there. A longer response is not received. Its lane then waits until so much is free. While it waits no
+    other fetch leaves, but usual ones where it waits for no poll, but for another such response: a broker may hold that
+    back. What came of partitions that cannot be decoded (as of paused ones) is let go of. Where nothing is left
+    that a poll could take, so much need not be free: one such response is in flight at a time.
     What is usual is an equal part of `_TOGETHER` for each of a broker's two lanes, however many brokers there are. So
     what is buffered and all that is in flight come to fetch_buffer_bytes and `_TOGETHER` at most. A fetch for which too
     little of that is left waits for a response, or for a poll.
@@ -639,7 +640,7 @@ class Fetcher:
 
     def _send_all(self, now: float) -> float:
         """Returns when the next one may be sent."""
-        wake, waits, brokers = float("inf"), False, 0
+        wake, behind, stops, brokers = float("inf"), False, False, 0
         for lane in [*self._short, *(each for each in self._lanes.values() if each not in self._short)]:
             # KIP-227 numbers a session's fetches: a second one in flight could overtake the first.
             if lane.in_flight is not None or not lane.has_something_to_fetch:
@@ -652,16 +653,28 @@ class Fetcher:
                 wake = min(wake, ready_at)
                 continue
             brokers = brokers or len({node_id for (node_id, _), each in self._lanes.items() if not each.idle})
-            waits = waits or not self._reserve(lane, brokers)
-            if waits:
-                self._short[lane] = None
-            else:
+            if not stops and self._reserve(lane, brokers, behind=behind):
                 self._short.pop(lane, None)
                 self._send(lane, now)
+                continue
+            self._short[lane], behind = None, True
+            stops = stops or not self._waits_for_response(lane)
         return wake
 
-    def _reserve(self, lane: _Lane, brokers: int) -> bool:
-        """C6: whether its next fetch may leave. Where only one response may be large, that one may be of any length."""
+    def _waits_for_response(self, lane: _Lane) -> bool:
+        """C6: whether it needs what another response may fill, and nothing that a poll could take."""
+        owned = self._owned()
+        return lane.needs > 0 and self._long_one_in_flight and not (owned.flowing_memory_bytes or owned.undecoded())
+
+    @property
+    def _long_one_in_flight(self) -> bool:
+        return any(each.reserved for each in self._lanes.values())
+
+    def _reserve(self, lane: _Lane, brokers: int, *, behind: bool) -> bool:
+        """C6: whether its next fetch may leave. Where only one response may be large, that one may be of any length.
+
+        behind: another lane waits for memory, and is to have all that is not usual.
+        """
         config, owned = self._context.config, self._owned()
         names = _PARTITION_BYTES * max(1, len(lane.session))
         free = self._free_bytes()
@@ -675,18 +688,22 @@ class Fetcher:
             return False
         usual = names + records
         # C6: a batch is about to pass alone, and the two would be there together.
-        if lane.needs > usual and self._alone_waits:
+        if lane.needs > usual and (behind or self._alone_waits):
             return False
-        most = max(usual, free.buffer) if lane.needs > usual or self._may_be_long(lane) else usual
+        most = usual if behind else max(usual, min(free.buffer, self._expected(lane, usual)))
         if lane.needs <= most:
             lane.usual, lane.reserved, lane.most_bytes = records, most - usual, most
             return True
-        if owned.flowing_memory_bytes or owned.undecoded() or any(each.reserved for each in self._lanes.values()):
-            return False
-        if not self._is_alone():
+        if owned.flowing_memory_bytes or owned.undecoded() or self._long_one_in_flight or not self._is_alone():
             return False
         lane.usual, lane.reserved, lane.most_bytes = records, lane.needs, 0
         return True
+
+    def _expected(self, lane: _Lane, usual: int) -> int:
+        """C6: how long its response may be, if there is room. Not all, where it is known: others need some, too."""
+        if lane.needs > usual:
+            return 2 * lane.needs
+        return self._context.config.fetch_buffer_bytes if self._may_be_long(lane) else usual
 
     def _may_be_long(self, lane: _Lane) -> bool:
         """C6, where nothing says that it will be. Only where it comes at once: what is to pass alone waits for it."""
@@ -702,7 +719,7 @@ class Fetcher:
 
     def _passes_alone(self) -> bool:
         """Whether a batch may (C3, C6, C7)."""
-        self._alone_waits = any(each.reserved for each in self._lanes.values())
+        self._alone_waits = self._long_one_in_flight
         return not self._alone_waits and self._is_alone()
 
     def _is_alone(self) -> bool:
@@ -770,7 +787,6 @@ class Fetcher:
                 self._place(assigned, now, fetchable=fetchable)
             if not self._is_owned(assigned):
                 self._passed_over.pop(assigned, None)
-                self._context.connections.meter.read_from(assigned.partition, None)
         if known[0] != self._metadata_version:
             self._forget_brokers(now)
 

@@ -121,7 +121,7 @@ class NetworkMachine:
             protocol=self.protocol,
         )
         assigned = self._assigned_partitions
-        self._positions = Positions(self._context, self._cluster, self._coordinator, assigned)
+        self._positions = Positions(self._context, self._cluster, self._coordinator, assigned, self._assignment.parting)
         self._reader: Fetcher | LogEnds = (
             LogEnds(self._context, self._cluster, self._positions, assigned)
             if ranges
@@ -376,8 +376,7 @@ class NetworkMachine:
             return
         match event:
             case SetPosition():
-                assigned.set_position(event)
-                self._positions.moved(assigned)
+                self._positions.move(assigned, event)
             case Pause():
                 assigned.paused = True
             case Resume():

@@ -37,12 +37,17 @@ Validation (KIP-320), and topics that were deleted and made again
 13. A broker that cannot be asked (before Kafka 2.3) is trusted.
 14. Metadata that know an older leader epoch than the position's may name a broker that leads no more, without knowing
     it: its log may end before the position. Newer ones are awaited, for 5 s (law 4 of `Cluster`).
+15. A log that was cut, or a topic that was made anew, below a known position is a break of the log. Who seeks before he
+    was told of it (`SetPosition.breaks`) names an offset of the log of before. Where no reset policy is set he is told
+    all the same, and nothing goes on before the next seek. Where one is set, it takes the place of an offset of the
+    topic of before; an end that is sought is that of the new one, and in a log that was cut a seek stands.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from uuid import UUID
 
@@ -56,6 +61,7 @@ from instride._core.events import (
     PartitionRecovered,
     Positioned,
     PositionsFound,
+    SetPosition,
 )
 from instride._core.network.assigned_partitions import AssignedPartition, AssignedPartitions, Phase
 from instride._core.network.cluster import Cluster, LeaderRequests, list_offsets
@@ -99,7 +105,10 @@ _Offsets = dict[TopicPartition, int]
 
 
 class Positions:
-    """Not thread-safe: the network machine owns it."""
+    """Not thread-safe: the network machine owns it.
+
+    parting: of which partitions commits of an earlier assignment are outstanding, and until when that is awaited.
+    """
 
     def __init__(
         self,
@@ -107,11 +116,13 @@ class Positions:
         cluster: Cluster,
         coordinator: Coordinator,
         assigned: Callable[[], AssignedPartitions],
+        parting: Callable[[float], Mapping[TopicPartition, float]],
     ) -> None:
         self._context = context
         self._cluster = cluster
         self._coordinator = coordinator
         self._assigned = assigned
+        self._parting = parting
         self._committed_backoff = context.backoff()
         self._committed_in_flight = False
         self._finding = LeaderRequests(context, cluster)
@@ -152,7 +163,9 @@ class Positions:
         waiting = [*self._in_phase(Phase.FIND_COMMITTED), *self._in_phase(Phase.FIND_OFFSET)]
         wake = min((each.backoff.ready_at for each in waiting if each.backoff.ready_at > now), default=float("inf"))
         ready = [each for each in waiting if each.backoff.ready_at <= now]
-        committed = [each for each in ready if each.phase is Phase.FIND_COMMITTED]
+        committed, parting = [each for each in ready if each.phase is Phase.FIND_COMMITTED], self._parting(now)
+        wake = min([wake, *(parting[each.partition] for each in committed if each.partition in parting)])
+        committed = [each for each in committed if each.partition not in parting]
         if committed:
             wake = min(wake, self._find_committed(committed, now))
         offsets = [each for each in ready if each.phase is Phase.FIND_OFFSET]
@@ -477,6 +490,7 @@ class Positions:
     def _valid(self, assigned: AssignedPartition, leader_epoch: int) -> None:
         """Under the epoch that was requested: metadata that came meanwhile may name a newer one."""
         assigned.backoff.succeeded()
+        assigned.broken = None
         assigned.valid_under(leader_epoch)
         assigned.in_range(-1)
 
@@ -493,18 +507,17 @@ class Positions:
         )
         policy = _reset_position(self._context.config)
         reset = policy if cut is None or policy is None else cut[0]
-        assigned.reset_cause, assigned.log_begin = ResetCause.TRUNCATED, 0
-        self.fail(assigned, error, reset=reset, leader_epoch=cut[1] if cut is not None else -1, void_from=offset)
+        assigned.breaks_off(ResetCause.TRUNCATED)
+        epoch = cut[1] if cut is not None else -1
+        assigned.broken = self.fail(assigned, error, reset=reset, leader_epoch=epoch, void_from=offset)
 
-    def _topic_recreated(self, assigned: AssignedPartition, topic_id: UUID) -> None:
-        assigned.other_topic(topic_id)
-        self._context.touch()
-        if assigned.stale:  # else no position in the old one is known; what was requested is requested again
-            self._needs_other_position(assigned)
-
-    def _needs_other_position(self, assigned: AssignedPartition) -> None:
+    def _topic_recreated(self, assigned: AssignedPartition, new: UUID) -> None:
         """Law 12."""
-        tp, old, new = assigned.partition, assigned.old_topic_id, assigned.topic_id
+        tp, old = assigned.partition, assigned.topic_id
+        assigned.other_topic(new)
+        self._context.touch()
+        if not assigned.is_refused:
+            return  # no position in the old one is known; what was requested is requested again
         error = TopicRecreatedError(
             f"topic {tp.topic!r} was deleted and made again (its id was {old}, and is {new}): offset "
             f"{assigned.offset} of partition {tp.partition} is of the old one; seek to go on",
@@ -513,8 +526,8 @@ class Positions:
             old_topic_id=old,
             topic_id=new,
         )
-        assigned.reset_cause, assigned.log_begin = ResetCause.RECREATED, 0
-        self.fail(assigned, error, reset=_reset_position(self._context.config))
+        assigned.breaks_off(ResetCause.RECREATED)
+        assigned.broken = self.fail(assigned, error, reset=_reset_position(self._context.config))
 
     # -- outcomes
 
@@ -527,11 +540,19 @@ class Positions:
             assigned.find_offset(where)
         self._context.touch()
 
-    def moved(self, assigned: AssignedPartition) -> None:
-        """The application has said where it goes on."""
-        if assigned.stale:
-            self._needs_other_position(assigned)  # what said so before was of an older fetch number, and is dropped
-        elif assigned.phase is Phase.FETCHING:
+    def move(self, assigned: AssignedPartition, event: SetPosition) -> None:
+        """The application says where it goes on."""
+        sought, broken = event.seek_number > assigned.seek_number, assigned.broken
+        assigned.set_position(event)
+        if sought and broken is not None and _is_of_before(event, broken):
+            assigned.refuse_seek(is_of_another_topic=_is_of_another_topic(broken))
+        if broken is not None and assigned.is_refused:
+            # What said so before was of an older fetch number, and is dropped.
+            self._fail(assigned, replace(broken, fetch_number=event.fetch_number))
+            return
+        if sought:
+            assigned.broken = None
+        if assigned.phase is Phase.FETCHING:
             self._tell_reset(assigned)
 
     def _tell_reset(self, assigned: AssignedPartition) -> None:
@@ -607,25 +628,29 @@ class Positions:
         reset: int | None = None,
         leader_epoch: int = -1,
         void_from: int | None = None,
-    ) -> None:
-        again = reset is None and not isinstance(error, _NEEDS_SEEK)
-        assigned.fail(self._context.now, (assigned.trouble or self._trouble()) if again else None)
-        # Of a reset `moved` tells. Who assigns by hand may be about to seek; who is not hears of it from poll.
-        level = logging.INFO if isinstance(error, NoOffsetForPartitionError) else logging.ERROR
-        level = logging.DEBUG if reset is not None else level
-        self._context.log(level, f"{assigned.partition} has failed: {error}")
-        self._context.deliver(
-            PartitionFailed(
-                partition=assigned.partition,
-                epoch=assigned.epoch,
-                fetch_number=assigned.fetch_number,
-                error=error,
-                reset=reset,
-                leader_epoch=leader_epoch,
-                void_from=void_from,
-                tried_again=again,
-            )
+    ) -> PartitionFailed:
+        """What the application is told."""
+        event = PartitionFailed(
+            partition=assigned.partition,
+            epoch=assigned.epoch,
+            fetch_number=assigned.fetch_number,
+            error=error,
+            reset=reset,
+            leader_epoch=leader_epoch,
+            void_from=void_from,
+            tried_again=reset is None and not isinstance(error, _NEEDS_SEEK),
+            breaks=assigned.breaks,
         )
+        self._fail(assigned, event)
+        return event
+
+    def _fail(self, assigned: AssignedPartition, event: PartitionFailed) -> None:
+        assigned.fail(self._context.now, (assigned.trouble or self._trouble()) if event.tried_again else None)
+        # Of a reset `move` tells. Who assigns by hand may be about to seek; who is not hears of it from poll.
+        level = logging.INFO if isinstance(event.error, NoOffsetForPartitionError) else logging.ERROR
+        level = logging.DEBUG if event.reset is not None else level
+        self._context.log(level, f"{assigned.partition} has failed: {event.error}")
+        self._context.deliver(event)
 
     def recovered(self, assigned: AssignedPartition) -> None:
         """What it needed had a good response."""
@@ -651,6 +676,17 @@ class Positions:
 def _is_passing(error: object) -> bool:
     """Whether asking again may help."""
     return isinstance(error, KafkaError) and error.retriable
+
+
+def _is_of_before(seek: SetPosition, broken: PartitionFailed) -> bool:
+    """Law 15: whether the seek is refused."""
+    if seek.breaks >= broken.breaks:
+        return False
+    return broken.reset is None or (seek.offset >= 0 and _is_of_another_topic(broken))
+
+
+def _is_of_another_topic(broken: PartitionFailed) -> bool:
+    return isinstance(broken.error, TopicRecreatedError)
 
 
 def unchanged(table: Mapping[TopicPartition, AssignedPartition], fences: Fences) -> list[AssignedPartition]:

@@ -33,6 +33,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Final, TypeVar
 
+from instride._processing.event_loop import result_of
 from instride.commits import CommitResult
 from instride.consumer import RangeConsumer
 from instride.errors import (
@@ -138,7 +139,7 @@ class GroupMember(RebalanceListener):
             if time.monotonic() >= until and future.cancel():
                 return None
             each_second()
-        return future.result()  # type: ignore[return-value]
+        return result_of(future)  # type: ignore[return-value]
 
     def leave(self) -> Future[bool]:
         """Law 4. Ends when the thread does: whether all was confirmed and committed then, as it is not after an error

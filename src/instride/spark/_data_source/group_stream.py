@@ -29,6 +29,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -190,6 +191,9 @@ class GroupStreamReader(StreamReader):
     def _opened(self) -> GroupMember:
         if self._member is None:
             options = self._options
+            self._mark, self._parent = replace(self._mark, run=new_token()), os.getppid()
+            # First: what it needs of the system may be missing.
+            self._door = Door(self._mark.run, self._leave)
             consumer = RangeConsumer(
                 **dict(options.consumer),
                 **dict(options.member),
@@ -199,13 +203,16 @@ class GroupStreamReader(StreamReader):
             )
             earliest = options.starting.every == EARLIEST
             self._member = GroupMember(consumer, self._table, options.topics, earliest=earliest, loss=self._loss)
-            self._mark, self._parent = replace(self._mark, run=new_token()), os.getppid()
             self._table.begins(self._mark.run)
             if threading.current_thread() is threading.main_thread():
                 signal.signal(signal.SIGTERM, _exit)
-            self._door = Door(self._mark.run, self._member.leave)
             self._member.start()
         return self._member
+
+    def _leave(self) -> Future[bool]:
+        """For the door, whose token nobody has before the member plans by it."""
+        assert self._member is not None
+        return self._member.leave()
 
     def _ask(self, request: Callable[[], T | None], *, timeout: float) -> T | None:
         """As the member's `ask`. Ends this process where its driver has gone meanwhile (law 4): nobody hears any more,

@@ -10,7 +10,8 @@ Laws
 3. The sockets are in a folder that only this user may enter. One whose process was killed is removed by the next
    source that begins.
 4. A query is known to be in group mode by its first progress. One without progress is stopped at once where no source
-   listens on this machine: then none has begun to read.
+   listens on this machine: then none has begun to read. Where one does, and Spark keeps no progress, nothing tells
+   whether it is the query's.
 5. The first batch of a run may have the token of the run before it, and the batch that follows it may report that once
    more. A source whose token is in later ones plans batches, and its socket must be here: else `stop` would wait for it
    for ever. Without new records it waits: no later batch says that the source is not that of the run before. And before
@@ -50,6 +51,8 @@ _FRESH: Final = 60.0
 """Seconds for which a socket on which nobody listens may be one that is just being opened."""
 _TURN: Final = 0.1
 """Seconds between two looks at a query."""
+_KEPT: Final = "spark.sql.streaming.numRecentProgressUpdates"
+"""Spark keeps one progress less than this says, and looks at it each time that a batch ends."""
 
 
 def new_token() -> str:
@@ -58,14 +61,22 @@ def new_token() -> str:
 
 def _folder() -> Path:
     """Raises ConfigError where somebody else may write to it."""
-    folder = Path(tempfile.gettempdir()) / f"instride-{os.getuid()}"
+    folder = _named_folder()
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700)
-    # Not `stat`: somebody else may have put a link there.
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+    if not _is_ours(folder) or folder.lstat().st_mode & 0o077:
         raise ConfigError(f"{folder} must be a folder that only this user may enter; mend it, or set TMPDIR")
     return folder
+
+
+def _named_folder() -> Path:
+    return Path(tempfile.gettempdir()) / f"instride-{os.getuid()}"
+
+
+def _is_ours(folder: Path) -> bool:
+    # Not `stat`: somebody else may have put a link there.
+    found = folder.lstat()
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
 
 
 def _place(token: str) -> Path:
@@ -93,7 +104,8 @@ class Door:
 
     def close(self) -> None:
         # First: from here on nobody connects to a socket on which nobody listens.
-        self._path.unlink(missing_ok=True)
+        with suppress(OSError):  # the next source removes it
+            self._path.unlink()
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread
         self._socket.close()
@@ -131,7 +143,9 @@ def stop(query: StreamingQuery, *, timeout: float | None = None) -> None:
     Raises KafkaTimeoutError: then the query is active, and may be stopped again. A source in group mode that was
     reached plans nothing more; the error says whether one was. Raises IllegalStateError in the query's own
     foreachBatch, under Spark Connect, where the source is on another machine, and where the source has another
-    temporary folder than the driver.
+    temporary folder than the driver. Raises ConfigError where a source in group mode runs on this machine, and
+    `spark.sql.streaming.numRecentProgressUpdates` is below 2, or the sockets' folder was opened to other users; mend
+    that, and call it again.
     """
     if type(query).__module__.startswith("pyspark.sql.connect"):
         raise IllegalStateError("instride.spark.stop reaches a query in its driver only, not over Spark Connect")
@@ -153,7 +167,7 @@ def stop(query: StreamingQuery, *, timeout: float | None = None) -> None:
 
 def _reached(query: StreamingQuery, deadline: float | None) -> dict[str, socket.socket]:
     """Every source of the query in group mode, asked to leave, by its token. Waits for the run's first progress,
-    which names them. Raises IllegalStateError (law 5)."""
+    which names them. Raises IllegalStateError (law 5), ConfigError."""
     since: dict[str, int] = {}
     while query.isActive:
         # Before the progress: a batch that ends between the two is in it.
@@ -171,8 +185,12 @@ def _reached(query: StreamingQuery, deadline: float | None) -> dict[str, socket.
                 newer = progress["batchId"] > since.setdefault(token, progress["batchId"]) + 1
                 if newer and not _place(token).exists():
                     raise _out_of_reach(token)
-        elif waits or not _anybody_listens():
+        elif not _anybody_listens():
             return {}
+        else:
+            _check_progress_is_kept(query)
+            if waits:
+                return {}
         _check(deadline, "no source of the query was reached in time; in group mode the query plans on")
         time.sleep(_TURN)
     return {}
@@ -184,6 +202,16 @@ def _out_of_reach(token: str) -> IllegalStateError:
         "processes have different temporary folders, set TMPDIR to the same one for both. The query was not stopped; a "
         "source of it that was reached plans nothing more"
     )
+
+
+def _check_progress_is_kept(query: StreamingQuery) -> None:
+    kept = str(query._jsq.sparkSession().conf().get(_KEPT))
+    if int(kept) < 2:
+        raise ConfigError(
+            f"{_KEPT} is {kept}: Spark keeps no progress of the query, by which stop finds its source in group mode. "
+            "Set it to 2 or more in the query's session, also while the query runs, and stop it again; one without "
+            "consumerGroup ends by query.stop()"
+        )
 
 
 def _runs_in_this_thread(query: StreamingQuery) -> bool:
@@ -199,14 +227,16 @@ def _runs_in_this_thread(query: StreamingQuery) -> bool:
 
 
 def _anybody_listens() -> bool:
-    """Law 4."""
+    """Law 4. Raises ConfigError where one does in our folder, which was opened to others since."""
     try:
-        # Not `glob`: it says nothing of a folder that could not be read.
-        return any(_listens(path) for path in _folder().iterdir() if path.suffix == ".sock")
-    except ConfigError:
-        return False  # where no source can have a socket
+        folder = _named_folder()
+        # In one that is not ours no source can have a socket. Not `glob`: it says nothing of one that cannot be read.
+        found = _is_ours(folder) and any(_listens(path) for path in folder.iterdir() if path.suffix == ".sock")
     except OSError as error:
         return error.errno in _PASSES  # it cannot be told for the moment
+    if found:
+        _folder()  # is it still closed to others?
+    return found
 
 
 def _listens(path: Path) -> bool:
@@ -242,14 +272,15 @@ def _tokens(sources: list[Any]) -> set[str]:
 
 
 def _requested(token: str) -> list[socket.socket]:
-    """None where no source listens, or the system has no socket left for now."""
+    """None where no source listens, or the system has no socket left for now. Raises ConfigError."""
+    place = str(_place(token))
     try:
         caller = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     except OSError:
         return []
     caller.settimeout(_TURN)
     try:
-        caller.connect(str(_place(token)))
+        caller.connect(place)
         caller.sendall(_LEAVE)
     except OSError:
         caller.close()

@@ -24,7 +24,7 @@ Laws
 8. A topic may be deleted after that look. Then no leader says where its logs end. So the brokers are asked for the ends
    for MISSING_GRACE at first, or for a quarter of `default_api_timeout`, if that is less. Then the topics are looked at
    again, and the brokers are asked for the rest of that time. More and shorter looks would be too short for a broker
-   that is slow: it responds in order, also to what nobody waits for any more.
+   that is slow: it responds in order, also to what nobody waits for any more. What law 7 takes is not of that time.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -107,13 +109,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """What is there now is the target. `latestOffset`, which hears of the last batch, knows whether that suffices:
         a topic that is gone since is data loss, and one that never was there an error (with failOnDataLoss)."""
-        self._target = self._patiently(self._available)
+        self._target = self._patiently(self._available, self._ends_of)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Raises OffsetsGoneError for data loss, ConfigError, and errors of the brokers."""
         last = _plain(start)
         self._confirm(last)
-        plan = self._patiently(lambda seconds: self._everything(last, seconds))
+        plan = self._patiently(partial(self._found, last), partial(self._everything, last))
         self._newest = plan
         self._weigh(plan.spans, limit)
         taken = self._admitted(plan, limit)
@@ -140,29 +142,29 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         self._cluster.close()
 
-    def _available(self, seconds: float) -> dict[TopicPartition, int]:
+    def _available(self) -> Found:
         """Law 7. What never comes is told by `latestOffset`."""
         topics, until = self._options.topics, time.monotonic() + MISSING_GRACE
         while absent(topics, found := self._cluster.partitions(topics)) and time.monotonic() < until:
             time.sleep(_LOOK_AGAIN)
+        return found
+
+    def _ends_of(self, found: Found, seconds: float) -> dict[TopicPartition, int]:
         return self._cluster.latest(found, timeout=seconds)
 
     # -- parts of latestOffset
 
-    def _patiently(self, look: Callable[[float], T]) -> T:
-        """Law 8. look: each of its requests gets so many seconds at most."""
+    def _patiently(self, find: Callable[[], Found], look: Callable[[Found, float], T]) -> T:
+        """Law 8. find: law 7. look: each of its requests gets so many seconds at most."""
         total = dict(self._options.consumer).get("default_api_timeout", _API_SECONDS)
-        until = time.monotonic() + total
-        try:
-            return look(min(MISSING_GRACE, total / 4))
-        except KafkaTimeoutError:
-            if time.monotonic() >= until:
-                raise
-        return look(max(0.0, until - time.monotonic()))
+        first = min(MISSING_GRACE, total / 4)
+        found = find()
+        with suppress(KafkaTimeoutError):
+            return look(found, first)
+        return look(find(), total - first)
 
-    def _everything(self, last: BatchPlan, seconds: float) -> BatchPlan:
+    def _everything(self, last: BatchPlan, found: Found, seconds: float) -> BatchPlan:
         """What there is to read now, or up to the target of "available now"."""
-        found = self._found(last)
         if last.begun:
             self._look_for_absent({*found, *last.ends})
             positions = goes_on(last, found, self._loss)

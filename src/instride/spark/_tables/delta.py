@@ -258,8 +258,8 @@ def _create(folder: Path, schema: pa.Schema | None) -> None:
     # Another process may have made the table, and written to it, between the two looks.
     if (strange or folder.is_file()) and not DeltaTable.is_deltatable(str(folder)):
         raise NotASinkError(f"{folder} is no Delta table and not empty (it holds {', '.join(strange[:3]) or 'a file'})")
-    make_folders(folder, folder.parent)
     try:
+        make_folders(folder, folder.parent)
         DeltaTable.create(str(folder), schema)
     except (DeltaError, OSError) as error:
         if not DeltaTable.is_deltatable(str(folder)):

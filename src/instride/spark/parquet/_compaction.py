@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -62,12 +62,16 @@ def compact(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Compaction:
-    """That of one partition."""
+    """That of one partition. schemas: by path, as they were read from the files. distinct: one object for all that are
+    alike, metadata included.
+    """
 
     storage: Storage
     chain: Chain
     target: int
     compression: str | dict[str, str]
+    schemas: dict[str, pa.Schema] = field(default_factory=dict)
+    distinct: dict[bytes, pa.Schema] = field(default_factory=dict)
 
     def run(self) -> list[str]:
         state = self.chain.state()
@@ -164,5 +168,8 @@ class _Compaction:
         return common
 
     def _schema(self, file: FileInfo) -> pa.Schema:
-        with reading(self.storage, file):
-            return pq.read_schema(self.storage.opened(file))
+        if file.path not in self.schemas:
+            with reading(self.storage, file):
+                schema = pq.read_schema(self.storage.opened(file))
+            self.schemas[file.path] = self.distinct.setdefault(schema.serialize().to_pybytes(), schema)
+        return self.schemas[file.path]

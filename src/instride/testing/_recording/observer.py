@@ -12,7 +12,7 @@ Laws
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 from instride._consumer_base import ConsumerBase
 from instride._core.events import ApplicationEvent, Assign, Commit, PartitionFailed, Positioned
@@ -27,7 +27,9 @@ __all__ = ["Hold", "Recording"]
 
 Hold = Callable[..., None]
 Stretch = tuple[TopicPartition, int, int, int, int, int]
-Place = tuple[TopicPartition, int, int]
+Due = tuple[int, int, int]
+"""Assignment epoch, seek number, and the offset that comes next there. Later ones are greater."""
+_NONE: Final[Due] = (-1, -1, -1)
 
 
 class Recording(Tap):
@@ -41,8 +43,9 @@ class Recording(Tap):
         self._by_hand: dict[TopicPartition, int] = {}
         self._seeks: dict[tuple[TopicPartition, int], bool] = {}  # those that are not told yet (law 3)
         self._beats_told = 0
-        self._next: dict[Place, int] = {}
-        self._ahead: tuple[Callable[[], bool], dict[Place, int]] = (lambda: True, {})  # `_next`, once that is completed
+        self._next: dict[TopicPartition, Due] = {}
+        # What becomes `_next` once that is completed.
+        self._ahead: tuple[Callable[[], bool], dict[TopicPartition, Due]] = (lambda: True, {})
         self._epochs: dict[TopicPartition, int] = {}
 
     def epoch_of(self, partition: TopicPartition) -> int | None:
@@ -73,10 +76,9 @@ class Recording(Tap):
         completed, ahead = self._ahead
         returned = dict(ahead) if completed() else {}
         for tp, entry in entries.items():
-            here = (tp, entry.epoch, entry.seek_number)
-            due = max(returned.get(here, -1), self._next.get(here, -1))
-            for part in parts(due, entry.offset - 1) if due >= 0 else ():
-                self._say("hole", tp, *part)
+            *here, due = max(returned.get(tp, _NONE), self._next.get(tp, _NONE))
+            if here == [entry.epoch, entry.seek_number]:
+                self._tell_holes(tp, due, entry.offset)
 
     def _assigned_by_hand(self, partitions: dict[TopicPartition, int]) -> None:
         """They come and go without a group."""
@@ -129,19 +131,22 @@ class Recording(Tap):
             self._next |= ahead
             ahead.clear()
         for tp, (epoch, seek, position) in positions().items():
-            due = self._next.get((tp, epoch, seek))
-            if due is not None and position is not None and due < position:
-                self._next[tp, epoch, seek] = position
-                for part in parts(due, position - 1):
-                    self._say("hole", tp, *part)
+            *here, due = self._next.get(tp, _NONE)
+            if here == [epoch, seek] and position is not None and due < position:
+                self._next[tp] = (epoch, seek, position)
+                self._tell_holes(tp, due, position)
+
+    def _tell_holes(self, partition: TopicPartition, start: int, end: int) -> None:
+        for part in parts(start, end - 1):
+            self._say("hole", partition, *part)
 
     def _holes_before(self, stretches: Iterable[Stretch], completed: Callable[[], bool]) -> list[tuple[Any, ...]]:
-        holes, ahead = list[tuple[Any, ...]](), dict[Place, int]()
+        holes, ahead = list[tuple[Any, ...]](), dict[TopicPartition, Due]()
         for tp, epoch, seek, first, last, _ in stretches:
-            here = (tp, epoch, seek)
-            due = ahead.get(here, self._next.get(here, first))
-            holes += [("hole", tp, *part) for part in parts(due, first - 1)]
-            ahead[here] = last + 1
+            *here, due = ahead.get(tp) or self._next.get(tp, _NONE)
+            if here == [epoch, seek]:
+                holes += [("hole", tp, *part) for part in parts(due, first - 1)]
+            ahead[tp] = (epoch, seek, last + 1)
         self._ahead = (completed, ahead)
         return holes
 
@@ -216,20 +221,17 @@ def _in_parts(stretches: Iterable[Stretch]) -> Iterator[Stretch]:
 def _offsets(offsets: object, positions: Callable[[], Positions]) -> tuple[tuple[TopicPartition, int], ...]:
     """What a commit of these asks for."""
     if isinstance(offsets, Mapping):
-        values = {tp: each.offset if isinstance(each, OffsetAndMetadata) else each for tp, each in offsets.items()}
-    else:
-        values = {tp: at for tp, (_, _, at) in positions().items() if at is not None}
-    return tuple((TopicPartition(*tp), int(at)) for tp, at in values.items())
+        return _numbers(offsets)
+    return _numbers({tp: at for tp, (_, _, at) in positions().items() if at is not None})
 
 
 def _own_offsets(offsets: object) -> tuple[tuple[TopicPartition, int], ...]:
     """Numbers that a user commits of his own, without a leader epoch."""
     if isinstance(offsets, CommitSnapshot) or not isinstance(offsets, Mapping):
         return ()
-    own = []
-    for partition, offset in offsets.items():
-        if not isinstance(offset, OffsetAndMetadata):
-            own.append((TopicPartition(*partition), int(offset)))
-        elif offset.leader_epoch < 0:
-            own.append((TopicPartition(*partition), offset.offset))
-    return tuple(own)
+    return _numbers({tp: each for tp, each in offsets.items() if getattr(each, "leader_epoch", -1) < 0})
+
+
+def _numbers(offsets: Mapping[TopicPartition, OffsetAndMetadata | int]) -> tuple[tuple[TopicPartition, int], ...]:
+    numbers = ((tp, each.offset if isinstance(each, OffsetAndMetadata) else each) for tp, each in offsets.items())
+    return tuple((TopicPartition(*tp), int(number)) for tp, number in numbers)

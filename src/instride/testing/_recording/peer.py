@@ -9,6 +9,7 @@ Laws
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
 from instride.records import TopicPartition
 from instride.testing._check.vocabulary import parts
@@ -21,14 +22,11 @@ class RecordedPeer:
 
     def __init__(self, say: Callable[..., None], name: str, *, finishes: str, commits: bool) -> None:
         self.name = name
-        self._say = say
+        self._add = partial(say, name)
         self._epoch = 1
         self._number = 0
         self._owned: dict[TopicPartition, int] = {}
         self._add("started", False, finishes, commits)
-
-    def _add(self, what: str, *detail: object) -> None:
-        self._say(self.name, what, *detail)
 
     def turn(
         self,
@@ -76,8 +74,7 @@ class RecordedPeer:
     def committed(self, offsets: Mapping[TopicPartition, int]) -> None:
         """The broker has taken this commit."""
         self._number += 1
-        sent = tuple(sorted(offsets.items()))
-        self._add("commit response", self._number, tuple((tp, offset, 0) for tp, offset in sent))
+        self._add("commit response", self._number, tuple((tp, offset, 0) for tp, offset in sorted(offsets.items())))
 
     def closed(self) -> None:
         """It left the group, having committed what it returned."""

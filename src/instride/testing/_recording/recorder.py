@@ -27,7 +27,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Literal, Self
 
 from instride._core.application.calls import at_once
@@ -142,13 +141,11 @@ class Recorder:
             self._write(*held.lines[0], held.lines.popleft)
         written()
 
-    def _write(self, event: Event, line: str, written: Callable[[], object], *, last: bool = False) -> None:
-        """last: the file ends with it."""
-        closing = [(self._file.close,)] if last else []
+    def _write(self, event: Event, line: str, written: Callable[[], object]) -> None:
         was_full = bool(self._full)
         self._flush()
         if self._file.closed or self._full:
-            at_once([(written,), *closing])
+            written()
             if not was_full:
                 self._raise_if_full()
             return
@@ -156,10 +153,7 @@ class Recorder:
             line = encode(event._replace(time=self._written_at))
         self._written_at = max(event.time, self._written_at)
         # In this order: where the file raises, by a signal's handler or since a disk is full, it has the line already.
-        try:
-            at_once([(written,), (self._file.write, line + "\n")])
-        finally:
-            at_once(closing)
+        at_once([(written,), (self._file.write, line + "\n")])
 
     def _flush(self, written: Callable[[], object] | None = None) -> None:
         """What the disk refused is written now, or never (law 7)."""
@@ -167,23 +161,22 @@ class Recorder:
             if not self._file.closed and not self._full:
                 self._file.flush()
         except OSError as error:
-            if not self._note_full(error):
-                raise
+            self._note_full(error)
         if written is not None:
             written()
 
     def _close(self, written: Callable[[], object]) -> None:
+        """Another thread may have asked for it, which is told then: by what is noted."""
         try:
             at_once([(written,), (self._file.close,)])
         except OSError as error:
             self._note_full(error)
-            raise
 
-    def _note_full(self, error: OSError) -> bool:
+    def _note_full(self, error: OSError) -> None:
         """Law 7. Not of a TimeoutError, say, that a signal's handler raised: it has no number."""
-        if error.errno is not None:
-            self._full.append(error)
-        return error.errno is not None
+        if error.errno is None:
+            raise error
+        self._full.append(error)
 
     # -- who is watched
 
@@ -234,8 +227,12 @@ class Recorder:
         """The run is over, and the file is closed. drained: all that was produced was to be done by now."""
         event = Event(now(), BROKER, "end", (drained,))
         # Closed at once: what a member's thread would write between the two comes after the end.
-        self._do(partial(self._write, event, encode(event), last=True), patience=_LONG_PATIENCE)
-        self._raise_if_full()
+        try:
+            self._do(partial(self._write, event, encode(event)), self._close)
+        except OSError as error:
+            self._note_full(error)
+        # Not where a handler raised something: the end may not be among what is due yet.
+        self.close()
 
     def close(self) -> None:
         """What comes later is not recorded."""
@@ -255,7 +252,5 @@ class Recorder:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

@@ -190,11 +190,20 @@ class SimulatedCluster:
             pool=WorkerPool(process, plan.workers, self._duration, self._fails),
             duration=self._duration,
             topics=self._all_topics,
+            by_hand=self._share(plan),
         )
         self.members[plan.name] = member
         steady = plan.loop in ("flagship", "changes", "executor") and plan.most_in_flight > 1000
         loop = LOOPS[plan.loop] if self._loop is None else self._loop
         process.start(loop(member), steady=steady and self._loop is None)
+
+    def _share(self, member: MemberPlan) -> tuple[TopicPartition, ...]:
+        """Of all partitions, which those by hand have among them."""
+        names = [each.name for each in self.plan.members if each.by_hand]
+        if member.name not in names:
+            return ()
+        numbers = range(names.index(member.name), self.plan.partitions, len(names))
+        return tuple(self.plan.partition(number) for number in numbers)
 
     def _leave(self, name: str) -> None:
         self.history.add(name, "leaving")

@@ -51,6 +51,7 @@ class Member:
     that the next handler takes. submit: handle a record in a pool of `plan.workers`; handle: in the loop itself.
     did: write something down that `check` is to know.
 
+    by_hand: what it assigns, where it does not subscribe.
     behaviour: what its user does besides the loop.
 
     For the loops below: subscribed: what it reads. resubscribes: "", or how: "resubscribe", or "resubscribe in haste".
@@ -65,6 +66,7 @@ class Member:
     duration: Callable[[], float]
     topics: tuple[str, ...]
     behaviour: UserBehaviour
+    by_hand: tuple[TopicPartition, ...] = ()
     subscribed: tuple[str, ...] = ()
     resubscribes: str = ""
     hold: float = 0.0

@@ -67,6 +67,9 @@ class MemberPlan:
     a listener ends in an error of its own. looks: how likely he looks at positions within a poll.
     signals: how likely a signal comes at a line of a call, whose handler calls verbs. commits_back: how likely a commit
     is one that may go back, to a record that he was returned. immediate, auto_commits: his settings.
+    by_hand: how likely he assigns other partitions after a poll, of a share that is his own; 0: he subscribes.
+    goes_over: he does both in turn, by an unsubscribe. hasty: how likely he gives up what he assigns no more, instead
+    of committing it before.
     """
 
     name: str
@@ -96,6 +99,9 @@ class MemberPlan:
     commits_back: float = 0.0
     immediate: bool = False
     auto_commits: bool = False
+    by_hand: float = 0.0
+    goes_over: bool = False
+    hasty: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

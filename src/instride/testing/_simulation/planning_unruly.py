@@ -1,8 +1,9 @@
 """Plans of unruly users (`unruly`): the usual plan of a seed, in which some members call any verb at any moment.
 
 Laws
-1. By numbers of its own, so that all else of a seed's plan stays as it is.
-2. One member at least stays as the usual plan has it, where there are two or more.
+1. By numbers of its own, so that all else of a seed's plan stays as it is; but where a history is by hand.
+2. One member at least stays as the usual plan has it, where there are two or more; but by hand: a coordinator takes
+   such commits only while its group has no members.
 """
 
 from __future__ import annotations
@@ -17,16 +18,22 @@ from instride.testing._simulation.plan import MemberPlan, Plan
 
 __all__ = ["MEANS", "with_unruly_users"]
 
-MEANS: Final = ("verbs", "listeners", "ends", "pairs", "interrupts", "lines", "modes", "looks", "signals", "rewinds")
+MEANS: Final = (
+    *("verbs", "listeners", "ends", "pairs", "interrupts"),
+    *("lines", "modes", "looks", "signals", "rewinds", "hand"),
+)
 """verbs: called in any order. listeners: called there too, and time passes. ends: unsubscribe and close among them.
 pairs: two certain verbs in a certain state of partitions, which he brings about.
 interrupts: an exception at a wait of any call, in listeners and deserializers. lines: at any line of any call.
 modes: auto-commit, and revokes that are completed at once, or both; and listeners that raise.
 looks: at positions, lag and what is assigned, within a poll, after what has come since it began.
 signals: whose handlers call verbs, at any line of any call, which then goes on.
-rewinds: commits that may go back. Where there are no verbs he commits with each of his rounds."""
+rewinds: commits that may go back. Where there are no verbs he commits with each of his rounds.
+hand: in one history of four all members assign partitions instead of subscribing; in each, if it is the only means."""
 _SHORT: Final = 3.0
 """Seconds between two polls, where somebody brings about losses by being away: a short history has room for several."""
+_BY_HAND: Final = 0.25
+"""How many histories."""
 _MORE: Final = 20.0
 """Seconds."""
 
@@ -49,6 +56,8 @@ def with_unruly_users(seed: int, plan: Plan, means: frozenset[str] = frozenset(M
     if "rewinds" in means:
         members = _with_rewinds(seed, members)
     plan = replace(plan, kind=kind, members=members)
+    if "hand" in means:
+        plan = _with_hand(seed, plan, always=len(means) == 1)
     return _with_room_for_pairs(rng, plan) if any(each.pairs for each in members) else plan
 
 
@@ -84,6 +93,33 @@ def _with_signals(seed: int, members: tuple[MemberPlan, ...]) -> tuple[MemberPla
     rng = random.Random(f"signals {seed}")  # noqa: S311 - not for secrets: it must be repeatable
     drawn = (replace(each, signals=rng.choice((0.5, 1.0)), limit=rng.choice((1, 1, 3, 500))) for each in members)
     return tuple(new if new.loop == "unruly" else old for old, new in zip(members, drawn, strict=True))
+
+
+def _with_hand(seed: int, plan: Plan, *, always: bool) -> Plan:
+    """Up to three, each with its own share of the partitions, and nothing that fails. One alone may subscribe, too."""
+    rng = random.Random(f"hand {seed}")  # noqa: S311 - not for secrets: it must be repeatable
+    if rng.random() >= _BY_HAND and not always:
+        return plan
+    users = [each for each in plan.members if each.loop == "unruly"] or plan.members
+    users = users[: rng.choice((1, 1, 2, 3))]
+    alone = len(users) == 1
+    members = tuple(
+        replace(
+            each,
+            loop="unruly",
+            leaves_at=float("inf"),
+            instance=None,
+            pauses=0.0,
+            seeks=0.0,
+            ends=0.0,
+            pairs=0.0,
+            by_hand=rng.choice((0.1, 0.3, 0.7)),
+            goes_over=alone and rng.random() < 0.5,
+            hasty=1.0 if each.signals else rng.choice((0.0, 0.0, 0.3)),  # a handler commits whenever it runs
+        )
+        for each in users
+    )
+    return replace(plan, members=members, faults=())
 
 
 def _with_room_for_pairs(rng: random.Random, plan: Plan) -> Plan:

@@ -6,6 +6,7 @@ Laws
 2. The application's thread runs a generator. It waits as `_net.mailbox` does: at once where something is queued.
 3. A suspended process does nothing; what comes meanwhile is there when it goes on. A crashed one never does.
 4. What raises where nothing may raise is written down as "died": the checker calls it a violation.
+5. What is assigned by hand is written down at the step at which it is: no interrupt, and no handler, comes between.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from functools import partial
 
 from instride._core.application.calls import Wait
 from instride._core.application.machine import ApplicationMachine
-from instride._core.events import ApplicationEvent, BackgroundEvent, Wakeup
+from instride._core.events import ApplicationEvent, Assign, BackgroundEvent, Epochs, Unsubscribe, Wakeup
 from instride._core.network.actions import (
     CloseConnection,
     ConnectionKey,
@@ -123,6 +124,7 @@ class Process:
             overtaken=self.untaken.is_overtaken,
         )
         self.told: list[TelemetryEvent] = []  # what a telemetry listener would have heard
+        self._by_hand: Epochs = {}
         self._network_at = _FOREVER
         self._application_at = _FOREVER
         self._loop: UserLoop | None = None
@@ -188,9 +190,21 @@ class Process:
     # -- the network thread
 
     def _post(self, event: ApplicationEvent) -> None:
+        if isinstance(event, Assign):
+            self._assigned_by_hand(event.partitions)
+        elif isinstance(event, Unsubscribe):
+            self._by_hand = {}
         self._turns = 0
         self._events.append(event)
         self._wake_network(self.scheduler.now + self.scheduler.jitter(_TURN))
+
+    def _assigned_by_hand(self, partitions: Epochs) -> None:
+        """Law 5."""
+        before, self._by_hand = self._by_hand, dict(partitions)
+        if gone := tuple(sorted(before.items() - partitions.items())):
+            self.history.add(self.name, "revoked", gone)
+        if new := tuple(sorted(partitions.items() - before.items())):
+            self.history.add(self.name, "assigned", None, new)
 
     def _wake_network(self, time: float) -> None:
         if time < self._network_at:

@@ -163,7 +163,8 @@ def _plainer(plan: Plan) -> Iterator[Plan]:
             usual,
             patient,
             dynamic,
-            replace(member, loop="flagship"),
+            # Commits by hand are taken of a group without members only.
+            member if member.by_hand else replace(member, loop="flagship"),
             replace(member, leaves_at=float("inf")),
         ):
             yield replace(plan, members=(*plan.members[:place], simpler, *plan.members[place + 1 :]))

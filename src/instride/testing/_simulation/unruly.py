@@ -13,6 +13,8 @@ Laws
    verbs and a state in mind, brings that state about, calls the two, and then thinks of others.
 6. What a poll has in hand when a signal's handler runs, it may return whatever the handler does. The history says since
    when, and until when: the poll returns, raises, or waits with nothing in hand.
+7. By hand he assigns any part of his share. What he lets go of he has committed, or he gives it up: he waits for no
+   commit of it.
 """
 
 from __future__ import annotations
@@ -69,7 +71,8 @@ class _User(RebalanceListener):
         self._random = member.process.scheduler.random
         self._ledger = OffsetLedger()
         self._first: dict[TopicPartition, int] = {}
-        self._subscribed = False
+        self._subscribed = False  # or assigned
+        self._by_hand = member.plan.by_hand > 0
         self._only: frozenset[TopicPartition] = frozenset()  # of these he speaks now
         self._pair = self._any_pair()
         self._topics = member.topics
@@ -115,6 +118,8 @@ class _User(RebalanceListener):
         self._finish(records)
         if self._may(self._plan.pairs):
             yield from self._pursue_a_pair()
+        if self._may(self._plan.by_hand):
+            yield from self._choose()
         yield from self._calls(self._how_many())
         if not self._plan.verbs and self._plan.commits_back:
             yield from self._call("commit")
@@ -132,12 +137,18 @@ class _User(RebalanceListener):
         """Law 3."""
         if self._plan.pairs:
             self._member.topics = self._topics
+        if self._by_hand and self._consumer.owned().keys() != set(self._member.by_hand):
+            self._consumer.assign(self._member.by_hand)
         self._consumer.resume(*sorted(self._consumer.paused()))
         self._consumer.commit_async()
         yield Sleep(0.01)
 
     def _follow(self) -> None:
-        if not self._subscribed or self._member.subscribed != self._member.topics:
+        if self._by_hand:
+            if not self._subscribed:
+                self._subscribed = True
+                self._consumer.assign(self._member.by_hand)
+        elif not self._subscribed or self._member.subscribed != self._member.topics:
             self._member.subscribed, self._subscribed = self._member.topics, True
             self._consumer.subscribe(self._member.topics, listener=self if self._plan.listens else None)
 
@@ -287,10 +298,43 @@ class _User(RebalanceListener):
             dropped = self._random.choice(owned) if owned else ""
             self._member.topics = tuple(each for each in self._topics if each != dropped)
 
+    # -- by hand (law 7)
+
+    def _choose(self) -> Verb:
+        """Other partitions, or whether the group assigns them."""
+        if self._plan.goes_over and self._may(0.3):
+            yield from self._unsubscribe()
+            self._by_hand = not self._by_hand
+        elif self._by_hand and self._subscribed:
+            yield from self._assign_others()
+
+    def _assign_others(self) -> Verb:
+        share = self._member.by_hand
+        wanted = self._random.sample(share, self._random.randint(0, len(share)))
+        if gone := self._consumer.owned().keys() - set(wanted):
+            yield from self._let_go(gone)
+        try:
+            self._in_lines(partial(self._consumer.assign, wanted))
+        except KeyboardInterrupt:
+            self._member.did("interrupted", "assign", None)
+
+    def _let_go(self, gone: Collection[TopicPartition]) -> Verb:
+        if not self._may(self._plan.hasty):
+            try:
+                yield from self._interrupted(self._consumer.commit(timeout=2.0))
+                return
+            except KeyboardInterrupt:
+                self._member.did("interrupted", "commit", None)
+            except KafkaError as error:
+                self._member.did("commit failed", type(error).__name__)
+        self._member.did("gave up", tuple(sorted(gone)))
+
     def _call(self, name: str) -> Verb:
         if not self._subscribed and not self._only and self._random.random() < 0.5:
             self._follow()
         match name:
+            case "subscribe" if self._by_hand:
+                yield from self._choose()
             case "commit" if self._may(0.3):
                 yield from self._commit_and_wait()
             case "unsubscribe":
@@ -358,13 +402,16 @@ class _User(RebalanceListener):
     # -- verbs that do not wait
 
     def _at_once(self, name: str) -> None:
+        self._in_lines(partial(self._do, name))
+
+    def _in_lines(self, verb: Callable[[], None]) -> None:
         """Raises KeyboardInterrupt: at one of its lines."""
         if self._may(self._plan.line_interrupts):
-            Interrupter(self._random.randrange(_FEW_LINES)).run(partial(self._do, name))
+            Interrupter(self._random.randrange(_FEW_LINES)).run(verb)
         elif self._may(self._plan.signals / 2):
-            self._signal(self._handle, _FEW_LINES).run(partial(self._do, name))
+            self._signal(self._handle, _FEW_LINES).run(verb)
         else:
-            self._do(name)
+            verb()
 
     def _surely_commits(self) -> None:
         """Where he relies on it: again, where it is interrupted."""

@@ -62,7 +62,8 @@ class SimulatedConsumer:
         self._application.subscribe(wanted, listener)
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Without a group: nothing of it is written into the history."""
+        """What it changes `Process` writes into the history."""
+        self._before = None
         self._application.assign(partitions, now=self._now)
 
     def poll(
@@ -187,7 +188,7 @@ class SimulatedConsumer:
         try:
             self._application.pause(partitions)
         except KeyboardInterrupt:
-            self._wrote("pauses", self.paused().intersection(partitions))
+            self._wrote("pauses", sorted(self.paused().intersection(partitions)))
             raise
         if self._written != written:
             partitions = tuple(tp for tp in partitions if tp in self._paused())
@@ -199,7 +200,7 @@ class SimulatedConsumer:
         try:
             self._application.resume(partitions)
         except KeyboardInterrupt:
-            self._wrote("resumes", set(partitions) - self.paused())
+            self._wrote("resumes", sorted(set(partitions) - self.paused()))
             raise
         if self._written != written:
             partitions = tuple(tp for tp in partitions if tp not in self._paused())
@@ -251,7 +252,8 @@ class SimulatedConsumer:
 
     @property
     def subscribed(self) -> bool:
-        return self._application._state.subscribed
+        """Or assigned by hand."""
+        return self._application._state.subscribed or self._application._state.assigned_by_hand
 
     def paused(self) -> frozenset[TopicPartition]:
         return self._application.paused()

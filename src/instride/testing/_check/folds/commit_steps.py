@@ -52,16 +52,23 @@ def _sends_back(state: HistoryState, commit: Commit, number: int) -> None:
 
 
 def _sent_of(state: HistoryState, who: str, partition: TopicPartition, offset: int) -> Assignment | None:
-    """By hand a partition may be assigned anew before a commit of its last assignment is sent."""
+    """By hand a partition may be assigned anew before a commit of its last assignment is sent, or taken: of another by
+    hand, or of a membership that was interrupted while it ended."""
     last = state.last.get((who, partition))
     holes: Set[int] = state.holes.get(partition, frozenset())
-    if last is None or last.generation is not None or last.covers(offset, holes):
+    if last is None or last.generation is not None or _may_be_of(state, last, offset, holes):
         return last
     for each in reversed(state.of_member[who]):
         by_hand = each.generation is None and each.ended == "revoked"
-        if by_hand and each.partition == partition and each.covers(offset, holes):
+        let_go = each.partition == partition and (by_hand or each.ended == "interrupted")
+        if let_go and _may_be_of(state, each, offset, holes):
             return each
     return last
+
+
+def _may_be_of(state: HistoryState, each: Assignment, offset: int, holes: Set[int]) -> bool:
+    allowed = offset in state.rewinds[each.who, each.partition]
+    return allowed or each.covers(offset, holes) or each.is_of_before_its_seek(offset)
 
 
 def _responded(state: HistoryState, event: Event) -> None:
@@ -94,7 +101,7 @@ def _responded(state: HistoryState, event: Event) -> None:
 def _commit(state: HistoryState, event: Event) -> None:
     for partition, offset, code in event.detail[1]:
         if not code:
-            _take(state, Commit(event, state.last.get((event.who, partition)), partition, offset))
+            _take(state, Commit(event, _sent_of(state, event.who, partition, offset), partition, offset))
 
 
 def _take(state: HistoryState, commit: Commit) -> None:

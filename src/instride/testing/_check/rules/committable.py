@@ -71,7 +71,7 @@ def s5_leader_epoch(commit: Commit, state: HistoryState) -> str | None:
     return f"{each.who} commits {commit.partition} at {commit.offset} with {told}"
 
 
-def _coordinator_is_seen(_event: Event, state: HistoryState) -> bool:
+def _coordinator_is_seen(_step: Event | Commit, state: HistoryState) -> bool:
     return state.judged_by.view == "broker"
 
 
@@ -97,12 +97,15 @@ def s6(commit: Commit, state: HistoryState) -> str | None:
     """What was finished in an earlier assignment never reaches a commit: a commit speaks of offsets that were finished
     in the sender's present assignment, since its user sought last, and of nothing else. What was requested before a
     seek may still be taken after it; and what its user allows to rewind is his own choice, as is how commits rise again
-    from there. (What nobody has finished is S4.)"""
+    from there. By hand a commit may be taken when its partition is assigned anew already: then it speaks of either.
+    (What nobody has finished is S4.)"""
     if commit.offset > state.reached(commit.partition):
         return None
     if state.may_rewind(commit.event.who, commit.partition, commit.offset):
         return None
-    owner = state.newest.get(commit.partition) if state.judged_by.view == "broker" else commit.each
+    newest = state.newest.get(commit.partition)
+    is_by_group = newest is not None and newest.generation is not None
+    owner = newest if state.judged_by.view == "broker" and is_by_group else commit.each
     holes: Set[int] = state.holes.get(commit.partition, frozenset())
     if owner is None or owner.who != commit.event.who or owner.covers(commit.offset, holes):
         return None
@@ -111,3 +114,12 @@ def s6(commit: Commit, state: HistoryState) -> str | None:
     if owner.start is not None and owner.committed <= commit.offset < owner.start:
         return None
     return f"{commit.offset} is none of {owner}, begun at {owner.start}"
+
+
+@rule("S6", "by hand no generation", "commit", when=_coordinator_is_seen)
+def s6_by_hand(commit: Commit, state: HistoryState) -> str | None:
+    """What is assigned by hand is committed without a generation: the group has no such member."""
+    generation, each = commit.event.detail[0], commit.each
+    if each is None or each.generation is not None or generation < 0:
+        return None
+    return f"{each}, by hand, is committed at {commit.offset} in generation {generation}"

@@ -12,8 +12,11 @@ def s9(step: Place, state: HistoryState) -> str | None:
     """A partition is read from where the coordinator says that the group has committed. The reset policy applies only
     where the coordinator says that there is no offset, or the leader that it is out of range; never after an error, and
     never unasked. Once something was returned of where it began, or where a seek or a reset led, it goes on there. (Of
-    one that has crashed, or was interrupted while it left, no seek counts any more.)"""
+    one that has crashed, or was interrupted while it left, no seek counts any more. Of one by hand that another assign
+    has ended nothing is read any more, wherever that would be.)"""
     each = step.each
+    if each.ended and each.generation is None:
+        return None
     begins = not each.deliveries and (step.offset in each.responses or None in each.responses)
     if each.ended in ("interrupted", "crashed") or each.moves or begins or step.offset == each.next:
         return None
