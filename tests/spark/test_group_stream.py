@@ -898,6 +898,13 @@ def test_a_source_whose_folder_is_open_to_others_begins_nothing(
     assert query.settings == {}
 
 
+def test_who_knocks_asks_the_member_to_leave(query: Query) -> None:
+    query.latest(query.start)
+    query.reader._leave()
+    assert query.reader._member is not None
+    assert query.reader._member.leaves
+
+
 def test_a_source_that_was_never_asked_is_stopped(query: Query) -> None:
     query.reader.stop()
     assert (query.settings, query.cluster.closed) == ({}, True)
