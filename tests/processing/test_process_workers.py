@@ -84,6 +84,19 @@ class NumberedError(Exception):
         super().__init__(f"number {number}")
 
 
+class Pooled:
+    """As an error of urllib3's, which requests gives its own: read again, it lacks what its text was made of."""
+
+    def __init__(self, pool: object = None) -> None:
+        self.pool = pool
+
+    def __repr__(self) -> str:
+        return f"{self.pool}: max retries exceeded"
+
+    def __reduce__(self) -> tuple[type[Pooled], tuple[()]]:
+        return Pooled, ()
+
+
 def sent(error: BaseException) -> BaseException:
     """As it comes from the process whose handler raises it."""
 
@@ -105,6 +118,7 @@ def sent(error: BaseException) -> BaseException:
         (GoneError(path="p"), {"errno": errno.ENOENT, "filename": "p"}),
         (LeaveError(status=3), {"code": 3}),
         (NumberedError(5), {}),
+        (OSError(Pooled("host=a")), {"args": ("host=a: max retries exceeded",)}),
     ],
     ids=lambda each: type(each).__name__,
 )
@@ -935,6 +949,21 @@ def test_what_ends_the_writing_of_dead_letters_ends_the_run(after: tuple[Any, ..
     with pytest.raises(MemoryError):
         workers_of(bench, lambda _: None)._handle(results, deque(bench.takes()))  # type: ignore[arg-type]
     assert len(tried) == 2
+
+
+def test_a_dead_letter_of_what_was_given_up_meanwhile_is_not_written() -> None:
+    """The next owner writes it, and here it would keep other partitions waiting."""
+    tasks, written = [SimpleNamespace(over=False), SimpleNamespace(over=False)], list[Any]()
+
+    def write(task: Any) -> None:
+        written.append(task)
+        tasks[1].over = True
+
+    letters = process_workers._Letters(write)
+    for task in tasks:
+        letters.add(task)  # type: ignore[arg-type]
+    letters.write_all()
+    assert written == tasks[:1]
 
 
 def test_what_a_death_leaves_is_put_back_before_a_dead_letter_is_written() -> None:

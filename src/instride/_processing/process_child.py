@@ -218,17 +218,18 @@ def _as_it_is(error: BaseException) -> bytes:
 
 
 def _in_parts(error: BaseException) -> bytes:
-    """For `_from_parts`. Of its attributes those that can be pickled; its text, where its arguments cannot.
-
-    Raises if the text became another one.
+    """For `_from_parts`. Of its attributes those that can be pickled; its text, where its arguments cannot, or
+    make another one once they are read again. Raises if the text became another one all the same.
     """
     kind = type(error)
     _, args, *state = cast("tuple[Any, ...]", _native(kind).__reduce__(error))
     kept = {name: value for each in state for name, value in each.items() if _is_picklable(value)}
-    pickled = pickle.dumps((kind, args if _is_picklable(args) else (str(error),), kept))
-    if str(_from_parts(*pickle.loads(pickled))) != str(error):  # noqa: S301 - our own
-        raise ValueError
-    return pickled
+    for each in (args, (str(error),)):
+        if _is_picklable(each):
+            pickled = pickle.dumps((kind, each, kept))
+            if str(_from_parts(*pickle.loads(pickled))) == str(error):  # noqa: S301 - our own
+                return pickled
+    raise ValueError
 
 
 def _in_words(error: BaseException) -> bytes:

@@ -110,7 +110,8 @@ class _Process:
 
     def _write_in_parts(self, message: bytes) -> None:
         """Its death might not break the write, for which it would wait: a fork of this program may hold their end."""
-        with selectors.DefaultSelector() as selector:
+        # It needs no file of its own, of which there may be none left.
+        with selectors.PollSelector() as selector:
             selector.register(self._pipe, selectors.EVENT_WRITE)
             for start in range(0, len(message), _PART):
                 while not selector.select(_LOOK):
@@ -230,7 +231,8 @@ class _Letters:
     def _write_until_told(self) -> None:
         while (task := self._due.get()) is not None:
             try:
-                self._write(task)
+                if not task.over:  # since another one was written, for minutes perhaps
+                    self._write(task)
             except BaseException as error:  # noqa: BLE001 - it ends the run (law 4), and keeps no other from being written
                 self._errors.append(error)
 
