@@ -156,9 +156,11 @@ class Member:
         self._process = subprocess.Popen(
             told, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
+        self._joined = False
 
     def tell(self, verb: str) -> str:
         """One line to it; the line that comes back."""
+        self._joined = {"join": True, "leave": False}.get(verb, self._joined)
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(f"{verb}\n")
@@ -171,6 +173,12 @@ class Member:
     def report(self) -> Report:
         """Since its start."""
         return Report(**json.loads(self.tell("report")))
+
+    def leave(self) -> None:
+        """If it has joined. The processes that it started end with that. Those of a member that is killed would be
+        nobody's children, so their CPU time would be taken for other work's."""
+        if self._joined:
+            self.tell("leave")
 
     def kill(self) -> None:
         self._process.kill()
@@ -187,6 +195,8 @@ def start(command: Command, servers: str, topic: str, kind: str, count: int) -> 
         for member in members:
             member.report()  # it has been imported, or compiled
         yield members
+        for member in members:
+            member.leave()
     finally:
         for member in members:
             member.kill()

@@ -98,7 +98,7 @@ STORIES: Final = (
             *_DELAYED,
             _AGAIN,
             Step("net", "group", "the deadline has passed: JoinGroup, without p"),
-            Step("you", "app", "poll"),
+            Step("you", "app", "poll, which takes the loss before it moves the lists"),
             Step("net", "app", "Lost", _I.LOST),
             Step("app", "you", "lost_partitions(): p. No commit of it is sent any more"),
             Step("you", "app", "delay_revoke(p) returns False"),

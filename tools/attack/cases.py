@@ -30,6 +30,7 @@ from attack.broker import PER_BATCH, Broker, Request
 from attack.bytes_of import array, assignment, batch, record, text
 from attack.proxy import DAMAGES, passed
 from instride.errors import ErrorCode
+from instride.errors.broker import name_of_code
 
 __all__ = ["CASES", "FOR_ALL", "Case"]
 
@@ -872,7 +873,7 @@ for _api, _code in (("join", 22), ("join", 27), ("join", 25), ("sync", 22), ("sy
     case(
         f"{_api} {_code} for ever",
         "7",
-        f"the response to {_api.title()}Group is {_code} for ever",
+        f"the response to {_api.title()}Group has the error {name_of_code(_code)}, for ever",
         assign=0,
         seconds=4.0,
         may_raise=("BrokerResponseError",),
@@ -936,7 +937,7 @@ class Wandering(Broker):
 @case(
     "partitions that come and go",
     "7",
-    "we lead, each metadata has another number of partitions, and every other fetch asks for the metadata",
+    "the consumer leads its group, each metadata has another number of partitions, every other fetch asks for metadata",
     assign=0,
     seconds=6.0,
     values=False,
@@ -1036,7 +1037,11 @@ class GarbageAssignment(Broker):
 
 
 @case(
-    "a fellow's garbage", "8", "we lead, and another member's subscription is random bytes", assign=0, flows=(0, 1, 2)
+    "a fellow's garbage",
+    "8",
+    "the consumer leads its group, and another member's subscription is random bytes",
+    assign=0,
+    flows=(0, 1, 2),
 )
 class GarbageFellow(Broker):
     def join(self, request: Request) -> bytes:
@@ -1046,7 +1051,7 @@ class GarbageFellow(Broker):
 @case(
     "a fellow's typo",
     "8",
-    "we lead, and another member subscribes to a topic that does not exist",
+    "the consumer leads its group, and another member subscribes to a topic that does not exist",
     assign=0,
     flows=(0, 1, 2),
     enough=1,
@@ -1063,7 +1068,7 @@ class Typo(Broker):
 @case(
     "a fellow's user data",
     "8",
-    "we lead, and another member's user data is a megabyte of random bytes",
+    "the consumer leads its group, and another member's user data is a megabyte of random bytes",
     assign=0,
     flows=(0, 1, 2),
 )
@@ -1080,7 +1085,7 @@ class UserData(Broker):
 @case(
     "a fellow's 100 MB",
     "8",
-    "we lead, and another member's subscription is 100 MB",
+    "the consumer leads its group, and another member's subscription is 100 MB",
     assign=0,
     flows=(),
     errors=("FrameTooLargeError",),
@@ -1095,7 +1100,7 @@ class HugeFellow(Broker):
 @case(
     "60,000 foreign topics",
     "8",
-    "we lead, and another member subscribes to 60,000 topics, all of which exist",
+    "the consumer leads its group, and another member subscribes to 60,000 topics, all of which exist",
     assign=0,
     flows=(0, 1, 2),
     most_seconds=90.0,
@@ -1192,7 +1197,7 @@ for _how, _lie, _more in _ways:
         case(
             f"{_count:,} topics of {_parts} partitions{_how}",
             "9",
-            f"{_count:,} topics that nobody requested, of {_parts} partitions each, {_lie}",
+            f"{_count:,} topics that nobody requested, partitions of each: {_parts}; {_lie}",
             flows=(0, 1, 2) if _fits else (),
             most_seconds=90.0,
             seconds=3.0,
@@ -1375,7 +1380,7 @@ for _mechanism, _settings, _life, _messages in (
         case(
             f"SASL stalls, {_mechanism}, {_after}",
             "9",
-            f"{_mechanism}: no response after {_after} messages of the authentication",
+            f"{_mechanism}: messages of the authentication that get a response: {_after}",
             settings={**_settings, "connection_setup_timeout": 0.5},
             token_life=_life,
             may_raise=TRANSPORT,

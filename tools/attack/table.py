@@ -15,10 +15,11 @@ _HEAD = """# Attacks and outcomes
 
 Made by `make attack ATTACK_ARGS="--write docs/attacks.md"`: each row is a case of `tools/attack/cases.py`,
 which attacks a consumer in a process of its own. `tools/attack/judge.py` judges all cases alike; "holds" means that
-the consumer kept every bound. "Raised" names the errors that its calls raised. "Memory" is the peak above the start.
+the consumer kept every bound. "Raised" names the errors that its calls raised. "Memory" is the peak of the process's
+memory, less what it had at the start.
 "Worked" is the most processor time that one call used beyond its time-out. "Lines" counts the log's lines at INFO and
 above.
-[Security](security.md) has the threats and the bounds.
+[Security](security.md) has the threats and the bounds, and says when each table was made.
 
 | case | what is done | outcome | raised | memory | worked | lines |
 |---|---|---|---|---|---|---|
@@ -29,7 +30,8 @@ Made by `make attack ATTACK_ARGS="--others --write docs/attacks.md"`: those case
 each client has, run and judged in the same way. The judge accepts the errors of the client's own library. The bounds
 are instride's; the other clients do not promise them. Each cell has the outcome, the peak of memory above the start,
 and the processor time of the process. A consumer "stands still" if its polls did not return the records of the
-partitions that the broker served rightly.
+partitions that the broker served rightly. "Not what was written": polls returned other records than the log has. "An
+error that is not ours": one that is not of the client's own library.
 
 """
 _LONGEST_CELL = 150
