@@ -45,6 +45,7 @@ from instride.errors import (
 )
 from instride.records import TopicPartition
 from instride.spark.parquet import ParquetSink, ParquetWriter, compact, read_files, read_table, vacuum
+from instride.spark.parquet import _manifest_chain as manifest_chain
 from instride.spark.parquet import _object_storage as module
 from instride.spark.parquet._storage import NoRemovalError
 from instride.spark.sink import CommitStatus, FileInfo, JobResult
@@ -496,6 +497,61 @@ def test_to_read_a_file_costs_no_request_but_those_that_read_it(place: Place) ->
     place.compact()
     assert place.server.count("GET", "/_data/") > before
     assert place.server.count("HEAD", "/_data/") == 0
+
+
+def test_a_worker_keeps_its_client_from_task_to_task(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client of each task's own would connect anew, and fetch the credentials of a role anew."""
+    made: list[str] = []
+    real = obstore.store.from_url
+
+    def from_url(url: str, **how: Any) -> Any:
+        made.append(url)
+        return real(url, **how)
+
+    monkeypatch.setattr(module, "from_url", from_url)
+    sink = place.sink()
+    for number in range(10):
+        write(sink, span(3 * number, 3 * number + 3), f"job{number}")
+        if number == 0:
+            made.clear()
+    assert made == []
+    place.go_on(3)
+    options = {"path": URI, **{f"storage.{name}": value for name, value in place.options.items()}}
+    reader = DefaultSource(options).reader(DefaultSource(options).schema())
+    (task,) = reader.partitions()
+    made.clear()
+    assert [len(list(reader.read(task))) for _ in range(5)] == [3] * 5
+    assert made == []
+
+
+@pytest.mark.parametrize("read", [Place.rows, Place.vacuum], ids=["rows", "vacuum"])
+def test_many_manifests_are_read_beside_each_other(
+    place: Place, read: Callable[[Place], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each waits until another one is asked for."""
+    monkeypatch.setattr(manifest_chain, "_PART", 2)
+    place.go_on(4)
+    two = threading.Barrier(2)
+
+    def instead(method: str, path: str) -> None:
+        if method == "GET" and path.endswith(".json") and reading.is_set():
+            two.wait(30)
+
+    reading = threading.Event()
+    place.server.instead = instead
+    real = manifest_chain.Chain._read_all
+
+    def watched(chain: manifest_chain.Chain, sequences: range) -> list[Any]:
+        reading.set()
+        try:
+            return real(chain, sequences)
+        finally:
+            reading.clear()
+
+    monkeypatch.setattr(manifest_chain.Chain, "_read_all", watched)
+    read(place)
+    assert not two.broken
+    assert two.n_waiting == 0
 
 
 def test_a_file_that_is_gone_is_named_by_every_reader(place: Place) -> None:

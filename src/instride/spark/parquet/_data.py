@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from instride.errors import ConfigError, SinkError
 from instride.spark.parquet import _files as files
 from instride.spark.parquet._layout import DATA, check_job_id, check_topic, file_name
-from instride.spark.parquet._location import storage_at
+from instride.spark.parquet._location import kept_storage_at, storage_at
 from instride.spark.parquet._manifest import chain_folder
 from instride.spark.parquet._schemas import stored
 from instride.spark.parquet._storage import Storage
@@ -52,7 +52,7 @@ class ParquetWriter:
     def write(self, output: OutputRange, *, job: str, attempt: int, batches: Iterator[pa.RecordBatch]) -> WrittenRange:
         """Write one range; see `write_data_file` for the errors."""
         file = write_to(
-            storage_at(self.folder, self.storage_options),
+            kept_storage_at(self.folder, self.storage_options),
             output,
             job=job,
             attempt=attempt,

@@ -20,7 +20,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from instride.errors import ConfigError
-from instride.spark.parquet._location import storage_at
+from instride.spark.parquet._location import kept_storage_at, storage_at
 from instride.spark.parquet._read import listed_files, schema_of
 from instride.spark.parquet._spark_options import ParquetOptions, parse_parquet_options
 from instride.spark.parquet._spark_types import spark_schema
@@ -73,7 +73,7 @@ class ParquetReader(DataSourceReader):
         """Raises MissingDataError where a file of the snapshot is gone, SinkError where one cannot be read or cast."""
         # Where there is nothing to read, Spark makes a task with a partition of its own.
         if isinstance(partition, FilesPartition):
-            storage = _storage(self._options)
+            storage = kept_storage_at(self._options.folder, self._options.storage)
             for file in partition.files:
                 yield from self._rows(storage, file)
 

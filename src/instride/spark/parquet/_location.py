@@ -4,6 +4,8 @@ Laws
 1. A file: URI is decoded, as `Path.as_uri` has encoded it: it and the path name one folder.
 2. A URI holds no credentials. Where it seems to, it is refused, and no message shows them.
 3. What is likely meant as another place is refused: it would be made, on each machine, in silence.
+4. A worker process keeps its storages, and with them their clients, connections and credentials of a role, from task to
+   task. A driver does not: its environment, which may hold credentials, may change.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote_to_bytes
@@ -19,7 +22,7 @@ from instride.errors import ConfigError, NotASinkError
 from instride.spark.parquet._local_storage import LocalStorage
 from instride.spark.parquet._storage import Storage
 
-__all__ = ["is_local", "local_folder", "storage_at"]
+__all__ = ["is_local", "kept_storage_at", "local_folder", "storage_at"]
 
 OBJECT_STORES: Final = ("s3", "s3a", "gs", "az", "abfs", "abfss")
 """The schemes of stores that can create an object only if it is absent."""
@@ -57,6 +60,17 @@ def storage_at(place: str | Path, storage_options: Mapping[str, str] | None = No
             f"storage_options are for an object store, and {_shown(place)} is a local folder: leave them out"
         )
     return LocalStorage(local_folder(place))
+
+
+def kept_storage_at(place: str, storage_options: Mapping[str, str] | None = None) -> Storage:
+    """As `storage_at`, in a worker process (law 4)."""
+    return _kept(os.getpid(), place, tuple(sorted((storage_options or {}).items())))
+
+
+# One sink has one. A child of a fork has none of its parent's: the number of its process is another.
+@lru_cache(maxsize=8)
+def _kept(_process: int, place: str, storage_options: tuple[tuple[str, str], ...]) -> Storage:
+    return storage_at(place, dict(storage_options))
 
 
 def is_local(place: str | Path) -> bool:
