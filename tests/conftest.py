@@ -83,6 +83,8 @@ def _no_thread_of_ours_is_left(request: pytest.FixtureRequest) -> Iterator[None]
     gc.collect()  # what a cycle of references keeps ends with it
     until = time.monotonic() + 60.0
     for thread in left:
+        while thread.ident is None:  # another thread has made it just now: it cannot be joined yet
+            time.sleep(0)
         thread.join(max(0.0, until - time.monotonic()))
     assert not (still := [each.name for each in left if each.is_alive()]), f"the test left {still} running"
 

@@ -196,6 +196,17 @@ def test_a_commit_that_is_refused_for_good_is_worth_no_delay_and_is_offered_agai
     assert not ledger.committable()
 
 
+def test_a_hand_over_tries_once_more_what_was_refused_before_it() -> None:
+    """The right may have been given back since. Here it is, is revoked again, and so on."""
+    ledger = OffsetLedger()
+    for offset in (0, 1):
+        ledger.done(*ledger.track(records(offset)))
+        for held in ({P0}, set[TopicPartition]()):
+            settle(ledger.committable(), committed=False, refused=True)
+            assert ledger.uncommitted([P0]) == awaiting_commit(ledger, [P0]) == held
+        settle(ledger.committable())
+
+
 def test_uncommitted_leaves_out_what_waiting_cannot_mend() -> None:
     ledger = OffsetLedger()
     failed, finished, cancelled, under_way = ledger.track(records(0, 1, 2, 3))

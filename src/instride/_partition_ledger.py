@@ -147,6 +147,7 @@ class PartitionLedger:
         "epoch",
         "failures",
         "gap",
+        "is_awaited",
         "last_offset",
         "next_offset",
         "partition",
@@ -165,6 +166,7 @@ class PartitionLedger:
         self.next_offset = -1
         self.committed = -1
         self.refused = -1
+        self.is_awaited = False
         self.under_way = 0
         self.stale = False
         self.until = -1
@@ -233,18 +235,30 @@ class PartitionLedger:
 
     def is_worth_a_delay(self) -> bool:
         """Whether there is something to commit, or may be once what is in progress ends."""
-        if self.awaits_commit() or self.gap is None:
-            return self.awaits_commit() or self.under_way > 0
+        if self.asks_for_commit() or self.gap is None:
+            return self.asks_for_commit() or self.under_way > 0
         # Searched in C: each poll of a hand-over asks, and what ended since lies before what is in progress.
         before_gap = takewhile(self._is_before_gap, self._blocks)
         return any(block.states.find(UNDER_WAY, block.head) >= 0 for block in before_gap)
+
+    def commits(self, offset: int) -> None:
+        """The broker has it. Snapshots may be settled in another order than they were taken in."""
+        self.committed = max(self.committed, offset)
+        self.is_awaited = False
+
+    def refuses(self, offset: int) -> None:
+        """The broker refuses it for good; until the right is given back, say: what nobody waited for is tried again."""
+        if self.is_awaited:
+            self.refused = max(self.refused, offset)
 
     def is_ahead(self) -> bool:
         """Whether something is finished that was not committed and can be."""
         return self.next_offset > self.committed and not self.stale
 
-    def awaits_commit(self) -> bool:
-        """The same, of what the broker has not refused for good."""
+    def asks_for_commit(self) -> bool:
+        """Whether somebody who now begins to wait for a commit, or did before, has one to wait for: it is ahead, and
+        since then the broker has not refused that for good."""
+        self.is_awaited = True
         return self.is_ahead() and self.next_offset > self.refused
 
     def entry(self) -> CommitEntry:

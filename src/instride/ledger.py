@@ -9,7 +9,7 @@ Laws
    all (`done`, or a new `watch`), or forgotten.
 4. What is finished stays uncommitted until the broker has said that it is committed, and is offered until then. To
    offer again what is on its way is harmless: a commit is a place, not a step. What the broker refuses for good is
-   offered, too, but worth no delay.
+   offered, too, but worth no delay: none of a hand-over that waits already. One that begins tries it once more.
 5. Of two stretches that do not join up, offsets between them were returned by a poll and never tracked: nothing behind
    such a gap is committed, and `check` names it, once. A gap that the log has (compaction, transactions) is none.
 6. One lock guards all, and nothing of the user's is called under it. Every method may be called from any thread.
@@ -224,10 +224,9 @@ class OffsetLedger:
             if run is None or not run.is_of(entry.epoch, entry.seek_number):
                 return
             if outcome is CommitOutcome.COMMITTED:
-                # Snapshots may be settled in another order than they were taken in.
-                run.committed = max(run.committed, entry.offset)
+                run.commits(entry.offset)
             elif outcome is CommitOutcome.REFUSED:
-                run.refused = max(run.refused, entry.offset)
+                run.refuses(entry.offset)
             elif outcome is CommitOutcome.STALE:
                 # The consumer has a newer assignment or seek: else the entry would be offered, and refused, for ever.
                 run.stale = True
@@ -239,7 +238,8 @@ class OffsetLedger:
 
         Left out are those whose other records all failed or were cancelled, or are finished, but come after such a
         record, or after records that a poll returned and that were never tracked: no wait gets these committed. Nor
-        where the broker refuses their commit for good, since their topic is gone, say.
+        where the broker refuses their commit for good, since their topic is gone, say; what it refused before this was
+        first asked is tried once more.
         """
         named = arguments.partitions("uncommitted", partitions)
         with self._lock:
@@ -302,7 +302,7 @@ def awaiting_commit(ledger: OffsetLedger, partitions: Iterable[tuple[str, int]])
     """Those of which something is finished and to be committed, and not refused for good."""
     with ledger._lock:
         runs = [ledger._ahead.get(partition) for partition in partitions]
-        return {run.partition for run in runs if run is not None and run.awaits_commit()}
+        return {run.partition for run in runs if run is not None and run.asks_for_commit()}
 
 
 def _blocks(batch: list[Any], stretches: Sequence[Stretch]) -> list[Block]:

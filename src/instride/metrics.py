@@ -107,7 +107,8 @@ _GAUGES: Final[dict[str, dict[str, tuple[Unit, str]]]] = {
         "buffered-bytes": ("bytes", "memory of the records that were fetched and that no poll has returned yet"),
         "buffered-bytes-limit": (
             "bytes",
-            "the most that it may be: fetch_buffer_bytes, and max_partition_fetch_bytes for each owned partition",
+            "a loose bound: fetch_buffer_bytes, and max_partition_fetch_bytes for each owned partition; one batch that "
+            "is larger passes alone",
         ),
     },
     HANDOVER: {

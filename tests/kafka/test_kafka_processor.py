@@ -239,7 +239,7 @@ def handle(record: ConsumerRecord) -> None:
     time.sleep(0.002)
     print(f"{record.partition} {record.offset}\\n", end="", flush=True)
 
-retry = Retry(attempts=9, backoff=1000.0)
+retry = Retry(attempts=9, backoff=1000.0, backoff_max=1000.0)
 processor = Processor(handle, topics=[topic], order="none", concurrency=4, retry=retry, commit_interval=0.1)
 processor.run(bootstrap_servers=servers, group_id=group, group_instance_id="one", auto_offset_reset="earliest")
 """

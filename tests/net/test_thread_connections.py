@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import select
+import selectors
 import socket
+import struct
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -36,6 +38,7 @@ from instride._net.mailbox import Mailbox
 from instride._net.resolver import SocketAddress
 from instride._net.thread import NetworkThread
 from instride._wire.api import ApiVersions
+from instride._wire.connection import Received
 from instride.commits import CommitResult
 from instride.config import ConsumerConfig
 from instride.errors import (
@@ -53,6 +56,7 @@ from instride.errors import (
 
 PATIENCE = 60.0
 KEY = ConnectionKey(Role.DATA, 1)
+JOIN = ConnectionKey(Role.JOIN, 1)
 BOOTSTRAP = ConnectionKey(Role.BOOTSTRAP, 0)
 TOKENS: dict[str, Any] = {
     "security_protocol": "SASL_PLAINTEXT",
@@ -141,10 +145,10 @@ def listens() -> Iterator[SocketAddress]:
         yield (socket.AF_INET, server.getsockname())
 
 
-def has(thread: Thread, ends: Ends) -> None:
+def has(thread: Thread, ends: Ends, key: ConnectionKey = KEY) -> None:
     """The connection is one of the thread's, and ready."""
-    thread._transports[KEY] = ends.transport
-    thread._announced.add(KEY)
+    thread._transports[key] = ends.transport
+    thread._announced.add(key)
 
 
 def resolved(thread: Thread) -> None:
@@ -395,7 +399,7 @@ def test_of_many_connections_without_a_new_token_few_lines_are_logged(
     with caplog.at_level(logging.DEBUG, "instride.network"):
         for number in range(30):
             key, transport = ConnectionKey(Role.DATA, number), cast(Any, Waiting())
-            thread._transports[key] = transport
+            thread._transports[key] = thread._preparing[key] = transport
             thread._authenticate_again(key, transport, TransportError("no provider"))
     thread._transports.clear()
     levels = [each.levelno for each in caplog.records]
@@ -408,8 +412,13 @@ def test_of_many_connections_without_a_new_token_few_lines_are_logged(
 class Waiting:
     """In a transport's place: its session lasts."""
 
+    failure, ready, standing = None, False, ""
+
     def put_off_authentication(self) -> bool:
         return True
+
+    def release(self) -> list[Received]:
+        return []
 
 
 def test_a_connection_whose_session_ends_while_a_token_is_awaited_is_closed(
@@ -452,6 +461,136 @@ def test_what_is_prepared_at_once_is_sent_though_the_session_has_ended(
     thread._authenticate_due()
     assert thread._transports
     assert ends.heard(10) == b"[who I am]"
+
+
+class Joined:
+    """A connection where a Join is pending; the test has the clock. tokens: how many were requested.
+
+    The session ends at 1010. provider: what the user's function does, once `go` is set.
+    """
+
+    def __init__(self, make: Callable[..., Thread], ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.at, self.tokens, self.go, self.ends = 1000.0, 0, threading.Event(), ends
+        self.go.set()
+        for module in (thread_module, transport_module, oauth):
+            monkeypatch.setattr(module, "now", lambda: self.at)
+        self.trouble: Exception | None = None
+        self.thread = make(sasl_oauth_token=self._token, **TOKENS)
+        monkeypatch.setattr(self.thread.machine, "deadline", lambda: float("inf"))
+        has(self.thread, ends, JOIN)
+        ends.transport._session_ends_at = 1010.0
+        ends.transport.authenticate_at = self.at
+        ends.session.awaited = (1,)
+
+    def _token(self) -> str:
+        self.tokens += 1
+        assert self.go.wait(PATIENCE)
+        if self.trouble is not None:
+            raise self.trouble
+        return "token"
+
+    def turn(self) -> None:
+        self.thread._authenticate_due()
+
+    def token_comes(self) -> None:
+        self.thread.woken()
+        self.turn()
+
+    def sends(self, number: int) -> None:
+        self.thread._act([Transmit(key=JOIN, request_id=number, request=ApiVersions())])
+
+    def response(self, at: float) -> None:
+        """A part of it before the rest."""
+        self.at = at
+        self.ends.send(struct.pack(">i", 6))
+        self.thread._ready(JOIN, selectors.EVENT_READ)
+        self.ends.session.awaited = ()
+        self.ends.send(b"joined")
+        self.thread._ready(JOIN, selectors.EVENT_READ)
+
+
+@pytest.fixture
+def joined(make: Callable[..., Thread], ends: Ends, monkeypatch: pytest.MonkeyPatch) -> Joined:
+    return Joined(make, ends, monkeypatch)
+
+
+@pytest.mark.parametrize("at", [1005.0, 1060.0])
+def test_behind_a_pending_join_no_token_is_chosen_before_its_response(joined: Joined, at: float) -> None:
+    """The broker reads it when it has responded to the Join: the token might have ended by then, which is fatal."""
+    joined.turn()
+    joined.sends(2)
+    assert joined.thread._deadline() == float("inf"), "nothing is to be done before"
+    joined.response(at)
+    assert joined.tokens == 0
+    assert joined.thread._deadline() == at
+    joined.turn()
+    assert joined.ends.session.sent == [], "the session may have ended"
+    joined.token_comes()
+    assert joined.ends.heard(10) == b"[who I am]"
+    joined.ends.welcome()
+    assert joined.ends.heard(3) == b"[2]"
+    assert joined.tokens == 1
+    assert joined.thread.machine.told == []
+
+
+def test_a_join_that_is_sent_while_a_token_is_requested_is_awaited_first(joined: Joined) -> None:
+    joined.ends.session.awaited = ()
+    joined.turn()
+    joined.sends(1)
+    joined.ends.session.awaited = (1,)
+    joined.token_comes()
+    assert joined.ends.heard(3) == b"[1]"
+    assert joined.ends.transport.ready, "the broker would read it when it has responded"
+    joined.sends(2)
+    joined.response(1060.0)
+    joined.turn()
+    joined.token_comes()
+    assert joined.tokens == 2, "the first one may have ended"
+    assert joined.ends.heard(10) == b"[who I am]"
+
+
+def test_a_session_that_ends_behind_a_pending_join_ends_nothing(joined: Joined) -> None:
+    joined.go.clear()
+    joined.ends.session.awaited = ()
+    joined.turn()
+    joined.sends(1)
+    joined.ends.session.awaited = (1,)
+    joined.at = 1010.0
+    joined.turn()
+    assert joined.thread._deadline() == float("inf")
+    joined.response(1011.0)
+    joined.turn()
+    joined.go.set()
+    joined.token_comes()
+    assert joined.ends.heard(13) == b"[1][who I am]"
+    assert not joined.thread._preparing
+    assert joined.thread.machine.told == []
+
+
+def test_what_a_join_held_up_is_sent_where_no_token_comes_and_the_session_lasts(joined: Joined) -> None:
+    joined.trouble = ConnectionError("no provider")
+    joined.ends.session.unknown.add(2)
+    joined.turn()
+    for number in (2, 3):
+        joined.sends(number)
+    joined.response(1001.0)
+    joined.turn()
+    joined.token_comes()
+    assert joined.ends.heard(3) == b"[3]"
+    ((what, number, error),) = joined.thread.machine.told
+    assert (what, number, type(error)) == ("response", 2, UnsupportedVersionError)
+    assert joined.ends.transport.authenticate_at == 1002.0
+
+
+def test_where_no_token_comes_after_the_session_the_connection_is_closed(joined: Joined) -> None:
+    joined.trouble = ConnectionError("no provider")
+    joined.turn()
+    joined.sends(2)
+    joined.response(1060.0)
+    joined.turn()
+    joined.token_comes()
+    assert [each[:2] for each in joined.thread.machine.told] == [("closed", JOIN)]
+    assert joined.ends.session.sent == []
 
 
 @pytest.mark.parametrize(

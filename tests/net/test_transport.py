@@ -34,11 +34,13 @@ WELCOME = b"welcome"
 
 
 class Session(Frames):
-    """Authenticates with one message each way. sent: the requests; unknown: those that the broker has no version of."""
+    """Authenticates with one message each way. sent: the requests; unknown: those that the broker has no version of.
+    awaited: those without a response, as the test says."""
 
     def __init__(self) -> None:
         super().__init__()
         self.sent: list[int] = []
+        self.awaited: tuple[int, ...] = ()
         self.unknown: set[int] = set()
         self.lifetime = 0.0
         self._to_say = b""
@@ -52,6 +54,10 @@ class Session(Frames):
     def versions(self) -> Any:
         """The broker has said what it speaks."""
         return {0: (0, 0)}
+
+    @property
+    def outstanding(self) -> tuple[int, ...]:
+        return self.awaited
 
     @property
     def session_lifetime(self) -> float:

@@ -49,6 +49,17 @@ def waits() -> Iterator[None]:
 
 
 @contextmanager
+def one_refuses() -> Iterator[None]:
+    """The second process that asks; the first waits as `waits` does."""
+    try:
+        Path(os.environ["GATE"]).with_name("first").touch(exist_ok=False)
+    except FileExistsError:
+        raise LookupError("no database") from None
+    with waits():
+        yield
+
+
+@contextmanager
 def refuses() -> Iterator[None]:
     if resource.get() == "none":
         raise LookupError("no database")

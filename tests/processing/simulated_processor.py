@@ -7,6 +7,7 @@ import re
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import nullcontext
 from contextvars import copy_context
 from dataclasses import dataclass, field
@@ -190,6 +191,7 @@ class Course:
     late: partition and offset of what was started, and the offset before that was not finished. A record that another
     member began may be gone meanwhile: the log was compacted.
     bank: a database; then each attempt that ends well is a transaction of it, with its offset.
+    answers_after: seconds after which it has answered where partitions begin, by what was there when it was asked.
     has_outages: of every ten seconds handlers fail for three, with a circuit breaker.
     attempts: those that count, of a record by one owner. The next one goes on from what the last commit tells of them.
     unfinished: what was covered by an accepted commit of whoever was given it, and nobody had finished; but what its
@@ -201,6 +203,7 @@ class Course:
     order: Order
     max_batch: int = 0
     bank: Bank | None = None
+    answers_after: float = 0.0
     has_outages: bool = False
     cancels_in_time: bool = False
     started: list[tuple[TopicPartition, int]] = field(default_factory=list)
@@ -369,6 +372,28 @@ def _is_poisonous(record: ConsumerRecord) -> bool:
     return record.offset % 29 == 7
 
 
+class LateAnswers:
+    """Of a database that takes its time."""
+
+    def __init__(self, member: Member, course: Course) -> None:
+        self._member = member
+        self._after = course.answers_after
+        self._waiting: list[tuple[float, Future[Any], Any]] = []
+
+    def of(self, answer: Any) -> Any:
+        if not self._after:
+            return answer
+        future: Future[Any] = Future()
+        self._waiting.append((self._member.process.scheduler.now + self._after, future, answer))
+        return future
+
+    def come(self) -> None:
+        while self._waiting and self._waiting[0][0] <= self._member.process.scheduler.now:
+            _, future, answer = self._waiting.pop(0)
+            if future.set_running_or_notify_cancel():
+                future.set_result(answer)
+
+
 def processor_loop(course: Course) -> Any:
     def loop(member: Member) -> UserLoop:
         failures = Failures(
@@ -400,7 +425,9 @@ def processor_loop(course: Course) -> Any:
         verbs = rounds.run(member.topics)
         result: Any = None
         error: Exception | None = None
+        late = LateAnswers(member, course)
         while True:
+            late.come()
             if member.stopping:
                 rounds.stop()
             try:
@@ -413,7 +440,7 @@ def processor_loop(course: Course) -> Any:
             try:
                 if verb.name == "stored":
                     assert course.bank is not None
-                    result = course.bank.store.database.positions("g", *verb.args)
+                    result = late.of(course.bank.store.database.positions("g", *verb.args))
                 else:
                     result = yield from _call(member, verb, workers)
             except Exception as caught:

@@ -12,6 +12,7 @@ from engine_help import Bench, keyed
 from processing_help import P0, P1, tp
 
 from instride import CircuitBreaker, ConsumerRecord, Processor, Retry
+from instride._processing.breaker import Breaker
 from instride._processing.engine import Task
 from instride._processing.retries import DeadLetterRecord, Step
 
@@ -40,10 +41,12 @@ def trip(found: Bench) -> None:
     ("values", "error"),
     [
         ({"on": "OSError"}, TypeError),
+        ({"on": (OSError, callable)}, TypeError),
         ({"on": OSError, "rate": 0}, ValueError),
         ({"on": OSError, "rate": 1.5}, ValueError),
         ({"on": OSError, "attempts": 0}, ValueError),
         ({"on": OSError, "pause": -1}, ValueError),
+        ({"on": OSError, "pause": 61}, ValueError),
     ],
 )
 def test_a_wrong_breaker_is_refused(values: dict[str, Any], error: type[Exception]) -> None:
@@ -62,6 +65,16 @@ def test_it_trips_on_a_rate_of_chosen_errors_and_starts_nothing() -> None:
     assert found.engine.next_due() is not None
     found.commit()
     assert not found.engine.hold([P0]), "a hand-over waits for what is at work only, and for commits"
+
+
+def test_a_rate_is_that_part_of_the_attempts_exactly() -> None:
+    """0.56 times 25 is more than 14 as computers count."""
+    exact = Breaker(CircuitBreaker(on=OSError, rate=0.56, attempts=25))
+    found = bench()
+    found.submit(keyed(P0, "a" * 25))
+    for number, task in enumerate(found.takes()):
+        exact.ended(task, None if number < 11 else AWAY, 0.0)
+    assert exact.trips == 1
 
 
 def test_one_probe_at_a_time_and_a_failed_one_doubles_the_pause_up_to_its_bound() -> None:

@@ -13,7 +13,7 @@ import pytest
 from engine_help import TOPIC_ID, Bench, keyed
 from processing_help import P0, commit, tp
 
-from instride import OffsetAndMetadata, RetryRecord, TopicPartition
+from instride import DeadLetterRecord, OffsetAndMetadata, RetryRecord, TopicPartition
 from instride._processing.commit_metadata import Mark, decode
 from instride._processing.engine import Batch, Engine, EnginePlan, Job, Task
 from instride._processing.retries import Failures, Retry
@@ -75,12 +75,13 @@ class Process:
         self.engine.submit([each for each in self._group.logs[partition] if each.offset >= start])
         self.engine.locate(partition, told, TOPIC_ID)
 
-    def commit(self) -> bool:
-        """The broker takes it. Whether there was something to commit."""
+    def commit(self, refused: Sequence[TopicPartition] = ()) -> bool:
+        """The broker takes it, but of `refused`. Whether there was something to commit."""
         snapshot = self.engine.committable()
         self.commits += bool(snapshot)
-        self._group.committed |= snapshot
-        commit(snapshot)
+        self._group.committed |= {partition: told for partition, told in snapshot.items() if partition not in refused}
+        for partition, entry in snapshot.entries.items():
+            snapshot.settle(partition, entry, committed=partition not in refused, refused=partition in refused)
         return bool(snapshot)
 
     def take(self) -> Job | None:
@@ -94,7 +95,7 @@ class Process:
             found.append(job.offset)
         return found
 
-    def end(self, job: Job, error: BaseException | None = None) -> None:
+    def end(self, job: Job, error: BaseException | None = None, *, is_acknowledged: bool = True) -> None:
         if isinstance(job, Task) and job.writes_dead_letter:
             self._group.given_up[_place(job)] = job.attempts
             self._group.errors[_place(job)] = job.error
@@ -103,7 +104,7 @@ class Process:
         if error is None:
             self._group.handled.update(map(_place, job.tasks if isinstance(job, Batch) else [job]))
         self.engine.end(job, error, self.now, 0.5)
-        if isinstance(job, Task) and job.writes_dead_letter:
+        if is_acknowledged and isinstance(job, Task) and job.writes_dead_letter:
             self.end(job)
 
     def stop(self) -> None:
@@ -351,6 +352,133 @@ def test_an_accused_record_is_at_work_alone_in_its_process() -> None:
     assert sorted(accused) == [(0, 0), (1, 0), (2, 0)]
 
 
+def failed(process: Process) -> Job:
+    """The next record, of which nobody acknowledges the dead letter."""
+    job = process.take()
+    assert job is not None
+    process.end(job, DeadLetterRecord("bad"), is_acknowledged=False)
+    return job
+
+
+def test_an_accused_record_waits_for_no_letter_that_is_in_flight() -> None:
+    """For up to two minutes nothing else would go on."""
+    group = Group({P0: "-", tp(1): "-", tp(2): "--"}, order="none")
+    for _ in range(2):
+        process = group.process(later=[tp(1), tp(2)])
+        process.commit()
+        assert process.takes() == [0]
+    process = group.process(later=[P0, tp(2)])
+    process.commit()
+    at_work = process.take()
+    assert at_work is not None
+    process.assign(P0)
+    assert process.takes() == []
+    process.commit()
+    assert process.takes() == [], "a handler runs"
+    process.end(at_work, DeadLetterRecord("bad"), is_acknowledged=False)
+    assert process.takes() == []
+    process.commit()
+    accused = process.take()
+    assert accused is not None
+    assert accused.lane.partition == P0
+    process.assign(tp(2))
+    process.commit()
+    assert process.takes() == []
+    process.end(accused, DeadLetterRecord("bad"), is_acknowledged=False)
+    process.commit()
+    assert process.takes() == [0, 1], "nor do others wait for the letter of one that was accused"
+    process.end(at_work)
+    process.end(accused)
+    assert (process.engine.started, process.engine.tally.dead_lettered) == (2, 2)
+
+
+@pytest.mark.parametrize("letter", ["given up", "written"])
+def test_a_letter_that_was_given_up_makes_no_room_beside_an_accused_record(letter: str) -> None:
+    group = Group({P0: "-", tp(1): "-", tp(2): "-"}, order="none")
+    for _ in range(2):
+        process = group.process(later=[tp(1), tp(2)])
+        process.commit()
+        assert process.takes() == [0]
+    process = group.process(later=[P0, tp(2)])
+    process.commit()
+    job = failed(process)
+    if letter == "given up":
+        process.engine.submit([], [tp(1)])
+    else:
+        process.end(job)
+    process.assign(tp(2))
+    process.commit()
+    assert process.takes() == [0], "a handler runs"
+    process.assign(P0)
+    assert process.takes() == []
+    process.commit()
+    assert process.takes() == []
+
+
+def test_a_suspect_waits_for_no_letter_of_its_partition() -> None:
+    group = Group({P0: "--"}, order="none")
+    process = group.process()
+    process.commit()
+    assert process.takes() == [0, 1]
+    process = group.process()
+    process.commit()
+    failed(process)
+    assert process.takes() == []
+    process.commit()
+    assert process.takes() == [1]
+
+
+@pytest.mark.parametrize("by", ["hold", "refusal"])
+def test_an_accused_that_is_not_started_keeps_nobody_while_a_letter_is_in_flight(by: str) -> None:
+    group = Group({P0: "--"}, order="none", backoff=9.0)
+    process = group.process()
+    process.commit()
+    assert process.takes() == [0, 1]
+    process = group.process()
+    process.commit()
+    first = process.take()
+    assert first is not None
+    process.end(first, ValueError("it is tried again"))
+    assert process.takes() == []
+    process.commit()
+    assert process.takes() == [1]
+    group.logs[tp(1)] = keyed(tp(1), "--")
+    process = group.process(later=[tp(1)])
+    process.commit()
+    failed(process)
+    assert process.takes() == []
+    process.assign(tp(1))
+    if by == "hold":
+        assert process.engine.hold([P0]) == {P0}
+    process.commit(refused=[P0] if by == "refusal" else [])
+    assert process.takes() == [0, 1]
+
+
+def test_an_accused_record_whose_commits_are_refused_keeps_no_other_partition() -> None:
+    """READ of its topic was revoked. Nor is it blamed for what the others do meanwhile."""
+    group = Group({P0: "-"}, order="none")
+    for _ in range(2):
+        process = group.process()
+        process.commit()
+        assert process.takes() == [0]
+    group.logs[tp(1)] = keyed(tp(1), "--", start=7)
+    process = group.process()
+    assert process.takes() == []
+    process.commit(refused=[P0])
+    others = [process.take(), process.take()]
+    assert [job and job.lane.partition for job in others] == [tp(1), tp(1)]
+    process.commit()
+    assert group.mark(P0) == Mark(reach=4, named=0, deaths=1)
+    for job in others:
+        assert job is not None
+        assert process.takes() == []
+        process.end(job)
+    assert process.takes() == []
+    process.commit()
+    assert group.mark(P0) == Mark(reach=4, named=0, deaths=1, is_at_work=True)
+    assert process.takes() == [0]
+
+
 def test_a_broker_that_takes_no_metadata_is_not_waited_for() -> None:
     group = Group({P0: "--"}, order="none")
     process = group.process()
@@ -369,6 +497,21 @@ def test_a_stale_commit_asks_for_no_other() -> None:
     snapshot.settle(P0, snapshot.entries[P0], committed=False, stale=True)
     assert bench.engine.hold([P0]) == set()
     assert not bench.engine.is_beginning()
+
+
+def test_after_a_stale_commit_what_came_before_goes_on() -> None:
+    """Its position was reset while it was full, and paused: no poll brings anything newer before some of it is done."""
+    bench = Bench(order="none", window=4)
+    bench.submit(keyed(P0, "-" * 9))
+    assert bench.takes() == []
+    bench.commit()
+    jobs = bench.takes()
+    assert len(jobs) == 4
+    for job in jobs:
+        bench.end(job)
+    snapshot = bench.engine.committable()
+    snapshot.settle(P0, snapshot.entries[P0], committed=False, stale=True)
+    assert [task.offset for task in bench.takes()] == [4, 5, 6, 7, 8]
 
 
 def reassign(process: Process, partition: TopicPartition, at_work: list[Job]) -> None:
@@ -403,7 +546,10 @@ def run(process: Process, chance: Random, killers: set[Place], *, stops: float =
             killing = [_place(each) for each in tasks if _place(each) in killers]
             if killing and not job.writes_dead_letter:
                 return killing[0]
-            process.end(job, ValueError() if chance.random() < 0.05 else None)
+            writes = job.writes_dead_letter
+            process.end(job, ValueError() if chance.random() < 0.05 else None, is_acknowledged=False)
+            if job.writes_dead_letter and not writes:
+                at_work.append(job)
         elif at_work and chance.random() < 0.1:
             reassign(process, chance.choice(at_work).lane.partition, at_work)
         elif chance.random() < 0.1 or not at_work:

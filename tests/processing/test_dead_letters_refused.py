@@ -20,9 +20,9 @@ from instride._processing.coroutine_workers import LoopWorkers
 from instride._processing.dead_letters import (
     ConfluentProduce,
     DeadLetter,
+    LetterWriter,
     NotTakenError,
     _refused,
-    write_letter,
     write_letter_async,
 )
 from instride._processing.engine import Task
@@ -96,7 +96,9 @@ def failed(form: str, topic: Topic | Silent | Exits | Quotes) -> Bench:
     if form == "plain":
         task = bench.take()
         bench.end(task, ValueError("bad"))
-        write_letter(desk_of(bench.engine, _LOCK, dead_letters="dlq"), topic, task)
+        writer = LetterWriter(desk_of(bench.engine, _LOCK, dead_letters="dlq"), topic)
+        writer.write(task)
+        writer.look()
         return bench
 
     async def handle(record: Any) -> None:
@@ -192,7 +194,7 @@ def test_a_letter_is_written_once_while_the_store_is_away(form: str, caplog: pyt
     desk = desk_of(bench.engine, _LOCK, dead_letters="dlq")
     for _ in range(2):
         if form == "plain":
-            write_letter(replace(desk, pass_over=store), topic, task)
+            LetterWriter(replace(desk, pass_over=store), topic).write(task)
         else:
             asyncio.run(write_letter_async(replace(desk, pass_over=store.awaited), topic.awaited, task))
         assert "its dead letter was written, but the store could not be told" in caplog.messages[-1]
@@ -201,7 +203,7 @@ def test_a_letter_is_written_once_while_the_store_is_away(form: str, caplog: pyt
         bench.now += 100
         assert bench.take() is task
     assert task.copy().letter_written, "nor if its partition is given back meanwhile"
-    write_letter(replace(desk, pass_over=store), topic, task)
+    LetterWriter(replace(desk, pass_over=store), topic).write(task)
     assert (len(topic.taken), bench.engine.tally.dead_lettered) == (1, 1)
     assert bench.commit()[P0][0] == 1
 

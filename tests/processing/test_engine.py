@@ -1090,6 +1090,21 @@ def test_a_start_that_is_refused_for_good_is_tried_again_with_the_next_commit_al
     assert P0 in bench.engine.committable().entries
 
 
+@pytest.mark.parametrize("window", [0, 2])
+def test_a_start_that_is_refused_for_good_hurries_no_poll(window: int) -> None:
+    """As long as it is refused. Where it is accepted after all, the next start is to come soon again (law 11)."""
+    bench = Bench(located=False, window=window)
+    bench.submit(keyed(P0, "a"))
+    assert bench.engine.is_beginning()
+    bench.engine.locate(P0, None)
+    assert bench.engine.is_beginning()
+    snapshot = bench.engine.committable()
+    snapshot.settle(P0, snapshot.entries[P0], committed=False, refused=True)
+    assert not bench.engine.is_beginning()
+    bench.commit()
+    assert bench.engine.is_beginning() == bool(window)
+
+
 @pytest.mark.rule("completing")
 def test_a_hand_over_tries_once_more_what_was_refused_before_it() -> None:
     """The right may have been given back since."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 from processing_help import P0, P1, commit, offsets, records, tp
 
-from instride import ConsumerRecord, OffsetRange
+from instride import ConsumerRecord, OffsetRange, TopicPartition
 from instride._processing.partition_queues import PartitionQueues, Task
 from instride.consumer_records import Stretch
 from instride.errors import IllegalStateError, OffsetGapError
@@ -105,6 +105,18 @@ def test_a_hand_over_waits_for_no_commit_that_is_refused_for_good() -> None:
     snapshot = found.ledger.committable()
     snapshot.settle(P0, snapshot.entries[P0], committed=False, refused=True)
     assert found.hold([P0]) == set()
+
+
+def test_a_hand_over_tries_once_more_what_was_refused_before_it() -> None:
+    """The right may have been given back since."""
+    found = queues()
+    found.submit(records(P0, 0))
+    (task,) = take(found)
+    found.end(task)
+    for held in ({P0}, set[TopicPartition]()):
+        snapshot = found.ledger.committable()
+        snapshot.settle(P0, snapshot.entries[P0], committed=False, refused=True)
+        assert found.hold([P0]) == held
 
 
 @pytest.mark.rule("16")

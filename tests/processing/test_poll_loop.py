@@ -7,6 +7,7 @@ from concurrent.futures import Future
 from contextlib import nullcontext
 from itertools import pairwise
 from typing import Any
+from uuid import UUID
 
 import pytest
 from engine_help import desk_of, keyed
@@ -110,6 +111,20 @@ def test_an_error_of_a_partition_is_noted_and_polls_go_on(caplog: pytest.LogCapt
     assert "woken" not in caplog.text
 
 
+@pytest.mark.parametrize("fails", [True, False])
+def test_what_ends_before_the_first_poll_joins_no_group(fails: bool) -> None:
+    """A set-up that failed, or was stopped, would cause a rebalance for nothing."""
+    script = Script()
+    if fails:
+        script.engine.failure = LookupError("no database")
+    else:
+        script.rounds.stop()
+    script.play()
+    assert "subscribe" not in script.said
+    assert script.said[-1] == "close"
+    assert isinstance(script.rounds.error, LookupError) == fails
+
+
 def test_errors_of_many_partitions_hold_up_no_poll_and_nothing_that_is_due() -> None:
     """Each is raised once by a poll of its own; the same one again would make the loop spin."""
     many = [TopicAuthorizationFailedError(f"t-{number}: READ was revoked") for number in range(5)]
@@ -117,6 +132,16 @@ def test_errors_of_many_partitions_hold_up_no_poll_and_nothing_that_is_due() -> 
     script.play(until=lambda: script.said.count("poll") == 9)
     assert [each for each in script.said if each in ("poll", "sleep")] == [*["poll"] * 6, "sleep", *["poll"] * 3]
     assert script.executor.woken == 8, "after each poll, also after one that raised"
+
+
+def test_an_error_that_each_partition_of_a_topic_raises_holds_up_no_poll() -> None:
+    """It names the topic alone, as where READ was revoked. More often than each partition could, and it spins."""
+    errors = [TopicAuthorizationFailedError("not authorised to read topic 't': it needs Read") for _ in range(7)]
+    script = Script(poll=[*errors], committed=[KafkaTimeoutError("not yet")] * 99)
+    script.rounds.on_partitions_assigned([tp(number) for number in range(6)])
+    script.rounds.on_partitions_revoked([tp(5)])
+    script.play(until=lambda: script.said.count("poll") == 8)
+    assert "".join(each[0] for each in script.said if each in ("poll", "sleep")) == "ppppppspsp"
 
 
 @pytest.mark.parametrize("error", [GroupAuthorizationFailedError("no"), ConsumerClosedError("by somebody")])
@@ -476,6 +501,204 @@ def test_where_the_log_has_lost_the_row_it_is_read_from_its_beginning(caplog: py
     assert [verb.args for verb in script.verbs if verb.name == "seek"] == [(P0, 100)]
     assert script.started == {P0: 100}
     assert "t-0: its row in the database is at 5, and its log begins at 100" in caplog.text
+
+
+A, B = UUID(int=1), UUID(int=2)
+
+
+def silent(*, seconds: float = 0.5, hangs: bool = False, **results: list[Any]) -> tuple[Script, list[Future[Any]]]:
+    """A database that answers by and by, and its answers to come; a round of so many seconds. Its group has nothing.
+    hangs: nobody can cancel what it is asked."""
+    answers: list[Future[Any]] = []
+
+    def poll(_: Verb) -> ConsumerRecords:
+        script.now += seconds
+        return ConsumerRecords()
+
+    def ask(_: Verb) -> Future[Any]:
+        answers.append(Future())
+        if hangs:
+            answers[-1].set_running_or_notify_cancel()
+        return answers[-1]
+
+    script = Script(has_store=True, poll=[poll] * 99, stored=[ask] * 99, position=[7] * 99)
+    script.results |= {"committed": [{}] * 99, "topic_ids": [{}] * 99, **results}
+    return script, answers
+
+
+def asked_of(script: Script) -> list[dict[TopicPartition, UUID | None]]:
+    return [verb.args[0] for verb in script.verbs if verb.name == "stored"]
+
+
+def polls(script: Script, number: int) -> Callable[[], bool]:
+    """So many more."""
+    end = script.said.count("poll") + number
+    return lambda: script.said.count("poll") == end
+
+
+def test_a_silent_database_holds_up_no_poll_and_is_asked_once(caplog: pytest.LogCaptureFixture) -> None:
+    """And where it waits the group is not asked in each round. An answer that came has priority over the group's."""
+    script, answers = silent()
+    script.rounds.on_partitions_assigned([P0, P1])
+    script.play(until=polls(script, 2))
+    assert caplog.text == ""
+    script.play(until=polls(script, 6))
+    assert asked_of(script) == [{P0: None, P1: None}]
+    assert script.said.count("committed") == 1
+    assert caplog.messages == ["the database has not said yet where partitions begin, so they wait"]
+    answers[0].set_result({P1: 5})
+    script.play(until=lambda: len(script.started) == 2)
+    assert script.started == {P0: 7, P1: 5}, "of P0 it has no row"
+    assert len(answers) == 1
+
+
+def test_a_question_that_nobody_answers_is_asked_anew_after_a_long_patience(caplog: pytest.LogCaptureFixture) -> None:
+    """After a failover nobody serves the connection any more, and the database is back. Each time it has longer."""
+    script, answers = silent(seconds=20.0, hangs=True)
+    asked_at: list[float] = []
+    ask = script.results["stored"][0]
+
+    def stored(verb: Verb) -> Future[Any]:
+        asked_at.append(script.now)
+        found: Future[Any] = ask(verb)
+        return found
+
+    script.results["stored"] = [stored] * 9
+    script.rounds.on_partitions_assigned([P0])
+    script.play(until=lambda: len(answers) == 4)
+    assert asked_at == [20.0, 80.0, 200.0, 440.0]
+    assert caplog.messages == ["the database has not said yet where partitions begin, so they wait"] * 3
+    answers[0].set_result({P0: 1})
+    answers[3].set_result({P0: 5})
+    script.play(until=lambda: script.started != {})
+    assert script.started == {P0: 5}, "what was dropped says nothing"
+    script.rounds.on_partitions_assigned([P1])
+    script.play(until=lambda: len(answers) == 6)
+    assert asked_at[5] == asked_at[4] + 60.0
+
+
+def test_no_more_than_so_many_questions_hang_at_a_time() -> None:
+    """Each is a thread."""
+    script, answers = silent(seconds=4000.0, hangs=True)
+    script.rounds.on_partitions_assigned([P0])
+    script.play(until=polls(script, 20))
+    assert len(answers) == 8
+    answers[3].set_exception(OSError("the connection was reset"))
+    script.play(until=polls(script, 10))
+    assert len(answers) == 9
+    answers[8].set_result({P0: 5})
+    script.play(until=lambda: script.started != {})
+    assert script.started == {P0: 5}
+
+
+def test_a_rebalance_asks_no_database_beside_a_question_that_hangs() -> None:
+    script, answers = silent(hangs=True)
+    for _ in range(5):
+        script.rounds.on_partitions_assigned([P0])
+        script.play(until=polls(script, 2))
+        script.rounds.on_partitions_revoked([P0])
+    assert len(answers) == 1
+    script.rounds.on_partitions_assigned([P1])
+    answers[0].set_result({P0: 1})
+    script.play(until=polls(script, 2))
+    assert asked_of(script)[1:] == [{P1: None}]
+
+
+def test_while_only_a_database_is_awaited_polls_take_their_time() -> None:
+    script, answers = silent()
+    script.rounds.on_partitions_assigned([P0])
+    script.engine.submit(keyed(P0, "a"))
+    script.play(until=polls(script, 4))
+    assert len(answers) == 1
+    timeouts = [verb.kwargs["timeout"] for verb in script.verbs if verb.name == "poll"]
+    assert timeouts[0] == 0.02
+    assert timeouts[1:] == [0.1] * 3
+
+
+def test_an_answer_of_an_earlier_assignment_counts_no_more() -> None:
+    script, answers = silent()
+    script.rounds.on_partitions_assigned([P0, P1])
+    script.play(until=polls(script, 2))
+    script.rounds.on_partitions_revoked([P0])
+    script.rounds.on_partitions_assigned([P0])
+    script.play(until=polls(script, 2))
+    assert len(answers) == 1, "one at a time"
+    answers[0].set_result({P0: 5, P1: 5})
+    script.play(until=polls(script, 2))
+    assert script.started == {P1: 5}
+    assert asked_of(script)[1:] == [{P0: None}]
+    answers[1].set_result({P0: 9})
+    script.play(until=polls(script, 2))
+    assert script.started == {P0: 9, P1: 5}
+
+
+def test_where_all_was_lost_that_a_database_was_asked_about_it_is_asked_anew() -> None:
+    """The connection by which it was asked may be silent for an hour."""
+    script, answers = silent()
+    script.rounds.on_partitions_assigned([P0])
+    script.play(until=polls(script, 2))
+    script.rounds.on_partitions_revoked([P0])
+    assert answers[0].cancelled()
+    script.rounds.on_partitions_assigned([P1])
+    script.play(until=polls(script, 2))
+    assert asked_of(script) == [{P0: None}, {P1: None}]
+
+
+def test_an_answer_about_a_topic_that_was_made_again_counts_no_more() -> None:
+    script, answers = silent(topic_ids=[{"t": A}, *[{"t": B}] * 99])
+    script.rounds.on_partitions_assigned([P0])
+    script.play(until=polls(script, 2))
+    answers[0].set_result({P0: 5})
+    script.play(until=polls(script, 2))
+    assert asked_of(script) == [{P0: A}, {P0: B}]
+    answers[1].set_result({})
+    script.play(until=lambda: script.started != {})
+    assert script.started == {P0: 7}
+
+
+def test_a_late_error_of_a_database_is_told_and_it_is_asked_again_a_second_later(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    script, answers = silent()
+    script.rounds.on_partitions_assigned([P0])
+    script.play(until=polls(script, 2))
+    answers[0].set_exception(OSError("the server is starting"))
+    failed_at = script.now
+    script.play(until=lambda: len(answers) == 2)
+    assert script.now >= failed_at + 1.0
+    assert caplog.messages == ["the database does not say where partitions begin: OSError: the server is starting"]
+
+
+def test_a_stop_drops_what_a_database_was_asked() -> None:
+    script, answers = silent()
+    script.rounds.on_partitions_assigned([P0])
+    script.play(until=polls(script, 2))
+    script.rounds.stop()
+    script.play()
+    assert script.rounds.is_ended
+    assert answers[0].cancelled()
+
+
+def test_of_a_slow_database_no_answer_is_lost_where_a_topic_is_asked_about_alone() -> None:
+    """The group refuses a third one. The first comes when the answer about the second is on its way."""
+    first, second, third = (TopicPartition(topic, 0) for topic in "tuv")
+
+    def committed(verb: Verb) -> Any:
+        if "v" in [each.topic for each in verb.args]:
+            return TopicAuthorizationFailedError("v: it needs Describe")
+        return {}
+
+    script, answers = silent(committed=[committed] * 99)
+    script.rounds.on_partitions_assigned([second, third])
+    script.play(until=polls(script, 2))
+    script.rounds.on_partitions_assigned([first])
+    answers[0].set_result({second: 5})
+    script.play(until=polls(script, 2))
+    assert script.started == {second: 5}
+    answers[1].set_result({first: 5})
+    script.play(until=polls(script, 2))
+    assert script.started == {first: 5, second: 5}
+    assert len(answers) == 2
 
 
 def test_many_rows_whose_log_is_unknown_cost_one_wait_of_a_poll(caplog: pytest.LogCaptureFixture) -> None:

@@ -13,7 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from contextvars import copy_context
 from dataclasses import replace
 from enum import IntEnum, StrEnum
@@ -33,7 +33,18 @@ from processing_help import P0, refuse_threads
 from instride import ConsumerRecord, OffsetAndMetadata, OutputRecord, Processor, Retry, RetryRecord, SkipRecord
 from instride._processing import process_child, process_workers
 from instride._processing.engine import Engine, EnginePlan, Job, Verdict
-from instride._processing.process_child import _FAILED, _UNREADABLE, DONE, Spec, _result, error_of, outputs_from, packed
+from instride._processing.process_child import (
+    _FAILED,
+    _UNREADABLE,
+    DONE,
+    PART,
+    READY,
+    Spec,
+    _result,
+    error_of,
+    outputs_from,
+    packed,
+)
 from instride._processing.process_workers import ProcessWorkers, pickled
 from instride._processing.retries import Failures
 from instride._record_deserializer import RecordDeserializer
@@ -194,14 +205,21 @@ class UnspeakableError(Exception):
         raise ValueError("it cannot be shown")
 
 
-def unspeakable(_: bytes) -> None:
-    raise UnspeakableError
+class MarkedError(Exception):
+    def __repr__(self) -> str:
+        return Topic.AUDIT
 
 
-def test_a_deserializers_error_that_cannot_be_shown_is_told_by_its_class() -> None:
+@pytest.mark.parametrize(("error", "shown"), [(UnspeakableError, "UnspeakableError"), (MarkedError, "audit")])
+def test_a_deserializers_error_that_cannot_be_shown_is_told_by_its_class(error: type[Exception], shown: str) -> None:
+    """One that shows itself by a str of its own is told by that."""
+
+    def unspeakable(_: bytes) -> None:
+        raise error
+
     kind, (told, part, place, cause) = result_of(print, RecordDeserializer(None, unspeakable))
-    assert (kind, part, place, cause) == (_UNREADABLE, "value", 0, "UnspeakableError")
-    assert "t-0 at offset 0 cannot be deserialized: UnspeakableError" in told
+    assert (kind, part, place, cause) == (_UNREADABLE, "value", 0, shown)
+    assert f"t-0 at offset 0 cannot be deserialized: {error.__name__}" in told
 
 
 class Bench:
@@ -732,11 +750,9 @@ def test_processes_that_have_died_are_begun_anew_only_for_what_there_is() -> Non
     assert workers._finds(0, jobs)
 
 
-@pytest.mark.timeout(30)
-def test_a_process_that_dies_before_it_has_read_its_handler_is_no_wait_without_end(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A fork of the program may hold its end of the pipe: then no write breaks, and it ended with the fork only."""
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[process_workers._Process]:
+    """A fork of the program holds its end of the pipe: when it dies, no write breaks."""
     spawning, kept = multiprocessing.get_context("spawn"), list[int]()
 
     def pipe() -> tuple[Any, Any]:
@@ -747,14 +763,77 @@ def test_a_process_that_dies_before_it_has_read_its_handler_is_no_wait_without_e
     context = SimpleNamespace(Pipe=pipe, Process=spawning.Process)
     monkeypatch.setattr(multiprocessing, "get_context", lambda _: context)
     process = process_workers._Process(0)
-    stopped = process._process.pid
-    assert stopped is not None
-    os.kill(stopped, signal.SIGSTOP)  # it reads nothing more
-    threading.Timer(0.5, os.kill, (stopped, signal.SIGKILL)).start()
-    with pytest.raises(process_workers._Died):
-        process.begin(b"." * 1_000_000)
+    yield process
     process.close(0.0)
     os.close(*kept)
+
+
+def dies_soon(process: process_workers._Process) -> None:
+    """And reads nothing before that."""
+    stopped = process._process.pid
+    assert stopped is not None
+    os.kill(stopped, signal.SIGSTOP)
+    threading.Timer(0.5, os.kill, (stopped, signal.SIGKILL)).start()
+
+
+@pytest.mark.timeout(30)
+def test_a_process_that_dies_before_it_has_read_its_handler_is_no_wait_without_end(
+    held: process_workers._Process,
+) -> None:
+    dies_soon(held)
+    with pytest.raises(process_workers._Died):
+        held.begin(b"." * 1_000_000)
+
+
+@pytest.mark.timeout(30)
+def test_a_process_that_dies_before_it_has_read_its_records_is_no_wait_without_end(
+    held: process_workers._Process,
+) -> None:
+    spec = Spec(handler=handlers.handle, reader=RecordDeserializer(None, None), around=None, output="o")
+    assert held.begin(pickled(spec))[0] == READY
+    bench = EngineBench()
+    bench.submit([ConsumerRecord(*P0, 0, epoch=1, value=b"." * 1_000_000)])
+    dies_soon(held)
+    held.send([bench.take()])
+    with pytest.raises(process_workers._Died):
+        held.result()
+
+
+def test_a_process_that_is_made_while_the_program_ends_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """multiprocessing waits for it, and it hears no SIGTERM."""
+    monkeypatch.setattr(process_workers, "_ends", threading.Event())
+    process_workers._ends.set()
+    process = process_workers._Process(0)
+    process._process.join(PATIENCE / 4)
+    assert process._process.exitcode == -signal.SIGKILL
+    process.close(0.0)
+
+
+def test_signals_before_a_process_has_begun_do_nothing_to_it_as_later_ones() -> None:
+    """Ctrl-C comes to all processes of a terminal: while they begin, the run ended by an error of theirs."""
+    process = process_workers._Process(0)
+    started = process._process.pid
+    assert started is not None
+    for number in process_child.SIGNALS:
+        os.kill(started, number)
+    spec = Spec(handler=handlers.handle, reader=RecordDeserializer(None, None), around=None, output="o")
+    try:
+        assert process.begin(pickled(spec)) == (READY, None)
+    finally:
+        process.close(PATIENCE)
+    assert process._process.exitcode == 0
+
+
+@pytest.mark.parametrize("size", [PART - 1, PART, PART + 1, 2 * PART])
+def test_a_message_of_any_size_comes_as_it_was_sent(size: int) -> None:
+    ours, theirs = multiprocessing.Pipe()
+    process: Any = SimpleNamespace(_pipe=ours, _await_room=lambda: None, _write=ours.send_bytes)
+    messages = [b"x" * size, b"next"]
+    with ours:
+        for message in messages:
+            process_workers._Process._write_in_parts(process, message)
+    with theirs:
+        assert [process_child._message(theirs) for _ in messages] == messages
 
 
 def test_a_record_is_not_in_progress_before_its_process_has_begun(gate: Path) -> None:
@@ -766,6 +845,113 @@ def test_a_record_is_not_in_progress_before_its_process_has_begun(gate: Path) ->
     bench.until_over(1)
     bench.close()
     assert bench.outputs == ["0 1 open"]
+
+
+class Beginning:
+    """`ProcessWorkers.begin` on a thread of its own, before there is any record."""
+
+    def __init__(self, around: Any = handlers.around, stops: Callable[[], bool] = lambda: False) -> None:
+        self.engine = Engine(EnginePlan(order="none"), lambda _: 1)
+        desk = desk_of(self.engine, threading.RLock(), output="o")
+        spec = pickled(Spec(handler=handlers.handle, reader=RecordDeserializer(None, None), around=around, output="o"))
+        self.workers = ProcessWorkers(desk, spec, None, 2, 8, None)
+        self.thread = threading.Thread(target=self.workers.begin, args=(stops,), name="begin", daemon=True)
+        self.thread.start()
+
+    @property
+    def begun(self) -> list[bool]:
+        return [each is not None and each.has_begun for each in self.workers._keepers.values()]
+
+    def returns(self) -> bool:
+        self.thread.join(PATIENCE / 2)
+        return not self.thread.is_alive()
+
+    def close(self) -> None:
+        self.workers.close(PATIENCE)
+        assert self.returns()
+
+
+def test_all_processes_begin_before_there_is_a_record(gate: Path) -> None:
+    """A partition of a member that has just joined would wait for them."""
+    beginning = Beginning(handlers.waits)
+    until = time.monotonic() + PATIENCE
+    while beginning.thread.is_alive():
+        assert time.monotonic() < until
+        with suppress(OSError):  # nobody has opened it
+            os.close(os.open(gate, os.O_WRONLY | os.O_NONBLOCK))
+        threading.Event().wait(0.01)
+    assert beginning.returns()
+    assert beginning.begun == [True, True]
+    beginning.close()
+
+
+def test_a_stop_waits_for_no_process_that_begins(gate: Path) -> None:
+    answers = iter([False, False, False])
+    beginning = Beginning(handlers.waits, stops=lambda: next(answers, True))
+    with gate.open("wb"):
+        assert beginning.returns()
+        assert beginning.begun == [False, False]
+        beginning.close()
+
+
+def test_what_has_stopped_begins_no_process() -> None:
+    beginning = Beginning(stops=lambda: True)
+    assert beginning.returns()
+    assert beginning.begun == []
+    beginning.close()
+
+
+@pytest.mark.usefixtures("gate")
+def test_a_close_waits_for_no_process_that_begins() -> None:
+    beginning = Beginning(handlers.waits)
+    beginning.workers.close()
+    assert beginning.returns()
+    beginning.close()
+
+
+@pytest.mark.usefixtures("gate")
+def test_processes_that_are_slow_to_begin_are_named_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(process_workers, "_PULSE", 0.001)
+    monkeypatch.setattr(process_workers, "_TELL", 0.002)
+    pulses = iter([False] * 10)
+    beginning = Beginning(handlers.waits, stops=lambda: next(pulses, True))
+    assert beginning.returns()
+    assert [each.getMessage() for each in caplog.records if each.levelname == "WARNING"] == [
+        "2 of 2 processes of handlers have not begun yet: the member joins its group when they have"
+    ]
+    beginning.close()
+
+
+def test_processes_that_cannot_begin_end_the_run_before_it_joins() -> None:
+    beginning = Beginning(handlers.refuses)
+    assert beginning.returns()
+    assert isinstance(beginning.engine.failure, LookupError)
+    beginning.close()
+
+
+def test_one_process_that_cannot_begin_ends_the_run_whatever_the_others_do(gate: Path) -> None:
+    """The set-up of another may take an hour."""
+    beginning = Beginning(handlers.one_refuses)
+    assert beginning.returns()
+    assert isinstance(beginning.engine.failure, LookupError)
+    assert beginning.begun == [False, False]
+    with gate.open("wb"):
+        beginning.close()
+
+
+@pytest.mark.parametrize("left", [0, 1])
+def test_where_the_system_makes_no_more_threads_those_that_there_are_begin(
+    left: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    refuse_threads(monkeypatch, left=left + 1)  # one is the test's
+    beginning = Beginning()
+    assert beginning.returns()
+    assert beginning.begun == [True] * left
+    assert isinstance(beginning.engine.failure, RuntimeError) == (left == 0)
+    assert ("1 of 2 go on" in caplog.text) == (left == 1)
+    beginning.close()
 
 
 def until_ended(bench: Bench) -> None:
@@ -936,7 +1122,7 @@ def test_without_a_thread_dead_letters_are_written_when_all_results_are_read(mon
 
 @pytest.mark.parametrize("after", [(), (WELL,)])
 def test_what_ends_the_writing_of_dead_letters_ends_the_run(after: tuple[Any, ...]) -> None:
-    """And the others are written: in another thread, it would leave them in progress for ever."""
+    """And the others are handed over: in another thread, it would leave them in progress for ever."""
     bench, tried = EngineBench(after="dead-letter", order="none"), list[Any]()
     bench.submit(keyed(P0, "-" * (2 + len(after))))
 
@@ -946,9 +1132,8 @@ def test_what_ends_the_writing_of_dead_letters_ends_the_run(after: tuple[Any, ..
 
     bench.engine.wrote = wrote  # type: ignore[method-assign, assignment]
     results = Scripted(FAILED, FAILED, *after)
-    with pytest.raises(MemoryError):
-        workers_of(bench, lambda _: None)._handle(results, deque(bench.takes()))  # type: ignore[arg-type]
-    assert len(tried) == 2
+    workers_of(bench, lambda _: None)._handle(results, deque(bench.takes()))  # type: ignore[arg-type]
+    assert (len(tried), type(bench.engine.failure)) == (2, MemoryError)
 
 
 def test_a_dead_letter_of_what_was_given_up_meanwhile_is_not_written() -> None:

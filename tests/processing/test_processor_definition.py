@@ -172,6 +172,7 @@ def test_it_is_immutable_and_does_nothing_by_itself() -> None:
         ({"on": "OSError"}, TypeError),
         ({"backoff": -1}, ValueError),
         ({"jitter": 2}, ValueError),
+        ({"backoff": 61}, ValueError),
     ],
 )
 def test_a_wrong_retry_is_refused(values: dict[str, Any], error: type[Exception]) -> None:

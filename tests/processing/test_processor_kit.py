@@ -96,7 +96,7 @@ def test_a_hand_over_remembers_what_was_finished_beyond_a_retry() -> None:
         if record.value in bad:
             raise OSError
 
-    processor = Processor(handle, topics=["t"], order="none", retry=Retry(attempts=9, backoff=100.0))
+    processor = Processor(handle, topics=["t"], order="none", retry=Retry(attempts=9, backoff=60.0))
     with processor.testing(partitions=2) as kit:
         for number in range(4):
             kit.give("t", b"%d" % number, partition=0)

@@ -75,14 +75,26 @@ def test_no_commit_covers_what_is_unfinished_though_logs_lose_what_is_old(seed: 
         (0, "retention"),
         (3, "retention"),
         (13, "retention"),
+        (113, "retention"),
     ],
 )
 def test_each_row_is_in_the_database_once_whoever_crashed_was_suspended_or_lost_it(seed: int, means: str) -> None:
     """And nothing below its offsets is missing, but what was dead-lettered. 246: what is dead-lettered last is told.
-    13: the log has lost a row, and the group's offset is higher."""
+    13: the log has lost a row, and the group's offset is higher. 113: a full partition is reset."""
+    check_bank(seed, means)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_so_it_is_where_the_database_is_silent_for_a_while(seed: int) -> None:
+    check_bank(seed, "", answers_after=1.5)
+
+
+def check_bank(seed: int, means: str, answers_after: float = 0.0) -> None:
     bank = Bank()
     with closing(bank):
-        course = Course(order="partition", max_batch=4, bank=bank, has_outages=seed % 4 == 1)
+        course = Course(
+            order="partition", max_batch=4, bank=bank, answers_after=answers_after, has_outages=seed % 4 == 1
+        )
         plan = with_groups(seed, plan_for(seed), frozenset(means.split()))
         history = SimulatedCluster(plan, loop=processor_loop(course)).run()
         found = [each for each in check(history) if each.number != "S1" or course.was_handled_again(each.text)]

@@ -11,7 +11,7 @@ import sqlite3
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import replace
@@ -562,9 +562,12 @@ def test_a_cancel_of_a_blocked_event_loop_without_a_tear_down_is_no_failure() ->
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_a_stop_waits_for_no_query_of_the_store(tmp_path: Path, *, is_async: bool) -> None:
+def test_neither_a_poll_nor_a_stop_waits_for_a_query_of_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_async: bool
+) -> None:
     """A database that does not answer where a partition begins."""
-    asked, release, is_prepared = threading.Event(), threading.Event(), threading.Event()
+    asked, polled, release, is_prepared = (threading.Event() for _ in range(4))
+    call, cancelled = RunningProcessor._call, threading.Event()
 
     def connect() -> sqlite3.Connection:
         if is_prepared.is_set():
@@ -575,22 +578,34 @@ def test_a_stop_waits_for_no_query_of_the_store(tmp_path: Path, *, is_async: boo
     async def connect_async() -> AwaitedConnection:
         if is_prepared.is_set():
             asked.set()
-            await asyncio.wait_for(asyncio.Event().wait(), PATIENCE)
+            try:
+                await asyncio.wait_for(asyncio.Event().wait(), PATIENCE)
+            except asyncio.CancelledError:
+                cancelled.set()
+                raise
         return AwaitedConnection(connect())
 
+    def call_of_its_group(running: RunningProcessor, verb: Verb) -> Any:
+        if verb.name == "poll" and asked.is_set():
+            polled.set()
+        elif verb.name == "poll" and not is_prepared.is_set():
+            is_prepared.set()
+            running._rounds.on_partitions_assigned([P0])
+        return {} if verb.name in ("committed", "topic_ids") else call(running, verb)
+
+    monkeypatch.setattr(RunningProcessor, "_call", call_of_its_group)
     if is_async:
         processor = Processor(handle_async, topics=["t"], store=AsyncDatabaseStore(connect_async, paramstyle="qmark"))
     else:
         processor = Processor(handle, topics=["t"], store=DatabaseStore(connect))
     with processor.running(**NOWHERE) as running:
-        assert running._is_set_up.wait(PATIENCE)
-        is_prepared.set()
-        with ThreadPoolExecutor() as pool:
-            answer = pool.submit(running._call, Verb("stored", ({P0: None},)))
-            assert asked.wait(PATIENCE)
+        try:
+            assert polled.wait(PATIENCE / 2)
             running.stop()
-            assert isinstance(answer.exception(PATIENCE / 2), KafkaTimeoutError)
-        release.set()
+            assert running.wait(PATIENCE / 2)
+        finally:
+            release.set()
+    assert cancelled.is_set() == is_async
 
 
 def test_a_lifespan_of_the_users_loop_is_one_task_and_its_early_end_ends_the_run() -> None:

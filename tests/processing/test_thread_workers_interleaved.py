@@ -87,6 +87,12 @@ class Scene:
             self.bench.submit(records(100, 1))
         self.workers.wake()
 
+    def go_on(self) -> None:
+        """As by the acknowledgement of a letter, which another record waited for."""
+        with self.workers._desk.lock:
+            self.bench.submit(records(100, 1))
+        self.workers._go_on([])
+
     def close(self) -> None:
         self.workers.close()
 
@@ -109,11 +115,12 @@ class Scene:
 
 
 Call = Callable[[Scene], object]
-FIRST: dict[str, Call] = {"a thread ends": lambda scene: scene.end(0), "a poll": Scene.poll}
+FIRST: dict[str, Call] = {"a thread ends": lambda scene: scene.end(0), "a poll": Scene.poll, "a letter": Scene.go_on}
 SECOND: dict[str, Call] = {
     "another ends": lambda scene: scene.end(1),
     "one wakes up": lambda scene: scene.wake_up(2),
     "a poll": Scene.poll,
+    "a letter": Scene.go_on,
     "the end": Scene.close,
 }
 

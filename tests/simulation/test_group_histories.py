@@ -1,5 +1,5 @@
-"""Groups of another kind: users with a queue for each partition, a beginning at the end of the logs, and logs that lose
-what is old. `--groups` plays more of them."""
+"""Groups of another kind: users with a queue for each partition, a beginning at the end of the logs, logs that lose
+what is old, and logs that unclean leader elections truncate. `--groups` plays more of them."""
 
 from __future__ import annotations
 
@@ -34,6 +34,20 @@ def test_logs_that_lose_what_is_old_lose_nothing_else(seed: int, means: frozense
     assert not found, f"--groups {','.join(sorted(means))} --seed {seed}: {found[0]}"
 
 
+@pytest.mark.parametrize("means", [frozenset({"truncations"}), frozenset({"retention", "truncations"})], ids=sorted)
+@pytest.mark.parametrize("seed", range(0, 120, 6))
+def test_logs_that_are_truncated_are_read_on_where_they_were(seed: int, means: frozenset[str]) -> None:
+    found = check(run(with_groups(seed, plan_for(seed), means)))
+    assert not found, f"--groups {','.join(sorted(means))} --seed {seed}: {found[0]}"
+
+
+@pytest.mark.rule("16")
+@pytest.mark.parametrize("seed", range(1, 122, 12))
+def test_what_was_queued_of_a_truncated_log_is_dropped(seed: int) -> None:
+    found = check(run(with_groups(seed, plan_for(seed), frozenset({"executors", "truncations"}))))
+    assert not found, f"--groups executors,truncations --seed {seed}: {found[0]}"
+
+
 def test_what_is_planned_befalls_the_group() -> None:
     """The histories above would be good if nothing were queued, delayed or reset."""
     seen: Counter[str] = Counter()
@@ -51,6 +65,17 @@ def test_retention_befalls_positions_too() -> None:
         seen.update(event.what for event in run(plan))
     assert seen["log starts"] > 20, seen
     assert seen["out of range"] > 5, seen
+
+
+def test_truncations_befall_positions_and_what_is_committed() -> None:
+    seen: Counter[str] = Counter()
+    for seed in range(0, 120, 6):
+        history = run(with_groups(seed, plan_for(seed), frozenset({"truncations"})))
+        seen.update(event.what for event in history)
+        cuts = {(event.detail[0], event.detail[1]) for event in history if event.what == "truncated"}
+        seen["reset to one"] += sum(event.detail[::2] in cuts for event in history if event.what == "positioned")
+    assert seen["truncated"] > 20, seen
+    assert seen["reset to one"] > 10, seen
 
 
 def test_a_plan_of_another_group_is_a_value_that_can_be_kept() -> None:

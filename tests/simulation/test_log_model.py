@@ -71,6 +71,44 @@ def test_retention_moves_the_beginning_up_to_an_open_transaction() -> None:
     assert log.compact(random.Random(1)) == []
 
 
+def test_after_a_truncation_the_same_offsets_are_given_again() -> None:
+    log = LogModel()
+    log.append(5)
+    log.truncate(3)
+    assert (log.end, read(log, 0), read(log, 3)) == (3, ([0, 1, 2], 3), ([], 3))
+    log.append(1)
+    assert read(log, 2) == ([2, 3], 4)
+    log.truncate(9)
+    assert log.end == 4, "it ends nowhere else"
+    log.retain(2)
+    log.truncate(0)
+    assert (log.start, log.end) == (2, 2)
+
+
+def test_markers_and_holes_of_what_was_truncated_are_gone_with_it() -> None:
+    log = LogModel()
+    log.append(2)
+    log.finish(log.begin(2), commit=False)
+    log.append(30)
+    assert any(at > 5 for at in log.compact(random.Random(1)))
+    log.truncate(2)
+    log.append(10)
+    assert read(log, 2) == (list(range(2, 12)), 12)
+
+
+def test_a_transaction_ends_without_its_lost_records_or_is_unknown() -> None:
+    log = LogModel()
+    one = log.begin(3)
+    other = log.begin(2)
+    log.truncate(2)
+    another = log.begin(1)
+    assert log.finish(other, commit=True) == [], "another one has begun since, where it did"
+    assert log.finish(one, commit=False) == [range(2), range(3, 4)]
+    assert log.stable == 2
+    assert log.finish(another, commit=True) == [range(4, 5)]
+    assert read(log, 0) == ([2], 5)
+
+
 def test_a_chunk_with_holes_is_split_between_its_records() -> None:
     chunk = SimulatedChunk(topic="t", partition=0, first_offset=3, next_offset=12, offsets=(3, 4, 7, 9))
     assert list(chunk.stretches()) == [(3, 4, 0), (7, 7, 0), (9, 9, 0)]

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import chain, repeat
 
 import pytest
 
+from instride.records import TopicPartition
+from instride.testing import SimulatedCluster
+from instride.testing._simulation.interrupts import Interrupter, in_steps
 from instride.testing._simulation.planning_unruly import MEANS, with_unruly_users
 from instride.testing.check import Event, Parameters
-from instride.testing.simulation import History, check, plan_for, run
+from instride.testing.simulation import History, Member, MemberPlan, Plan, UserLoop, check, plan_for, run
 
 TRACES = {
     "verbs": {"pauses", "resumes", "seek", "own offsets"},
@@ -21,12 +25,18 @@ TRACES = {
     "looks": {"looks"},
     "signals": {"signal", "signal over", "handles"},
     "rewinds": {"allows rewind"},
-    "hand": {"revoked", "gave up", "unsubscribes"},
+    "hand": {"assigned by hand", "commit by hand", "revoked", "gave up", "unsubscribes"},
 }
 """What a history tells where the means was played."""
 
 
 EVERY_VERB = {"poll", "commit", "pause", "resume", "seek", "delay", "subscribe", "unsubscribe", "close"}
+
+
+def trace(event: Event) -> str:
+    """Its kind; a member of a group has a generation."""
+    by_hand = event.what in ("assigned", "commit") and event.detail[0] in (None, -1)
+    return f"{event.what} by hand" if by_hand else event.what
 
 
 def played(means: str, traces: set[str]) -> Counter[str]:
@@ -38,7 +48,7 @@ def played(means: str, traces: set[str]) -> Counter[str]:
         history: History = run(plan)
         found = check(history)
         assert not found, f"--unruly {means} --seed {seed}: {found[0]}"
-        seen.update(event.what for event in history if event.who in unruly)
+        seen.update(trace(event) for event in history if event.who in unruly)
         if seed >= 5 and seen.keys() >= traces:
             break
     return seen
@@ -85,6 +95,34 @@ def test_what_only_the_members_see_of_right_histories_is_judged_as_right(seed: i
     history = run(with_unruly_users(seed, plan_for(seed), means))
     assert check(history) == []
     assert check(as_members_see_it(history)) == []
+
+
+def commits_back_twice(member: Member) -> UserLoop:
+    """A signal comes while a commit begins: its handler goes back, too, and that commit is accepted first."""
+    consumer, partition = member.consumer, TopicPartition("t", 0)
+
+    def handle() -> None:
+        consumer.commit_async({partition: 3}, allow_rewind=True)
+        member.process.work(0.2)
+
+    consumer.subscribe(member.topics)
+    while consumer.owned().get(partition) != 5:
+        for record in (yield from consumer.poll(timeout=0.3)):
+            member.did("done", record.topic_partition, record.offset, record.epoch)
+    yield from consumer.commit()
+    signal = chain([Interrupter(0, handle)], repeat(Interrupter(1_000_000)))
+    member.did("own offsets", ((partition, 2), (partition, 3)))
+    yield from in_steps(consumer.commit({partition: 2}, allow_rewind=True), lambda: next(signal))
+    yield from consumer.commit()
+    yield from consumer.close()
+
+
+def test_commits_that_may_go_back_are_told_in_the_order_of_their_hand_over() -> None:
+    """The outer one was told first: the checker took its leave for used up by the handler's."""
+    plan = Plan(members=(MemberPlan(name="A"),), produced=((0.0, 0, 5),), latency=(0.01, 0.01))
+    history = SimulatedCluster(plan, loop=commits_back_twice).run()
+    assert check(history) == []
+    assert [event.detail[0][0][1] for event in history if event.what == "allows rewind"] == [3, 2]
 
 
 def test_a_member_that_comes_for_pairs_of_verbs_has_a_name_of_its_own() -> None:

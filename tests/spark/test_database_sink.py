@@ -29,6 +29,7 @@ from instride import DatabaseStore
 from instride.errors import ConfigError, MissingDataError, NotASinkError, SinkError, SinkWriteError
 from instride.records import TopicPartition
 from instride.spark import DatabaseSink
+from instride.spark import _database as database_module
 from instride.spark.contract import SCHEMA
 from instride.spark.sink import CommitOutcome, CommitStatus, JobResult, OutputRange, WrittenRange
 
@@ -276,6 +277,122 @@ def test_staged_rows_go_with_the_next_commit_and_a_range_without_rows_does_not(
     case.holds((span(0, 5), "a"), (span(5, 7), "b"))
 
 
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_rows_of_lost_attempts_are_deleted_however_their_ranges_were_cut(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """Law 5: staged before the commit, after it, and by whoever wakes up long after it."""
+    ready(kind, request, tmp_path)
+    case, connect = place(kind, tmp_path / "out"), database_of(kind, tmp_path / "out")
+    sink = case.make()
+    assert isinstance(sink, DatabaseSink)
+
+    def starts() -> list[int]:
+        query = f"SELECT DISTINCT instride_start FROM {sink.staging_table} ORDER BY 1"
+        return [start for (start,) in run(connect, query)]
+
+    def go_on(driver: Any, start: int) -> list[int]:
+        assert commit(driver, "j", write(driver, span(start, start + 5), "j")).is_in
+        return starts()
+
+    write(sink, span(3, 40), "before all")
+    assert go_on(sink, 5) == []
+    write(sink, span(5, 20), "late")
+    write(sink, span(10, 20), "as the next")
+    write(sink, span(12, 14), "within the next")
+    assert go_on(sink, 10) == []
+    assert go_on(sink, 15) == []
+    write(sink, span(7, 9), "awake again")
+    write(sink, span(30, 40), "ahead")
+    assert go_on(sink, 20) == [7, 30]
+    assert go_on(case.make(), 25) == [30]
+    assert go_on(sink, 30) == []
+    case.holds(*((span(start, start + 5), "j") for start in range(5, 35, 5)))
+
+
+def test_rows_that_are_staged_late_go_within_so_many_commits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They stayed as long as the driver ran."""
+    monkeypatch.setattr(database_module, "_SWEPT_EACH", 4)
+    case, connect = place("sqlite", tmp_path / "out"), database_of("sqlite", tmp_path / "out")
+    sink = case.make()
+    assert isinstance(sink, DatabaseSink)
+    left = list[int]()
+    for start in range(5, 65, 5):
+        assert commit(sink, "j", write(sink, span(start, start + 5), "j")).is_in
+        left.append(run(connect, f"SELECT count(*) FROM {sink.staging_table}")[0][0])
+        if start in (5, 30):
+            write(sink, span(0, 50), "awake again")
+    assert left == [0, 50, 50, 50, 0, 0, 50, 50, 0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_a_commit_in_conflict_leaves_no_rows_of_its_job(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """But those of one that comes too early."""
+    ready(kind, request, tmp_path)
+    case, connect = place(kind, tmp_path / "out"), database_of(kind, tmp_path / "out")
+    slow, quick = case.make(), case.make()
+    assert isinstance(slow, DatabaseSink)
+    assert isinstance(quick, DatabaseSink)
+    assert commit(slow, "a", write(slow, span(0, 5), "a")).is_in
+    for start in (5, 10):
+        assert commit(quick, "b", write(quick, span(start, start + 5), "b")).is_in
+    dropped, early = write(slow, span(5, 50), "late"), write(slow, span(20, 25), "early")
+    assert [commit(slow, job, each).status for job, each in (("late", dropped), ("early", early))] == [
+        CommitStatus.CONFLICT
+    ] * 2
+    assert run(connect, f"SELECT DISTINCT instride_start FROM {quick.staging_table}") == [(20,)]
+    assert commit(quick, "b", write(quick, span(15, 20), "b")).is_in
+    assert commit(slow, "early", early).status is CommitStatus.COMMITTED
+
+
+def telling(uri: str) -> Any:
+    """A connection of psycopg's that keeps what it deletes from the staging table, as it would be explained."""
+    import psycopg
+
+    class Cursor(psycopg.ClientCursor[Any]):
+        def execute(self, query: Any, *args: Any, **more: Any) -> Cursor:
+            super().execute(query, *args, **more)
+            if str(query).startswith('DELETE FROM "instride_rows_'):
+                faults.statements.append(self.mogrify(query, *args))
+            return self
+
+    return psycopg.connect(uri, cursor_factory=Cursor)
+
+
+def test_an_open_snapshot_does_not_make_each_commit_cost_more_than_the_one_before(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """Law 5: rows that it may see stay in the index after they are deleted."""
+    ready("postgresql", request, tmp_path)
+    connect, uri = database_of("postgresql", tmp_path / "out"), request.getfixturevalue("postgres_database")
+    run(connect, "CREATE TABLE sizes (n integer)")
+    sink = DatabaseSink(partial(telling, uri), "sizes", columns=["n"])
+    sink.begin(AT, 0)
+    batch, found = pa.record_batch({"n": list(range(200))}), list[int]()
+
+    def buffers() -> int:
+        """That the statements of the last commit would read now."""
+        read = 0
+        with closing(connect()) as connection:
+            connection.execute("SET enable_seqscan = off")
+            for statement in faults.statements:
+                plan = connection.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement}").fetchone()[0][0]
+                read += plan["Plan"]["Shared Hit Blocks"] + plan["Plan"]["Shared Read Blocks"]
+        return read
+
+    with closing(connect()) as snapshot:
+        snapshot.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        snapshot.execute("SELECT count(*) FROM sizes")
+        for start in range(50):
+            written = sink.writer().write(span(start, start + 1), job="j", attempt=0, batches=iter([batch]))
+            faults.statements = []
+            assert commit(sink, "j", written).is_in
+            found.append(buffers())
+    assert found[49] < 2 * found[9], found
+
+
 def lossy(uri: str) -> Any:
     """A connection of psycopg's that does what `faults` has right before rows go into the table."""
     import psycopg
@@ -458,6 +575,36 @@ def test_a_column_that_was_widened_takes_values_whole(
     for at, sink in ((4, early), (5, make())):
         assert commit(sink, "j", put(sink, at, n=at, amount=value)).is_in
     assert run(connect, "SELECT amount FROM bills") == [(value,)] * 2
+
+
+MIGRATED = [
+    ("text", "bytea USING convert_to(value, 'UTF8')", b"a\\101b", b"a\\101b"),
+    ("bytea", "text USING convert_from(value, 'UTF8')", b"DL1", "DL1"),
+    ("text", "varchar(9)[] USING ARRAY[value]", "{NULL}", None),
+    ("text", "time USING NULL", 1200, None),
+]
+"""The column's type before and after; a value; what the table holds then, or None where it is refused."""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "value", "then"), MIGRATED, ids=[f"{old}-{new[:5]}" for old, new, *_ in MIGRATED]
+)
+def test_rows_staged_for_a_column_of_another_kind_are_not_committed(
+    old: str, new: str, value: Any, then: Any, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """They were misread: the range is worked on again."""
+    ready("postgresql", request, tmp_path)
+    connect = database_of("postgresql", tmp_path / "out")
+    run(connect, f"CREATE TABLE bills (value {old})")
+    sink = DatabaseSink(connect, "bills", columns=["value"])
+    staged = put(sink, 0, value=value)
+    run(connect, f"ALTER TABLE bills ALTER value TYPE {new}")
+    with pytest.raises(MissingDataError, match="columns of other types than bills has now"):
+        commit(sink, "j", staged)
+    assert sink.positions([AT]) == {AT: None}
+    if then is not None:
+        assert commit(sink, "j", put(sink, 0, value=value)).is_in
+        assert run(connect, "SELECT value FROM bills") == [(then,)]
 
 
 @pytest.mark.parametrize("isolation", list(psycopg.IsolationLevel), ids=lambda level: level.name)

@@ -293,6 +293,36 @@ def test_a_log_that_ends_before_the_groups_offset_is_data_loss_or_read_on(
     assert kept.rows == [(0, offset) for offset in range(10, 13)]
 
 
+@pytest.mark.requirement("source/22")
+def test_a_group_that_has_forgotten_its_offsets_is_data_loss(
+    kafka: LocalKafka, kafka_topic: Topic, start: Start
+) -> None:
+    """As after a pause of two weeks: what came then was passed over. Once somebody sets the offsets, it is read."""
+    topic, kept = kafka_topic(2), Checkpoint()
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    fill(kafka, topic, {0: 10, 1: 10})
+    first = start(topic, kept)
+    first.until_rows(20)
+    fill(kafka, topic, {0: 1}, start=10)  # so that the last batch has no more than that partition
+    first.until_rows(21)
+    leave(first)
+    admin.delete_consumer_groups([topic])[topic].result(PATIENCE)
+    fill(kafka, topic, {1: 10}, start=10)
+    second = start(topic, kept, startingOffsets="latest")
+    with pytest.raises(OffsetsGoneError, match=f"forgotten its offsets of topic {topic}, .* {topic}-1: some data may"):
+        second.until(lambda: False, "its error")
+    assert committed(kafka, topic, 2) == {0: None, 1: None}
+    with Consumer(bootstrap_servers=kafka.bootstrap_servers, group_id=topic) as consumer:
+        at = {TopicPartition(topic, 0): 11, TopicPartition(topic, 1): 10}
+        consumer.assign(at)
+        consumer.pause(at)
+        consumer.commit(at)
+    third = start(topic, kept, startingOffsets="latest")
+    third.until_rows(31)
+    leave(third)
+    each_once({0: 11, 1: 20}, kept)
+
+
 @pytest.mark.parametrize("limit", [{"maxOffsetsPerTrigger": "4"}, {"maxBytesPerTrigger": "32", "columns": "value"}])
 def test_available_now_ends_when_all_that_is_assigned_is_read(
     kafka: LocalKafka, kafka_topic: Topic, start: Start, limit: dict[str, str]

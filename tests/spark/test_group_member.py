@@ -172,6 +172,81 @@ def test_the_start_of_what_the_group_knows_nothing_of_is_committed_first(
     group.member.close()
 
 
+def read_before(consumer: Scripted, batch: BatchPlan, *, earliest: bool = False, fail: bool = True) -> Group:
+    """Its checkpoint has that batch last; of the topic's three partitions it is assigned two."""
+    group = Group(consumer, earliest=earliest, fail=fail)
+    group.table.confirm(batch)
+    group.assigned(P0, P1)
+    return group
+
+
+READ_P0 = BatchPlan({P0: Span(10, 20)}, {"t": "id"}, GroupMark(group="g", subscribed="t", run="earlier"))
+READ_NOTHING = BatchPlan({}, {"t": "id"}, READ_P0.mark)
+
+
+@pytest.mark.parametrize("batch", [READ_P0, READ_NOTHING], ids=["a partition", "nothing"])
+@pytest.mark.parametrize("fail", [True, False])
+def test_that_the_group_has_forgotten_its_offsets_is_data_loss(
+    consumer: Scripted, caplog: pytest.LogCaptureFixture, batch: BatchPlan, *, fail: bool
+) -> None:
+    """What the last batch did not read was passed over up to the end of the log, and nobody told of it."""
+    group = read_before(consumer, batch, fail=fail)
+    if fail:
+        with pytest.raises(OffsetsGoneError, match=r"forgotten its offsets of topic t, .* t-1: some data may be lost"):
+            group.asked(lambda: True)
+        assert not consumer.commits
+    else:
+        assert group.asked(lambda: group.table.placed) == [P0, P1]
+        (warning,) = told(caplog)
+        assert "t-1: some data may be lost" in warning
+        assert consumer.commits[0][0] == {P0: 10 if batch.spans else 9, P1: 9}
+    group.member.close()
+
+
+@pytest.mark.parametrize("has", [{P0: 20}, {TopicPartition("t", 2): 5}], ids=["ours", "another's"])
+def test_a_partition_that_was_added_to_a_topic_is_no_loss(consumer: Scripted, has: dict[TopicPartition, int]) -> None:
+    """The group has an offset of another one. Of a topic that is new to the checkpoint that is not asked."""
+    consumer.group_has = has
+    group = read_before(consumer, READ_NOTHING)
+    assert group.asked(lambda: group.table.placed) == [P0, P1]
+    group.member.close()
+    assert consumer.looked_up == [{P0, P1}, {TopicPartition("t", 2)}]
+
+
+def test_what_the_last_batch_read_goes_on_there_though_the_group_has_forgotten_it(consumer: Scripted) -> None:
+    both = BatchPlan({P0: Span(10, 20), P1: Span(5, 6)}, READ_P0.topic_ids, READ_P0.mark)
+    group = read_before(consumer, both)
+    assert group.asked(lambda: consumer.commits[0][0]) == {P0: 10, P1: 5}
+    group.member.close()
+
+
+def test_what_is_read_again_since_the_group_has_forgotten_its_offset_is_told(
+    consumer: Scripted, caplog: pytest.LogCaptureFixture
+) -> None:
+    group = read_before(consumer, READ_P0, earliest=True)
+    assert group.asked(lambda: consumer.commits[0][0]) == {P0: 10, P1: 3}
+    group.member.close()
+    assert "t-1 is read again from its first record" in "".join(caplog.messages)
+
+
+def test_whether_the_group_has_forgotten_is_asked_again(consumer: Scripted) -> None:
+    """Until then nothing of the topic begins."""
+    consumer.group_has = {TopicPartition("t", 2): 5}
+    look, others = consumer.committed, [KafkaTimeoutError("late")]
+
+    def committed(partitions: Sequence[TopicPartition], *, timeout: float) -> dict[TopicPartition, Any]:
+        if P0 not in partitions and others:
+            raise others.pop()
+        return look(partitions, timeout=timeout)
+
+    consumer.committed = committed  # type: ignore[method-assign]
+    group = read_before(consumer, READ_NOTHING)
+    assert not group.table.placed
+    group.turn()
+    assert group.asked(lambda: group.table.placed) == [P0, P1]
+    group.member.close()
+
+
 @pytest.mark.parametrize("error", [KafkaTimeoutError("late"), WakeupError("woken")])
 def test_a_start_that_cannot_be_learnt_now_is_asked_again(group: Group, error: KafkaError) -> None:
     group.consumer.group_has = {P0: 7}

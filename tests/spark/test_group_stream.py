@@ -555,6 +555,28 @@ def test_a_batch_has_the_id_of_each_topic_that_the_query_has_known(query: Query,
     assert plan(second).to_json() == second
 
 
+def test_a_batch_does_not_have_a_topic_of_which_nothing_is_placed_yet(query: Query) -> None:
+    """The group has no offset of it. The next run would take that for one that it has forgotten."""
+    other = TopicPartition("u", 0)
+    query.consumer.group_has, query.consumer.leaders = {other: 0}, {P0: None}
+    first = query.latest(query.start)
+    query.consumer.turn(query.assigns(P0, other))
+    query.offers(records(other, 0, 5))
+    second = query.latest(first)
+    assert plan(second) == BatchPlan({other: Span(0, 5)}, {"u": "id"}, plan(first).mark)
+    query.consumer.leaders = {}
+    query.consumer.turn()
+    assert [each[0] for each in query.consumer.commits] == [{P0: 9}]
+
+
+@pytest.mark.requirement("source/22")
+def test_that_the_group_has_forgotten_its_offsets_is_data_loss(query: Query) -> None:
+    query.consumer.group_has = {}
+    query.consumer.then(query.assigns(P0, P1))
+    with pytest.raises(OffsetsGoneError, match=r"forgotten its offsets of topic t, .* t-1: some data may be lost"):
+        query.latest(marked({P0: Span(0, 5)}))
+
+
 @pytest.mark.requirement("source/22")
 @pytest.mark.parametrize("cause", [ResetCause.OUT_OF_RANGE, ResetCause.RECREATED])
 def test_a_query_fails_where_its_consumer_goes_on_elsewhere(query: Query, cause: ResetCause) -> None:

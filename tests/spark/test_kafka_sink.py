@@ -39,7 +39,8 @@ ALL = spark_schema(["key", "value", "topic", "partition", "headers"])
         ({**SERVERS, "wrong": "1"}, VALUES, "'wrong'"),
         ({**SERVERS, "kafka.transactional.id": "1"}, VALUES, "kafka.transactional.id"),
         ({**SERVERS, "kafka.value.serializer": "x"}, VALUES, "kafka.value.serializer"),
-        ({**SERVERS, "kafka.buffer.memory": "1"}, VALUES, "kafka.buffer.memory"),
+        ({**SERVERS, "kafka.buffer.memory": "-1"}, VALUES, "kafka.buffer.memory must be a whole number of bytes"),
+        ({**SERVERS, "kafka.max.block.ms": "1"}, VALUES, "kafka.max.block.ms"),
         ({**SERVERS, "kafka.request.timeout.ms": "1200000"}, VALUES, "kafka.request.timeout.ms .* to 900000"),
         ({**SERVERS, "kafka.delivery.timeout.ms": "0"}, VALUES, "kafka.delivery.timeout.ms .* from 1"),
         ({**SERVERS, "kafka.isolation.level": "read_committed"}, VALUES, "kafka.isolation.level.*setting of consumers"),
@@ -85,6 +86,11 @@ def test_the_settings_of_a_producer_are_translated() -> None:
         ({"max.in.flight.requests.per.connection": "10"}, {}),
         ({"max.in.flight.requests.per.connection": "5"}, {"enable.idempotence": True}),
         ({"delivery.timeout.ms": "2"}, {"delivery.timeout.ms": "2"}),
+        ({"buffer.memory": "67108864"}, {"queue.buffering.max.kbytes": "65536"}),
+        ({"buffer.memory": "9223372036854775807"}, {"queue.buffering.max.kbytes": "2147483647"}),
+        ({"buffer.memory": "1"}, {"queue.buffering.max.kbytes": "1024"}),
+        ({"buffer.memory": "1025", "max.request.size": "2000"}, {"queue.buffering.max.kbytes": "2"}),
+        ({"max.request.size": "67108865"}, {"queue.buffering.max.kbytes": "65537"}),
     ],
     ids=str,
 )
@@ -93,6 +99,25 @@ def test_settings_that_java_takes_are_within_librdkafkas_bounds(given: dict[str,
     task = write_task({**SERVERS, **{f"kafka.{name}": value for name, value in given.items()}}, VALUES, overwrite=False)
     assert found.items() <= dict(task.settings).items()
     Producer(dict(task.settings))
+
+
+@pytest.mark.parametrize(("given", "mebibytes"), [({}, 32), ({"kafka.buffer.memory": str(3 << 20)}, 3)])
+def test_what_waits_to_be_written_is_bounded_in_bytes(given: dict[str, str], mebibytes: int) -> None:
+    """It was 1 GiB of each worker process, and nobody could set less."""
+    producer = Producer(dict(write_task({**NOBODY, **given}, VALUES, overwrite=False).settings) | {"log_level": 0})
+    queued = records_queued(producer, bytes(100_000))
+    producer.purge()
+    assert queued == (mebibytes << 20) // 100_000
+
+
+def records_queued(producer: Any, value: bytes) -> int:
+    """Until it is full, or so many that it should be."""
+    for number in range(1_000):
+        try:
+            producer.produce("t", value=value, partition=0)
+        except BufferError:
+            return number
+    return 1_000
 
 
 @pytest.mark.parametrize("name", ["batch.size", "max.in.flight.requests.per.connection"])

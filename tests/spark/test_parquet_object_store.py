@@ -18,6 +18,7 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -48,7 +49,7 @@ from instride.spark.parquet import ParquetSink, ParquetWriter, compact, read_fil
 from instride.spark.parquet import _manifest_chain as manifest_chain
 from instride.spark.parquet import _object_storage as module
 from instride.spark.parquet._storage import NoRemovalError
-from instride.spark.sink import CommitStatus, FileInfo, JobResult
+from instride.spark.sink import CommitStatus, FileInfo, JobResult, OutputRange
 from pyspark_instride_parquet import DefaultSource
 
 URI = "s3://bucket/a/flights"
@@ -552,6 +553,25 @@ def test_many_manifests_are_read_beside_each_other(
     read(place)
     assert not two.broken
     assert two.n_waiting == 0
+
+
+def test_partitions_are_read_beside_each_other(place: Place) -> None:
+    """Each manifest waits until one of another partition is asked for."""
+    sink = place.sink()
+    for partition in (0, 1):
+        output = OutputRange(topic="flights", partition=partition, start=0, end=1)
+        written = sink.writer().write(output, job="a", attempt=0, batches=iter([pa.record_batch({"n": [partition]})]))
+        assert sink.commit(JobResult(job="a", written=(written,)))[output.topic_partition].is_in
+    two = threading.Barrier(2)
+
+    def instead(method: str, path: str) -> None:
+        if method == "GET" and path.endswith(".json") and not path.endswith("/sink.json"):
+            with suppress(threading.BrokenBarrierError):
+                two.wait(30)
+
+    place.server.instead = instead
+    assert len(place.files()) == 2
+    assert not two.broken
 
 
 def test_a_file_that_is_gone_is_named_by_every_reader(place: Place) -> None:

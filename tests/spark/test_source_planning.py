@@ -30,11 +30,11 @@ from instride.errors import (
 )
 from instride.records import TopicPartition
 from instride.spark import OffsetsBehindListener
-from instride.spark._data_source import batch, batch_reader, cluster, reading, sampling, source_schema, stream
+from instride.spark._data_source import batch, batch_reader, cluster, planning, reading, sampling, source_schema, stream
 from instride.spark._data_source.admission import Pace, Sample, Scale, admitted
 from instride.spark._data_source.columns import in_spark_schema
 from instride.spark._data_source.fused import Transform
-from instride.spark._data_source.offsets import BatchPlan, Found, GroupMark, Span
+from instride.spark._data_source.offsets import BatchPlan, Found, Gone, GroupMark, Span
 from instride.spark._data_source.options import EARLIEST, LATEST, Bound, Topics, parse_options
 from instride.spark._data_source.reading import RangesPartition, TaskReader
 from instride.spark._data_source.splitting import tasks_of
@@ -51,11 +51,13 @@ def tp(partition: int, topic: str = "t") -> TopicPartition:
 
 
 def test_an_offset_comes_back_as_it_was_and_is_in_order() -> None:
-    plan = BatchPlan({tp(10): Span(1, 2), tp(9): Span(3, 3), tp(0, "a"): Span(0, 7)}, {"t": "id", "a": ""})
+    gone = {tp(2, "z"): Gone(topic_id="z-id", offset=5), tp(1, "b"): Gone(topic_id="b-id", offset=0)}
+    plan = BatchPlan({tp(10): Span(1, 2), tp(9): Span(3, 3), tp(0, "a"): Span(0, 7)}, {"t": "id", "a": ""}, gone=gone)
     data = json.loads(json.dumps(plan.to_json()))
     assert BatchPlan.from_json(data) == plan
     assert list(data["topics"]) == ["a", "t"]
     assert list(data["topics"]["t"]["partitions"]) == ["9", "10"]
+    assert [*BatchPlan.from_json(data).gone] == [*gone], "in the order in which they went"
 
 
 def test_a_first_batch_without_partitions_is_told_from_no_batch() -> None:
@@ -80,6 +82,7 @@ def test_a_first_batch_without_partitions_is_told_from_no_batch() -> None:
         5,
         None,
         {"version": 1, "topics": {"t": {}}},
+        {"version": 1, "topics": {}, "gone": [["t", 0]]},
         {"version": 1, "topics": {"t": {"id": "", "partitions": {"0": 5}}}},
         {"version": 1, "topics": {"t": {"id": "", "partitions": {"zero": [1, 2]}}}},
     ],
@@ -726,6 +729,72 @@ def test_a_log_that_ends_before_the_position_is_told_once_while_it_grows(
     assert len(made._loss._told) == 1 + now
 
 
+U0 = tp(0, "u")
+
+
+def hidden_for_a_while(brokers: Brokers) -> dict[str, Any]:
+    """The end of a batch that was planned after five records of u, while nobody told of that topic."""
+    made = named_reader(subscribePattern=".*", failOnDataLoss="false")
+    brokers.logs[U0] = (0, 5)
+    first = latest(made, made.initialOffset())
+    brokers.logs = {tp(0): (0, 12), tp(1): (0, 0)}
+    second = latest(made, first)
+    assert BatchPlan.from_json(second).spans == {tp(0): Span(10, 12), tp(1): Span(0, 0)}
+    brokers.logs = {tp(0): (0, 13), tp(1): (0, 0)}
+    return second
+
+
+@pytest.mark.requirement("source/22", "source/29")
+def test_a_partition_that_is_there_again_goes_on_where_it_was(brokers: Brokers) -> None:
+    """It was read again from its first record, as after a right to describe it was taken away and given back. With
+    failOnDataLoss that loss is not told of again."""
+    third = latest(reader(), hidden_for_a_while(brokers))
+    assert BatchPlan.from_json(third).spans == {tp(0): Span(12, 13), tp(1): Span(0, 0)}
+    brokers.logs |= {U0: (0, 7)}
+    assert BatchPlan.from_json(latest(reader(), third)) == BatchPlan(
+        {tp(0): Span(13, 13), tp(1): Span(0, 0), U0: Span(5, 7)}, {"t": "one", "u": "one"}
+    )
+
+
+@pytest.mark.requirement("source/22")
+@pytest.mark.parametrize(
+    ("wrong", "span"), [(["two"], (5, 7)), (["two"] * 100, (0, 7))], ids=["for a moment", "always"]
+)
+def test_what_is_there_again_with_another_id_is_new(brokers: Brokers, wrong: list[str], span: tuple[int, int]) -> None:
+    """A broker may be behind, and still have the id of before."""
+    second = hidden_for_a_while(brokers)
+    brokers.logs |= {U0: (0, 7)}
+    brokers.behind = [{tp(0): "one", tp(1): "one", U0: each} for each in wrong]
+    assert BatchPlan.from_json(latest(reader(), second)).spans[U0] == Span(*span)
+
+
+@pytest.mark.requirement("source/22", "source/29")
+def test_a_broker_that_names_the_id_of_before_for_long_has_nothing_read_twice(brokers: Brokers) -> None:
+    """What was read of a topic that was made again was new once more, when the broker knew of that at last."""
+    made = reader(failOnDataLoss="false")
+    first = latest(made, made.initialOffset())
+    brokers.topic_id, brokers.logs = "two", {tp(0): (0, 4), tp(1): (0, 1)}
+    second = latest(made, first)
+    assert spans(second) == {0: (0, 4), 1: (0, 1)}
+    brokers.behind = [dict.fromkeys(brokers.logs, "one")] * 100
+    third = latest(made, second)
+    assert BatchPlan.from_json(third).topic_ids == {"t": "one"}, "of that a task reads nothing"
+    brokers.behind, brokers.logs = [], {tp(0): (0, 6), tp(1): (0, 1)}
+    assert spans(latest(made, third)) == {0: (4, 6), 1: (1, 1)}
+
+
+def test_of_what_is_gone_the_newest_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the checkpoint would grow with each topic that there ever was."""
+    monkeypatch.setattr(planning, "_REMEMBERED", 1)
+    last, remembered = BatchPlan(), []
+    for names in ("ab", "c", "", "d", ""):
+        found = {tp(0, name): "one" for name in names}
+        gone = planning.now_gone(last, found)
+        remembered.append("".join(each.topic for each in gone))
+        last = BatchPlan(dict.fromkeys(found, Span(0, 1)), dict.fromkeys(names, "one"), gone=gone)
+    assert remembered == ["", "ab", "bc", "bc", "cd"]
+
+
 class SilentLeaders(Brokers):
     """No leader says where the log of a partition ends that is not there any more, and none says so in no time."""
 
@@ -915,13 +984,21 @@ class ChangingBrokers(Brokers):
     def __init__(self) -> None:
         super().__init__()
         self.ids: dict[str, str] = {}
+        self.hidden: set[str] = set()
         self._made = 0
         self._before: list[Found] = [{}]
 
     def partitions(self, topics: Topics) -> Found:
         found = self.behind.pop() if self.behind else self._now()
         # Of what is gone since a broker that is behind would name a leader, which would not respond.
-        return {each: topic_id for each, topic_id in found.items() if each in self.logs}
+        return {each: topic_id for each, topic_id in found.items() if each in self.logs and self.shows(each)}
+
+    def hide(self, topic: str) -> None:
+        """Nobody tells of it, however often it is looked for, until this is called again."""
+        self.hidden ^= {topic}
+
+    def shows(self, partition: TopicPartition) -> bool:
+        return partition.topic not in self.hidden
 
     def _now(self) -> Found:
         return {each: self.ids[each.topic] for each in self.logs}
@@ -954,7 +1031,7 @@ class ChangingBrokers(Brokers):
     def records_of(self, end: dict[str, Any]) -> set[tuple[str, int, int]]:
         """Of the partitions that are in this batch."""
         known = BatchPlan.from_json(end)
-        partitions = {(known.topic_ids[each.topic], each.partition) for each in known.spans}
+        partitions = {(known.topic_ids[each.topic], each.partition) for each in known.spans if self.shows(each)}
         return {each for each in self.records() if each[:2] in partitions}
 
 
@@ -967,10 +1044,11 @@ def drawn_reader(most: str, *, now: bool = False) -> stream.StreamReader:
 
 
 MOVES = st.tuples(
-    st.sampled_from(["write", "write", "delete", "batch", "batch", "lag", "restart", "now"]), st.integers(0, 2)
+    st.sampled_from(["write", "write", "delete", "batch", "batch", "lag", "hide", "restart", "now"]), st.integers(0, 2)
 )
 MADE_AGAIN = [(("write", 0), 0, 5), (("batch", 0), 0, 1), (("delete", 0), 0, 1), (("write", 0), 0, 3)]
 LEFT_OUT = [(("write", 0), 0, 1), (("batch", 0), 0, 1), (("write", 0), 0, 1), (("lag", 0), 0, 2), (("now", 0), 0, 1)]
+HIDDEN = [(("write", 0), 0, 5), (("batch", 0), 0, 1), (("hide", 0), 0, 1), (("write", 1), 0, 1), (("batch", 0), 0, 1)]
 LATE = [(("write", 1), 0, 1), (("write", 0), 0, 5), (("batch", 0), 0, 1), (("lag", 0), 0, 1), (("write", 1), 0, 1)]
 
 
@@ -979,6 +1057,7 @@ LATE = [(("write", 1), 0, 1), (("write", 0), 0, 5), (("batch", 0), 0, 1), (("lag
 @example(moves=[*MADE_AGAIN, (("batch", 0), 0, 1), (("lag", 0), 0, 2), (("batch", 0), 0, 1)], most="")
 @example(moves=[*LATE, (("batch", 0), 0, 1)], most="")
 @example(moves=LEFT_OUT, most="")
+@example(moves=HIDDEN, most="")
 @given(st.lists(st.tuples(MOVES, st.integers(0, 3), st.integers(1, 9)), max_size=40), st.sampled_from(["", "1", "7"]))
 def test_whatever_topics_do_and_whoever_restarts_each_record_is_in_one_batch(
     moves: list[tuple[tuple[str, int], int, int]], most: str
@@ -1009,8 +1088,8 @@ def test_whatever_topics_do_and_whoever_restarts_each_record_is_in_one_batch(
                 case "write":
                     brokers.write(f"t{number}", partition, count)
                     written |= brokers.records()
-                case "delete":
-                    brokers.delete(f"t{number}")
+                case "delete" | "hide":
+                    getattr(brokers, move)(f"t{number}")
                 case "batch":
                     batch()
                 case "lag":
@@ -1025,7 +1104,7 @@ def test_whatever_topics_do_and_whoever_restarts_each_record_is_in_one_batch(
                         pass
                     assert due <= set(read)
                     made = drawn_reader(most)
-        brokers.behind = []
+        brokers.behind, brokers.hidden = [], set()
         while batch():
             pass
     assert set(read.values()) <= {1}

@@ -6,8 +6,11 @@ import errno
 import json
 import os
 import re
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Context, Decimal
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,6 +28,7 @@ from instride.errors import MissingDataError, NotASinkError, SinkError, SinkWrit
 from instride.records import TopicPartition
 from instride.spark import DeltaSink, IcebergSink
 from instride.spark._tables import delta as delta_module
+from instride.spark._tables import iceberg as iceberg_module
 from instride.spark._tables.combining import Combiner
 from instride.spark._tables.table_sink import Reached, Snapshot, TableSink
 from instride.spark._tables.writer import TableWriter
@@ -301,6 +305,30 @@ def test_a_field_within_a_column_that_the_table_lacks_is_refused(
     assert not caught.value.retriable
 
 
+MISREAD = [
+    (pa.timestamp("us", tz="UTC"), pa.int64(), "a number does not tell its unit"),
+    (pa.timestamp("us", tz="UTC"), pa.uint32(), "a number does not tell its unit"),
+    (pa.date32(), pa.int32(), "a number does not tell its unit"),
+    (pa.bool_(), pa.float64(), "returned double: return booleans"),
+    (pa.timestamp("us", tz="UTC"), pa.dictionary(pa.int32(), pa.int64()), "a number does not tell its unit"),
+    (pa.bool_(), pa.dictionary(pa.int32(), pa.float64()), "returned double: return booleans"),
+]
+
+
+@each_format
+@pytest.mark.parametrize("around", ["a", "a.y", "a.element", "a.value"])
+@pytest.mark.parametrize(("there", "given", "told"), MISREAD, ids=[f"{each[1]} for {each[0]}" for each in MISREAD])
+def test_a_number_is_not_taken_for_what_was_hardly_meant(
+    kind: str, around: str, there: pa.DataType, given: pa.DataType, told: str, tmp_path: Path
+) -> None:
+    """Milliseconds were taken for microseconds, 0.5 for true."""
+    sink = MAKERS[kind](tmp_path / "out", pa.schema([("a", AROUND[around](there))]))
+    with pytest.raises(SinkError, match=rf"{re.escape(around)} is .*{told}") as caught:
+        put(sink, 0, a=pa.nulls(1, AROUND[around](given)))
+    assert not caught.value.retriable
+    assert put(sink, 0, a=pa.nulls(1, AROUND[around](there))) is COMMITTED
+
+
 @each_format
 def test_a_nested_field_that_is_not_returned_is_null_as_a_column_is(kind: str, tmp_path: Path) -> None:
     sink = MAKERS[kind](tmp_path / "out", pa.schema([("offset", pa.int64()), ("a", MORE), ("l", pa.list_(MORE))]))
@@ -432,14 +460,112 @@ TYPES = (
 @pytest.mark.parametrize("given", TYPES, ids=str)
 def test_a_type_is_written_or_refused_by_its_columns_name(kind: str, given: pa.DataType, tmp_path: Path) -> None:
     schema, folder = pa.schema([("offset", pa.int64()), ("what", given)]), tmp_path / "out"
-    refused = refusal(lambda: put(MAKERS[kind](folder, schema), 0, offset=[0], what=pa.nulls(1, given)))
+    what = pa.array([greatest(given), None], given)
+    refused = refusal(lambda: put(MAKERS[kind](folder, schema), 0, offset=[0], what=what[:1]))
     if refused is None:
-        assert put(MAKERS[kind](folder, schema), 1, offset=[1], what=pa.nulls(1, given)) is COMMITTED
-        assert _offsets(READERS[kind](folder)) == [0, 1]
+        assert put(MAKERS[kind](folder, schema), 1, offset=[1], what=what[1:]) is COMMITTED
+        found, second = READERS[kind](folder).sort_by("offset").to_pylist()
+        assert found == {"offset": 0, "what": what[0].as_py()}
+        # pyiceberg reads a null map of structs as an empty one.
+        assert (second["offset"], second["what"] or None) == (1, None)
     else:
         assert "cannot have the column what of type" in refused
         assert "timestamps in microseconds" in refused
         assert not list(folder.rglob("_delta_log")), "a table is left that cannot be a sink"
+
+
+@each_format
+@pytest.mark.parametrize(("bits", "instead"), [(8, "int16"), (16, "int32"), (32, "int64"), (64, "decimal128(20, 0)")])
+@pytest.mark.parametrize("around", AROUND)
+def test_an_unsigned_type_is_refused_with_one_that_holds_its_values(
+    kind: str, bits: int, instead: str, around: str, tmp_path: Path
+) -> None:
+    """Unless the format has a wider one: rows were refused, of a table that could not be mended."""
+    names = {8: pa.uint8(), 16: pa.uint16(), 32: pa.uint32(), 64: pa.uint64()}
+    given = pa.schema([("what", AROUND[around](names[bits]))])
+    told = refusal(MAKERS[kind](tmp_path / "out", given).writer)
+    assert (told is None) == (kind == "iceberg" and bits < 32)
+    assert told is None or f"lacks the upper half: give {instead})" in told
+    fine = pa.schema([("what", AROUND[around](pa.type_for_alias(instead) if bits < 64 else pa.decimal128(20, 0)))])
+    assert refusal(MAKERS[kind](tmp_path / "other", fine).writer) is None
+    if around == "a":
+        value = pa.array([2**bits - 1], names[bits])
+        assert put(MAKERS[kind](tmp_path / "other", fine), 0, what=value) is COMMITTED
+        assert READERS[kind](tmp_path / "other").to_pylist() == [{"what": 2**bits - 1}]
+
+
+@each_format
+@pytest.mark.parametrize(("there", "given"), [(32, 32), (64, 32), (64, 64)])
+def test_a_table_that_is_there_takes_an_unsigned_type_as_it_did(
+    kind: str, there: int, given: int, tmp_path: Path
+) -> None:
+    """Pipelines that ran stopped at their next start: versions before made int32 of uint32."""
+    folder, column = tmp_path / "out", {32: pa.int32(), 64: pa.int64()}[there]
+    MAKERS[kind](folder, pa.schema([("what", column)])).begin(AT, 0)
+    sink = MAKERS[kind](folder, pa.schema([("what", {32: pa.uint32(), 64: pa.uint64()}[given])]))
+    assert put(sink, 0, what=pa.array([7], pa.uint32())) is COMMITTED
+    if there == given:
+        with pytest.raises(SinkError, match="does not fit"):
+            put(sink, 1, what=pa.array([2 ** (there - 1)], pa.uint64()))
+    assert READERS[kind](folder).to_pylist() == [{"what": 7}]
+
+
+@each_format
+@pytest.mark.parametrize("inner", [pa.list_(pa.int64()), pa.struct([("x", pa.int64())])], ids=str)
+def test_a_dictionary_of_nested_values_is_a_column_of_those_values(
+    kind: str, inner: pa.DataType, tmp_path: Path
+) -> None:
+    """It was refused with an error of zip's."""
+    schema = pa.schema([("what", pa.dictionary(pa.int32(), inner))])
+    sink = MAKERS[kind](tmp_path / "out", schema)
+    value = [7] if pa.types.is_list(inner) else {"x": 7}
+    assert put(sink, 0, what=pa.array([value], inner)) is COMMITTED
+    assert READERS[kind](tmp_path / "out").to_pylist() == [{"what": value}]
+    unsigned = pa.schema([("what", pa.dictionary(pa.int32(), pa.list_(pa.uint64())))])
+    assert "give decimal128(20, 0))" in (refusal(MAKERS[kind](tmp_path / "other", unsigned).writer) or "")
+
+
+@each_format
+def test_a_float_that_the_column_does_not_hold_is_refused(kind: str, tmp_path: Path) -> None:
+    """It was inf."""
+    sink = MAKERS[kind](tmp_path / "out", pa.schema([("what", pa.float32())]))
+    fine = [-3e38, float("inf"), None]
+    assert put(sink, 0, what=fine) is COMMITTED
+    assert READERS[kind](tmp_path / "out")["what"].to_pylist() == pa.array(fine, pa.float32()).to_pylist()
+    with pytest.raises(SinkError, match="what is float, which has no number as great") as caught:
+        put(sink, 1, what=[1.0, None, -1e300])
+    assert not caught.value.retriable
+
+
+def greatest(kind: pa.DataType) -> Any:
+    """A value of the type that a smaller one would not hold."""
+    if pa.types.is_integer(kind):
+        return 2 ** (kind.bit_width - pa.types.is_signed_integer(kind)) - 1
+    if pa.types.is_decimal(kind):
+        return Decimal("9" * kind.precision).scaleb(-kind.scale, Context(prec=kind.precision))
+    if pa.types.is_struct(kind):
+        return {field.name: greatest(field.type) for field in kind}
+    if pa.types.is_map(kind):
+        return [(greatest(kind.key_type), greatest(kind.item_type))]
+    if pa.types.is_list(kind):
+        return [greatest(kind.value_type)]
+    if pa.types.is_timestamp(kind):
+        return datetime(2200 if kind.unit == "ns" else 9000, 12, 31, 23, 59, 59, tzinfo=UTC if kind.tz else None)
+    return GREATEST.get(str(kind), "\U0010ffff")
+
+
+GREATEST: dict[str, Any] = {
+    "null": None,
+    "bool": True,
+    "halffloat": 65504.0,
+    "double": sys.float_info.max,
+    "binary": b"\xff",
+    "fixed_size_binary[16]": b"\xff" * 16,
+    **dict.fromkeys(("date32[day]", "date64[ms]"), date.max),
+    **dict.fromkeys(("time32[s]", "time64[us]"), time(23, 59, 59)),
+    "duration[s]": timedelta(days=9999),
+    "month_day_nano_interval": (1, 2, 3),
+}
 
 
 def refusal(work: Callable[[], object]) -> str | None:
@@ -546,6 +672,19 @@ def test_icebergs_expiry_of_snapshots_does_not_move_offsets(tmp_path: Path) -> N
     assert len(catalog(tmp_path / "out").load_table("made.flights").snapshots()) == 1
     assert sink.positions([at]) == {at: 9}
     assert len(READERS["iceberg"](tmp_path / "out")) == 9
+
+
+def test_files_of_metadata_that_icebergs_commits_leave_are_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = "write.metadata.previous-versions-max"
+    assert iceberg_module._MADE_WITH[kept] == "100", "it is Iceberg's own default"
+    monkeypatch.setitem(iceberg_module._MADE_WITH, kept, "20")
+    sink = MAKERS["iceberg"](tmp_path / "out", SIZES)
+    for start in range(25):
+        assert put(sink, start, offset=[start], size=[0]) is COMMITTED
+    assert len(list(tmp_path.rglob("*.metadata.json"))) == 21
+    assert _offsets(READERS["iceberg"](tmp_path / "out")) == list(range(25))
 
 
 def test_places_that_are_no_delta_sink_are_refused(tmp_path: Path) -> None:

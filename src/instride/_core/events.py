@@ -157,8 +157,8 @@ class SetPosition:
     fetch_number is dropped.
     reset_from: where the application stood, if this is a reset and not a seek of the user's.
     keeps_buffer: what arrived did not continue the buffer, and `offset` is the buffer's end: what is buffered stays.
-    breaks: of its log (`PartitionFailed`), those that the user was told of, or that a reset answers: the offset is one
-        of the log after those.
+    divergences: (`PartitionFailed`) those that the user was told of, or that a reset answers: the offset is one of the
+        log after those.
     """
 
     partition: TopicPartition
@@ -169,7 +169,7 @@ class SetPosition:
     leader_epoch: int = -1
     keeps_buffer: bool = False
     reset_from: int | None = None
-    breaks: int = 0
+    divergences: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -512,10 +512,11 @@ class PartitionFailed:
         each time that fails, and `PartitionRecovered` when it succeeds. Else only a seek or a new assignment helps.
 
     reset: where to go on if auto_offset_reset says so: EARLIEST, LATEST, BY_DURATION, or the offset (with its
-        leader_epoch) at which a log was cut. Then nothing is raised, and the application side seeks: only it raises
-        the seek number, without which no later commit could go back.
+        leader_epoch) to which a log was truncated. Then nothing is raised, and the application side seeks: only it
+        raises the seek number, without which no later commit could go back.
     void_from: what is buffered from this offset on is not in the log any more, and is not returned.
-    breaks: how often, in this epoch, a position was of no use any more, since the log was cut or the topic made anew.
+    divergences: how often, in this epoch, a position was of no use any more, since the log was truncated or the topic
+        recreated.
     """
 
     partition: TopicPartition
@@ -526,7 +527,7 @@ class PartitionFailed:
     leader_epoch: int = -1
     void_from: int | None = None
     tried_again: bool = False
-    breaks: int = 0
+    divergences: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ Laws
 3. If the thread dies, the mailbox is told first of all, so that every waiting and later call raises what killed it.
 4. A mechanism is prepared before a connection that needs one is opened, and again before its session ends. Where there
    is none for an open connection, that is closed only when its session has ended (`transport`, law 5), but then at
-   once, also while one is prepared.
+   once, also while one is prepared. Where a Join or Sync has no response yet, that is awaited first.
 5. It is a daemon: a program that forgets to close ends all the same (and the group waits for its session to end).
 6. Which addresses of a place have failed is known to all connections to it (`resolver.AddressOrder`): those that were
    tried before the one that got ready, and all of an attempt that came to nothing.
@@ -71,7 +71,7 @@ from instride._net.resolver import AddressOrder, Resolver, SocketAddress
 from instride._net.tls import Tls, tls_context
 from instride._net.transport import Transport
 from instride._wire.api import Request, Response
-from instride._wire.connection import Connection
+from instride._wire.connection import Connection, Received
 from instride._wire.decoder import keep_gil
 from instride._wire.memory_pool import Segments, kept_bytes
 from instride._wire.message_codecs import load_messages
@@ -564,7 +564,7 @@ class NetworkThread:
         self._authenticator.poll()
         # A list: a mechanism that fails at once closes its connection within the loop.
         for key, transport in list(self._transports.items()):
-            if now() >= transport.authenticate_at:
+            if now() >= transport.authenticate_at and not _is_held(key, transport):
                 transport.authenticate_at = float("inf")
                 self._preparing[key] = transport
                 done = functools.partial(self._authenticate_again, key, transport)
@@ -591,12 +591,16 @@ class NetworkThread:
                     self._after(key)
 
     def _authenticate_again(self, key: ConnectionKey, transport: Transport, mechanism: Mechanism | KafkaError) -> None:
-        if self._transports.get(key) is not transport:
+        if self._preparing.get(key) is not transport:
             return
-        self._preparing.pop(key, None)
+        del self._preparing[key]
+        if _is_held(key, transport):
+            return  # one that is prepared when the response is there
         if isinstance(mechanism, KafkaError):
             if transport.put_off_authentication():
                 self._tell_trouble(mechanism)
+                self._hand_on(transport.release())
+                self._after(key)
             else:
                 self._close(key)
                 self._closed(key, mechanism, now())
@@ -636,11 +640,14 @@ class NetworkThread:
         if mask & selectors.EVENT_WRITE:
             transport.writable()
         if mask & selectors.EVENT_READ and transport.socket is not None:
-            for received in transport.readable():
-                result = received.error if received.error is not None else received.response
-                assert result is not None
-                self._response_received(received.request_id, result, now())
+            self._hand_on(transport.readable())
         self._after(key)
+
+    def _hand_on(self, responses: list[Received]) -> None:
+        for received in responses:
+            result = received.error if received.error is not None else received.response
+            assert result is not None
+            self._response_received(received.request_id, result, now())
 
     def _after(self, key: ConnectionKey) -> None:
         """Tell the machine what became of a connection."""
@@ -742,6 +749,11 @@ class NetworkThread:
             if self._keeps_gil:
                 closing_all.callback(self._keep_gil, keep=False)
             closing_all.callback(self._fail_futures, self._over)
+
+
+def _is_held(key: ConnectionKey, transport: Transport) -> bool:
+    """Law 4. Other responses come soon: their connections are of use while a mechanism is prepared."""
+    return key.role is Role.JOIN and transport.hold()
 
 
 def _tell_request(key: ConnectionKey, number: int, request: Request, at: float, observer: Observer) -> None:

@@ -9,7 +9,10 @@ Laws
 4. Nothing is sent before TLS, where there is any, has verified the peer.
 5. While the connection authenticates anew, requests wait; then they are sent in order (KIP-368). That begins so early
    that what it needs (a token, a ticket) may take its time before the session ends. Where it is not to be had it is
-   tried again, with a back-off, until the session ends: until then the connection is good.
+   tried again, with a back-off, until the session ends: until then the connection is good. A response that may take
+   minutes, as a Join's may, is awaited first (`hold`): the broker reads nothing meanwhile, so a token that was chosen
+   before may have ended when it is read. Later requests wait as well, and the session may end then: a broker takes
+   another authentication all the same.
 6. A response that has begun to come goes on coming: a Join may be waited for as long as a rebalance takes, but not the
    second half of its response.
 7. The pump receives while it waits, whole responses at once, into what `offer` gave it. What it has not received, as
@@ -93,6 +96,8 @@ class Transport:
         self._tls_waits_for = selectors.EVENT_WRITE
         self._out: deque[memoryview] = deque()
         self._waiting: list[tuple[int, Request]] | None = None
+        # Requests wait, and the authentication has not begun.
+        self._held = False
         self._was_ready = False
         self.line: Line | None = None
         self._offered = False
@@ -140,7 +145,8 @@ class Transport:
 
     @property
     def session_ends_at(self) -> float:
-        return self._session_ends_at
+        """Never while it is held: nothing is sent in the session then."""
+        return float("inf") if self._held else self._session_ends_at
 
     @property
     def standing(self) -> str:
@@ -161,11 +167,28 @@ class Transport:
             self._take_back()  # what is awaited now may be long
         self.writable()
 
+    def hold(self) -> bool:
+        """Law 5, where it is due. Whether a response is awaited: once that is there, it is due again."""
+        if not self._connection.outstanding:
+            return False
+        self.authenticate_at = float("inf")
+        self._held = True
+        self._waiting = self._waiting or []
+        return True
+
+    def release(self) -> list[Received]:
+        """Send what is held, in the session that there is. Returns what cannot be sent."""
+        if not self._held:
+            return []
+        self._held = False
+        return self._send_waiting()
+
     def authenticate_again(self, mechanism: Mechanism) -> None:
         """Law 5. Does nothing where the connection has failed."""
         self.authenticate_at = float("inf")
         if self.ready:
-            self._waiting = []
+            self._held = False
+            self._waiting = self._waiting or []
             self._connection.authenticate_again(mechanism)
             self._shake_hands()
             self.writable()
@@ -349,7 +372,10 @@ class Transport:
                 self.writable()
             else:  # what is to be sent next, this broker does not know
                 self._fail(self._connection.failure)
-        if self._connection.ready and (not self._was_ready or self._waiting is not None):
+        if self._held:
+            if not self._connection.outstanding:
+                self.authenticate_at = now()
+        elif self._connection.ready and (not self._was_ready or self._waiting is not None):
             return self._authenticated()
         return []
 
@@ -363,6 +389,9 @@ class Transport:
             self.authenticate_at = now() + _until_next(lifetime, self._ahead)
             self._session_ends_at = now() + lifetime
             self._pause = _FIRST_PAUSE
+        return self._send_waiting()
+
+    def _send_waiting(self) -> list[Received]:
         # None before they are sent: `send` would else queue them once more.
         waiting, self._waiting = self._waiting or [], None
         refused = []

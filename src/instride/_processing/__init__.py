@@ -10,6 +10,7 @@ process_workers, process_child            handlers in processes; such a process
 partition_executor, partition_queues      `PartitionExecutor`, and a queue for each partition
 back_pressure                             when both pause and resume a partition
 arrow_batches, outputs, dead_letters      batches as Arrow tables; output topics; dead letters, and writing both
-store, async_store, commit_metadata       a database, for threads and for coroutines; what a commit remembers
+store, async_store, store_positions       a database, for threads and for coroutines; where it says partitions begin
+commit_metadata                           what a commit remembers
 lifespan, origin, health, processor_kit   set-up and tear-down; where a record is from; health; the test kit
 """

@@ -44,6 +44,8 @@ class CircuitBreaker:
         arguments.positive("CircuitBreaker", "attempts", self.attempts)
         for name in ("pause", "pause_max"):
             arguments.seconds("CircuitBreaker", getattr(self, name), name=name)
+        if self.pause > self.pause_max:
+            raise ValueError(f"CircuitBreaker: pause ({self.pause:g}) is above pause_max ({self.pause_max:g})")
         if not 0 < self.rate <= 1:
             raise ValueError(f"CircuitBreaker: rate must be above 0, and 1 at most; it is {self.rate!r}")
 
@@ -144,7 +146,7 @@ class Breaker:
         # Started before the breaker opened, or late, it says nothing that is not known.
         elif self.open_until is None:
             newest.append(True)
-            if len(newest) >= plan.attempts and sum(newest) >= plan.rate * plan.attempts:
+            if len(newest) >= plan.attempts and sum(newest) / plan.attempts >= plan.rate:
                 self.trips += 1
                 self.error, self.open_until = error, now + self._pause
 

@@ -1,7 +1,8 @@
 """Coroutine handlers on an event loop. What is started when, the engine decides.
 
 Laws
-1. At most `concurrency` handlers at a time, for all partitions together.
+1. At most `concurrency` handlers at a time, for all partitions together. A dead letter counts as one until it is handed
+   over: a `produce=` that waits for the acknowledgement takes a thread, of those that `asyncio.to_thread` has for all.
 2. Each attempt has a context of its own. An asyncio task makes one attempt after the other, since a task for each is
    felt by all: until one was cancelled in it.
 3. An attempt that takes longer than `timeout` is cancelled, and has failed, also if its handler returns all the same.
@@ -54,6 +55,8 @@ class LoopWorkers:
         self._lifespan = lifespan
         self._attempts: dict[Job, asyncio.Task[None]] = {}
         self._clocks: dict[Job, asyncio.Timeout] = {}
+        # Of the attempts those that have ended, and whose dead letter is handed over.
+        self._letters: set[Job] = set()
         self._waking = False
         self._closed = False
 
@@ -82,7 +85,7 @@ class LoopWorkers:
         # First: a wake that comes while this looks must call it once more, or its record would wait.
         self._waking = False
         self._find_late()
-        while len(self._attempts) < self._concurrency:
+        while len(self._attempts) - len(self._letters) < self._concurrency:
             with self._desk.lock:
                 task = self._next()
             if task is None:
@@ -149,11 +152,7 @@ class LoopWorkers:
                 if attention:
                     desk.attention()
             if task.writes_dead_letter and isinstance(task, Task) and not task.over:
-                try:
-                    await write_letter_async(desk, self._produce, task)
-                except GeneratorExit:
-                    self._is_thrown_away(task)
-                    raise
+                await self._write(task)
             del self._attempts[task]
             job = None
             if following is not None and server.cancelling():
@@ -161,6 +160,20 @@ class LoopWorkers:
             elif following is not None:
                 job = following
                 self._attempts[job] = server
+        self._fill()
+
+    async def _write(self, task: Task) -> None:
+        try:
+            await write_letter_async(self._desk, self._produce, task, partial(self._is_handed_over, task))
+        except GeneratorExit:
+            self._is_thrown_away(task)
+            raise
+        finally:
+            self._letters.discard(task)
+
+    def _is_handed_over(self, task: Task) -> None:
+        """Another one takes its place (law 1)."""
+        self._letters.add(task)
         self._fill()
 
     def _is_thrown_away(self, job: Job) -> None:

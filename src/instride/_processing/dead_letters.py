@@ -8,6 +8,8 @@ Laws
 3. It is acknowledged before its record is finished. Once it is, it is not written again while a database is to be told.
 4. The producer gives up each letter before we do, and all that it has when it is closed: what it still has would be
    written beside what we, or the next run, hand over again.
+5. While a letter is not acknowledged it holds no place of a handler, so that other records go on. How many there may be
+   of one partition its bound of records in progress says (`per_partition` in `engine.py`).
 """
 
 from __future__ import annotations
@@ -16,18 +18,20 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
+from contextvars import Context, copy_context
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from instride._processing.event_loop import result_of
 from instride._processing.outputs import (
     ACKNOWLEDGED,
     OutputRecord,
     not_acknowledged,
-    produce_all,
     produce_all_async,
+    refuse_awaitable,
 )
 from instride.errors import ConfigError, KafkaTimeoutError, RecordTooLargeError, StorePositionError
 from instride.errors._quoting import counted
@@ -41,6 +45,7 @@ __all__ = [
     "LEFT_OUT",
     "ConfluentProduce",
     "DeadLetter",
+    "LetterWriter",
     "NotTakenError",
     "Produce",
     "confluent_settings",
@@ -48,7 +53,6 @@ __all__ = [
     "smaller",
     "text_of",
     "told",
-    "write_letter",
     "write_letter_async",
 ]
 
@@ -170,36 +174,141 @@ def told(error: BaseException | None) -> str:
     return str(error) if isinstance(error, NotTakenError) else type(error).__name__
 
 
-def write_letter(desk: Desk, produce: Produce | None, task: Task) -> None:
-    """For plain handlers. Of a record that is skipped, only a database is told. What fails is tried again."""
-    error: BaseException | None = None
-    try:
-        if not (task.is_skipped or task.letter_written):
-            _produce_letter(produce, desk.letter(task))
-            task.letter_written = True
-        desk.pass_over(task)
-    except BaseException as caught:  # noqa: BLE001 - it is tried again, or ends the run
-        error = caught
-    if _wrote(desk, task, error):
-        desk.attention()
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _HandedOver:
+    """A letter that is not acknowledged. context: in which a smaller one is produced."""
+
+    task: Task
+    letter: DeadLetter
+    context: Context
 
 
-def _produce_letter(produce: Produce | None, letter: DeadLetter) -> None:
-    while True:
+class LetterWriter:
+    """Of plain handlers: a thread hands letters over, and waits for none (law 5).
+
+    go_on: called when others may go on, since a letter was acknowledged or refused, and with those of which a store is
+    to be told: by `write`, in a thread that has its connection. In whatever thread that is; without the lock.
+    """
+
+    def __init__(
+        self, desk: Desk, produce: Produce | None, go_on: Callable[[Sequence[Task]], object] = lambda _: None
+    ) -> None:
+        self._desk = desk
+        self._produce = produce
+        self._go_on = go_on
+        # Under the lock: until when each is waited for; the oldest is first.
+        self._waiting: dict[_HandedOver, float] = {}
+
+    def write(self, task: Task) -> None:
+        """Of a record that is skipped, only a database is told. What fails is tried again. Raises nothing."""
+        error: BaseException | None = None
         try:
-            produce_all(produce, [letter], _ACKNOWLEDGED)
-        except RecordTooLargeError as error:
-            letter = smaller(letter, error)
-        else:
+            if not (task.is_skipped or task.letter_written):
+                if not self._is_acknowledged(task, self._desk.letter(task)):
+                    return
+                task.letter_written = True
+            self._desk.pass_over(task)
+        except BaseException as caught:  # noqa: BLE001 - it is tried again, or ends the run
+            error = caught
+        self._end(task, error)
+
+    def look(self) -> None:
+        """What nobody has acknowledged in time is tried again. To be called now and then."""
+        late: list[_HandedOver] = []
+        with self._desk.lock:
+            # One time-out for all: the order of the dict is that of the deadlines.
+            while self._waiting and self._desk.clock() >= next(iter(self._waiting.values())):
+                late.append(next(iter(self._waiting)))
+                del self._waiting[late[-1]]
+        for each in late:
+            self._end(each.task, TimeoutError(not_acknowledged(each.letter.topic, _ACKNOWLEDGED)))
+
+    def _is_acknowledged(self, task: Task, letter: DeadLetter) -> bool:
+        """False: `_has_ended` is told when it is. Raises what keeps it from being handed over."""
+        assert self._produce is not None
+        while True:
+            try:
+                found = self._produce(letter)
+            except RecordTooLargeError as error:
+                letter = smaller(letter, error)
+            else:
+                break
+        if found is None:
+            return True
+        future = refuse_awaitable(found)
+        each = _HandedOver(task=task, letter=letter, context=copy_context())
+        with self._desk.lock:
+            self._waiting[each] = self._desk.clock() + _ACKNOWLEDGED
+        future.add_done_callback(partial(self._has_ended, each))
+        return False
+
+    def _has_ended(self, each: _HandedOver, future: Future[Any]) -> None:
+        """In any thread. Of what was given up no smaller one is written; whoever does it anew knows that it was."""
+        task = each.task
+        error = _error_of(future)
+        with self._desk.lock:
+            if self._waiting.pop(each, None) is None:
+                return
+            task.letter_written = error is None
+            if task.over:
+                return
+        if isinstance(error, RecordTooLargeError):
+            error = self._write_smaller(each, error)
+            if error is None:
+                return
+        self._end_elsewhere(task, error)
+
+    def _end_elsewhere(self, task: Task, error: BaseException | None) -> None:
+        """In a thread that may have no connection to the store."""
+        if error is None and self._desk.engine.plan.has_store:
+            self._go_on([task])
             return
+        self._end(task, error)
+        self._go_on([])
+
+    def _write_smaller(self, each: _HandedOver, error: RecordTooLargeError) -> BaseException | None:
+        """What keeps it from that. Not in this thread: it may be the one by which the producer's queue has room."""
+        try:
+            arguments = self._write_this, each.task, smaller(each.letter, error)
+            threading.Thread(target=each.context.run, args=arguments, name="instride-letter", daemon=True).start()
+        except (RecordTooLargeError, RuntimeError) as failed:  # or the system has no thread left
+            return failed
+        return None
+
+    def _write_this(self, task: Task, letter: DeadLetter) -> None:
+        error: BaseException | None = None
+        try:
+            if not self._is_acknowledged(task, letter):
+                return
+            task.letter_written = True
+        except BaseException as caught:  # noqa: BLE001 - as in `write`
+            error = caught
+        self._end_elsewhere(task, error)
+
+    def _end(self, task: Task, error: BaseException | None) -> None:
+        try:
+            if _wrote(self._desk, task, error):
+                self._desk.attention()
+        except BaseException as broken:  # noqa: BLE001 - nobody is there to hear of it: its record were in progress for ever
+            self._desk.fail(broken)
 
 
-async def write_letter_async(desk: Desk, produce: Produce | None, task: Task) -> None:
-    """The same for coroutine handlers."""
+def _error_of(future: Future[Any]) -> BaseException | None:
+    try:
+        result_of(future)
+    except BaseException as error:  # noqa: BLE001 - as in `LetterWriter.write`
+        return error
+    return None
+
+
+async def write_letter_async(
+    desk: Desk, produce: Produce | None, task: Task, handed_over: Callable[[], object] = lambda: None
+) -> None:
+    """For coroutine handlers, and returns when that has ended. handed_over: as of `produce_all_async`."""
     error: BaseException | None = None
     try:
         if not (task.is_skipped or task.letter_written):
-            await _produce_letter_async(produce, desk.letter(task))
+            await _produce_letter_async(produce, desk.letter(task), handed_over)
             task.letter_written = True
         if (passed := desk.pass_over(task)) is not None:
             await passed
@@ -214,10 +323,10 @@ async def write_letter_async(desk: Desk, produce: Produce | None, task: Task) ->
         desk.attention()
 
 
-async def _produce_letter_async(produce: Produce | None, letter: DeadLetter) -> None:
+async def _produce_letter_async(produce: Produce | None, letter: DeadLetter, handed_over: Callable[[], object]) -> None:
     while True:
         try:
-            await produce_all_async(produce, [letter], _ACKNOWLEDGED)
+            await produce_all_async(produce, [letter], _ACKNOWLEDGED, handed_over)
         except RecordTooLargeError as error:
             letter = smaller(letter, error)
         else:

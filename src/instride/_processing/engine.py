@@ -34,7 +34,8 @@ Laws (rules 16 and 18 of docs/rebalance.md)
 10. Where a database keeps the offsets (`has_store`), a record that is skipped, or dead-lettered, stays started until
    its offset is there too; then `wrote` is told.
 11. Before its first record is started a commit says so, and of what came before a crash one record is started at a
-    time: see `crashes`. A record under which processes died has failed by HandlerDiedError, as often as they did.
+    time: see `crashes`. A record under which processes died has failed by HandlerDiedError, as often as they did. A
+   letter that is being written ends no process: none waits for it.
 12. With a circuit breaker an outage starts nothing, and blames no record: see `breaker`. A record that is put back, or
    whose attempt does not count, is queued again as it was.
 """
@@ -250,10 +251,10 @@ class Lane:
     behind: of each key that is on its way, those that wait for it. pending: not looked at before `base` is known.
     given_up: by `give_up_of`, while it is held. later: how many wait for their next attempt. guard: law 11, as long as
     it has a say. to_come, tried_before: of the records that did not come yet, what an earlier owner finished or tried.
-    jobs: calls of handlers in progress. noted: when its next batch is due. progress_at: when a record of it was last
-    finished, or the first came that is not. version rises with each thing that a commit would tell; refused: that
-    of a commit which the broker refused for good. due: whose dead letter is due, of those in `attempts` and
-    `tried_before`. reset_to: where a reset of the position led (law 9); -1.
+    jobs: calls of handlers in progress, and letters; in_flight: of what is started, letters. noted: when its next batch
+    is due. progress_at: when a record of it was last finished, or the first came that is not. version rises with each
+    thing that a commit would tell; refused: that of a commit which the broker refused for good. due: whose dead letter
+    is due, of those in `attempts` and `tried_before`. reset_to: where a reset of the position led (law 9); -1.
     gone: unfinished records that came before a reset, and that the log has lost, by offset. unproven_from: of the
     resets since the topic's id was known, the first one's seek number; -1. letters: by offset, what came before a reset
     and had its dead letter due. is_compared: with the store's row (law 4 of `store`).
@@ -272,6 +273,7 @@ class Lane:
         "given_up",
         "gone",
         "guard",
+        "in_flight",
         "is_compared",
         "jobs",
         "later",
@@ -321,7 +323,7 @@ class Lane:
         self.reset_to = self.unproven_from = -1
         self.topic_id: UUID | None = None
         self.guard: Guard | None = None
-        self.jobs = 0
+        self.jobs = self.in_flight = 0
         self.noted = -1.0
         self.progress_at = 0.0
         self.later = 0
@@ -340,6 +342,11 @@ class Lane:
         self.is_compared = False
 
     @property
+    def is_handled(self) -> bool:
+        """Whether a handler runs of it, which may end the process."""
+        return len(self.started) > self.in_flight
+
+    @property
     def is_ahead(self) -> bool:
         return self.version > self.committed
 
@@ -350,7 +357,7 @@ class Lane:
 
     @property
     def is_refused(self) -> bool:
-        return 0 < self.version <= self.refused
+        return self.committed < self.version <= self.refused
 
     def forget(self) -> None:
         """All of its records. It stays at its offset, perhaps for long: until its partition is gone."""
@@ -504,6 +511,7 @@ class Engine:
         self._beginning: dict[tuple[str, int], Lane] = {}
         self._behind_accused: dict[tuple[str, int], Lane] = {}
         self._trying: Lane | None = None
+        self._in_flight = 0
         self._located: dict[tuple[str, int], tuple[OffsetAndMetadata, UUID | None]] = {}
         # In the order of their starts: who asks for the oldest looks at no partition.
         self._at_work: dict[Task, None] = {}
@@ -766,9 +774,13 @@ class Engine:
         for partition in partitions:
             self._located.pop(partition, None)
 
-    def is_beginning(self) -> bool:
-        """Whether records wait until it is known where their partitions begin, or are soon to wait for a commit."""
-        return bool(self._unlocated or self._beginning_here or self._beginning)
+    def is_beginning(self, *, asks: bool = True) -> bool:
+        """Whether records wait until it is known where their partitions begin, or are soon to wait for a commit that
+        was not refused for good. asks: whether it can be asked now where they begin."""
+        if asks and self._unlocated:
+            return True
+        begun = self._beginning_here, self._beginning
+        return any(not lane.is_refused for lanes in begun for lane in lanes.values())
 
     def unlocated(self) -> list[TopicPartition]:
         """Partitions with records of which `locate` was not told yet: ask the group for their committed offsets."""
@@ -877,7 +889,7 @@ class Engine:
 
     def _start(self, task: Task, now: float) -> bool:
         """Whether it is a suspect (law 11)."""
-        lane, guard = task.lane, task.lane.guard
+        lane = task.lane
         lane.started[task.offset] = task
         self._at_work[task] = None
         lane.queued -= 1
@@ -885,9 +897,12 @@ class Engine:
         task.since = now
         task.late = False
         # No handler runs for a letter: it ends no process, and needs no mark.
-        if guard is None or task.writes_dead_letter:
+        if task.writes_dead_letter:
+            self._count_letter(lane, 1)
             return False
-        return guard.started(task.offset)
+        if lane.guard is None:
+            return False
+        return lane.guard.started(task.offset)
 
     def _batch(self, lane: Lane, first: Task, now: float) -> Batch:
         """Law 8. following: of each key in it the next record, which may be in the same batch."""
@@ -1004,8 +1019,10 @@ class Engine:
             offset = first.offset
         # While it is tried alone nothing else is started anywhere: if the process dies again, it is known by what.
         if guard.is_accused(offset):
+            if lane.is_refused:
+                return False
             self._trying = lane
-        is_busy = bool(self.started if guard.is_accused(offset) else lane.started)
+        is_busy = self._is_handled if guard.is_accused(offset) else lane.is_handled
         permit = guard.permit(offset, is_busy=is_busy)
         if permit is Permit.COMMIT:
             self._ask(lane)
@@ -1025,10 +1042,25 @@ class Engine:
         for each in waiting.values():
             self._changed(each)
 
+    def _let_go_of_accused(self, lane: Lane) -> None:
+        """Its commit is refused for good, without which it is not started: nothing else waits for that."""
+        if self._trying is lane and lane.guard is not None and lane.guard.accused >= 0 and not lane.is_handled:
+            # Meanwhile no commit is to say that it is at work: what another record does would be blamed on it.
+            lane.guard.given_up()
+            self._let_others_start(lane)
+
     def _let_accused_start(self) -> None:
         """It waits until nothing else is in progress: what ended, or was given up, may have been the last of that."""
-        if self._trying is not None and not self.started:
+        if self._trying is not None and not self._is_handled:
             self._changed(self._trying)
+
+    @property
+    def _is_handled(self) -> bool:
+        return len(self._at_work) > self._in_flight
+
+    def _count_letter(self, lane: Lane, number: int) -> None:
+        lane.in_flight += number
+        self._in_flight += number
 
     def _is_worth_a_batch(self, lane: Lane) -> bool:
         """Law 8. Where it is too early, the time is noted."""
@@ -1094,8 +1126,18 @@ class Engine:
             self._end_started(task)
             self._finish(task)
         else:
-            task.writes_dead_letter, task.is_skipped = True, step is Step.SKIP
+            self._is_letter_now(task, is_skipped=step is Step.SKIP)
         return Verdict(step=step, after=after)
+
+    def _is_letter_now(self, task: Task, *, is_skipped: bool) -> None:
+        """It stays started, and its handler has ended: what waited for that (law 11) does not wait for the letter."""
+        lane = task.lane
+        task.writes_dead_letter, task.is_skipped = True, is_skipped
+        self._count_letter(lane, 1)
+        if lane.guard is not None:
+            self._guard_ended(lane, lane.guard, task.offset, was_tried=True)
+            self._changed(lane)
+        self._let_accused_start()
 
     def put_back(self, job: Job, *, was_tried: bool = False) -> None:
         """It was started, and is queued as it was before. was_tried: its handler was called all the same."""
@@ -1128,6 +1170,8 @@ class Engine:
         # Backwards, since each is put in front of those that wait for its key.
         for task in reversed(tasks):
             jobs = int(task is tasks[0])
+            if task.writes_dead_letter:
+                self._count_letter(task.lane, -1)
             if task.key is None or first[task.key] is task:
                 self._again(task, due, jobs=jobs, was_tried=was_tried)
             else:
@@ -1206,6 +1250,8 @@ class Engine:
         if task.over:
             return None
         self._unwritten.pop(task, None)
+        # Here and not where it ends: each step there is felt with each record.
+        self._count_letter(task.lane, -1)
         if error is None:
             self.tally.skipped += task.is_skipped
             self.tally.dead_lettered += not task.is_skipped
@@ -1374,6 +1420,7 @@ class Engine:
             return
         if outcome is CommitOutcome.REFUSED:
             lane.refused = told.version
+            self._let_go_of_accused(lane)
             return
         lane.committed = lane.version if outcome is CommitOutcome.STALE else max(lane.committed, told.version)
         if not lane.is_ahead:
@@ -1384,18 +1431,18 @@ class Engine:
             self._begin(lane)
 
     def _guard_settled(self, lane: Lane, guard: Guard, told: _Sent, *, is_stale: bool) -> None:
-        """A stale one is to be lost: it starts nothing more, and takes no mark back."""
+        """Of a stale one no commit tells anything any more, so it waits for none: it was lost, or reset, and what came
+        before that may be all that there is for long."""
         self._asking.pop(lane.partition, None)
         if is_stale or told.is_ending:
             self._beginning.pop(lane.partition, None)
             self._let_others_start(lane)
         if not told.mark.deaths and guard.accused < 0:
             self._let_others_start(lane)
-        if guard.accepted(told.mark, told.offset, is_ending=told.is_ending or is_stale):
+        if is_stale or guard.accepted(told.mark, told.offset, is_ending=told.is_ending):
             lane.guard = None
             self._beginning.pop(lane.partition, None)
-        if not is_stale:
-            self._changed(lane)
+        self._changed(lane)
 
     # -- hand-overs
 
@@ -1414,7 +1461,7 @@ class Engine:
             lane.refused = 0  # perhaps long ago: it is tried once more
         lane.draining = True
         # An accused that was not started is the next owner's: all others would wait for it in vain.
-        if not lane.started:
+        if not lane.is_handled:
             self._let_others_start(lane)
         # Before `is_ahead` is asked, since a mark to be taken back is one thing more to commit.
         self._take_mark_back(lane)
@@ -1501,6 +1548,7 @@ class Engine:
         self.tally.abandoned += len(given_up)
         lane.started.clear()
         lane.jobs = 0
+        self._count_letter(lane, -lane.in_flight)
         if lane.guard is not None:
             lane.guard.given_up()
         self._may_be_urgent(lane)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -29,6 +29,7 @@ __all__ = [
     "outputs_of",
     "produce_all",
     "produce_all_async",
+    "refuse_awaitable",
 ]
 
 ACKNOWLEDGED = 120.0
@@ -76,24 +77,33 @@ def produce_all(
     assert produce is not None
     # All are handed over before the first is waited for: the producer may put them into one batch.
     for found in [produce(each) for each in records]:
-        if isinstance(found, Future):
+        if found is not None:
+            future = refuse_awaitable(found)
             # Not `result(patience)`, whose TimeoutError could be the producer's own.
-            wait([found], patience)
-            if not found.done():
+            wait([future], patience)
+            if not future.done():
                 raise TimeoutError(not_acknowledged(records[0].topic, patience))
-            result_of(found)
-        elif found is not None:
-            raise ConfigError("produce returned an awaitable to a plain handler; return None or a concurrent Future")
+            result_of(future)
+
+
+def refuse_awaitable(found: Future[Any] | Awaitable[Any]) -> Future[Any]:
+    """What a producer has returned. Raises ConfigError."""
+    if not isinstance(found, Future):
+        raise ConfigError("produce returned an awaitable to a plain handler; return None or a concurrent Future")
+    return found
 
 
 async def produce_all_async(
-    produce: Produce | None, records: Sequence[OutputRecord | DeadLetter], patience: float = ACKNOWLEDGED
+    produce: Produce | None,
+    records: Sequence[OutputRecord | DeadLetter],
+    patience: float = ACKNOWLEDGED,
+    handed_over: Callable[[], object] = lambda: None,
 ) -> None:
-    """The same for coroutine handlers."""
+    """The same for coroutine handlers. handed_over: called when only acknowledgements are waited for."""
     limit = asyncio.timeout(patience)
     try:
         async with limit:
-            await _until_acknowledged(produce, records)
+            await _until_acknowledged(produce, records, handed_over)
     except TimeoutError as error:
         # Else it is a TimeoutError of the producer's own, which says more.
         if limit.expired():
@@ -101,13 +111,18 @@ async def produce_all_async(
         raise
 
 
-async def _until_acknowledged(produce: Any, records: Sequence[OutputRecord | DeadLetter]) -> None:
+async def _until_acknowledged(
+    produce: Any, records: Sequence[OutputRecord | DeadLetter], handed_over: Callable[[], object]
+) -> None:
     # One after the other: coroutines that run beside each other would write in any order.
     if inspect.iscoroutinefunction(produce):
+        handed_over()  # it takes no thread
         for each in records:
             await produce(each)
         return
-    for found in await asyncio.to_thread(lambda: [produce(each) for each in records]):  # it may block
+    returned = await asyncio.to_thread(lambda: [produce(each) for each in records])  # it may block
+    handed_over()
+    for found in returned:
         if isinstance(found, Future):
             await asyncio.wrap_future(found)
         elif found is not None:

@@ -12,11 +12,14 @@ Laws
 5. The end: nothing more is started, polls go on (with everything paused) until what was started is finished or
    the drain time-out is over; then the last commit, and the consumer is closed. Where a round ends by what nobody
    expects, what was started is given up at once; all else is the same.
+6. No round waits for a database: what it has not answered about waits, paused perhaps, and all else goes on
+   (`store_positions`).
 """
 
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -29,6 +32,7 @@ from instride import _arguments as arguments
 from instride._core.session_lease import Standing
 from instride._processing.engine import Engine, Task
 from instride._processing.outputs import ACKNOWLEDGED
+from instride._processing.store_positions import Answer, StorePositions
 from instride.commits import CommitEntry, CommitOutcome, CommitResult, CommitSnapshot
 from instride.consumer_records import ConsumerRecords
 from instride.errors import (
@@ -64,7 +68,8 @@ _LONGEST: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """A call of the consumer's that the driver is to make. "sleep", "topic_ids" and "stored" are the driver's own."""
+    """A call of the consumer's that the driver is to make. "sleep", "topic_ids" and "stored" are the driver's own; of
+    "stored" it may return a future."""
 
     name: str
     args: tuple[Any, ...] = ()
@@ -190,6 +195,7 @@ class Rounds(RebalanceListener):
         self._has_store = has_store
         self._most_records = most_records
         self._ask_store_at = clock()
+        self._positions = StorePositions()
         # When a topic is asked about again that the group or a broker refused, or whose leaders were silent.
         self._ask_topic_at: dict[str, float] = {}
         self._asked_last = ""
@@ -200,8 +206,9 @@ class Rounds(RebalanceListener):
         self._fresh: set[TopicPartition] = set()
         # The group has no offset of these. Where each begins is committed as soon as it is known.
         self._startless: set[TopicPartition] = set()
-        # By polls since one returned.
-        self._raised: set[tuple[type[KafkaError], str]] = set()
+        self._assigned: set[TopicPartition] = set()
+        # By polls since one returned, how often.
+        self._raised: Counter[tuple[type[KafkaError], str]] = Counter()
         self._next_commit = clock() + pace.commit_interval
         self._in_flight: Any = None
         self._delays = False
@@ -253,7 +260,10 @@ class Rounds(RebalanceListener):
     def run(self, topics: Iterable[str]) -> Verbs:
         self.polled_at = self._clock()
         try:
-            yield Verb("subscribe", (list(topics),), {"listener": self})
+            # What stops, or has failed, before it began joins no group.
+            self._begin_to_drain()
+            if not self._is_drained():
+                yield Verb("subscribe", (list(topics),), {"listener": self})
             while not self._is_drained():
                 yield from self._round()
         except GeneratorExit:  # nobody drives it any more
@@ -269,14 +279,17 @@ class Rounds(RebalanceListener):
     def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
         """Listener: on the driver's thread, in a poll."""
         self.is_joined = self._has_more = True
+        self._assigned.update(partitions)
         self._fresh.update(partitions)
         self._startless.difference_update(partitions)
+        self._positions.forget(partitions)
         with self._guard:
             self._engine.assigned(partitions)
 
     def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
-        self._fresh.difference_update(partitions)
-        self._startless.difference_update(partitions)
+        for each in (self._assigned, self._fresh, self._startless):
+            each.difference_update(partitions)
+        self._positions.forget(partitions)
         for topic, _ in partitions:
             self._ask_topic_at.pop(topic, None)
 
@@ -351,7 +364,8 @@ class Rounds(RebalanceListener):
         with self._guard:
             # Before the poll begins: from here on a worker may wake it.
             self._is_called = False
-            if self._delays or self._drain_until is not None or self._engine.is_beginning():
+            is_beginning = self._engine.is_beginning(asks=not self._positions.is_awaited(now))
+            if self._delays or self._drain_until is not None or is_beginning:
                 # A revocation is complete with the first poll that delays it no more: so that one comes soon.
                 return _HASTE
             self._engine.has_next(now)  # what is due is startable from here on, so that `next_due` is to come
@@ -363,10 +377,11 @@ class Rounds(RebalanceListener):
         if not self._ends_by(error):
             _logger.warning("the poll raised %s: %s", type(error).__name__, error)
         raised = type(error), str(error)
-        # It may come at once, again and again: the loop would spin. Those of many partitions come once each.
-        if raised in self._raised:
+        self._raised[raised] += 1
+        # It may come at once, again and again: the loop would spin. Those of many partitions come once each, and may
+        # name their topic alone.
+        if self._raised[raised] > max(1, len(self._assigned)):
             yield Verb("sleep", (_HASTE,))
-        self._raised.add(raised)
 
     def _ends_by(self, error: KafkaError) -> bool:
         """Law 3: whether the consumer cannot go on, so that the run ends by this error."""
@@ -382,6 +397,9 @@ class Rounds(RebalanceListener):
     def _locate(self) -> Verbs:
         # A stop starts nothing more: where it would have begun is of no use.
         if self.is_stopping or self._clock() < self._ask_store_at:
+            return
+        if self._positions.is_awaited(self._clock()):
+            self._tell_of_silence()
             return
         with self._guard:
             wanted = sorted({*self._fresh, *self._engine.unlocated()})
@@ -406,9 +424,10 @@ class Rounds(RebalanceListener):
             else:
                 self._wait_for(topics[0], error)
             return
-        stored = yield from self._stored(wanted, ids)
-        if stored is None:
+        told = yield from self._stored(wanted, ids)
+        if not told:
             return
+        wanted, stored = [*told], {each: row for each, row in told.items() if row is not None}
         lower = {each for each in wanted if self._is_lower(each, stored, committed.get(each))}
         begins, waiting = yield from self._log_begins(wanted, lower, until)
         for each in wanted:
@@ -469,19 +488,27 @@ class Rounds(RebalanceListener):
 
     def _stored(
         self, wanted: Iterable[TopicPartition], ids: Mapping[str, UUID | None]
-    ) -> Generator[Verb, Any, Mapping[TopicPartition, int] | None]:
-        """None: the database does not say now, and is asked again; the records of these partitions wait."""
+    ) -> Generator[Verb, Any, Mapping[TopicPartition, int | None]]:
+        """The rows of those of which the database has told. The records of the others wait, and it is asked again."""
         if not self._has_store:
-            return {}
+            return dict.fromkeys(wanted)
+        asked = {each: ids.get(each.topic) for each in wanted}
         try:
-            found: Mapping[TopicPartition, int] = yield Verb(
-                "stored", ({each: ids.get(each.topic) for each in wanted},)
-            )
+            missing = self._positions.missing(asked, self._clock())
+            if missing:
+                answer: Answer = yield Verb("stored", (missing,))
+                self._positions.asked(missing, answer, self._clock())
+            return self._positions.take(asked)
         except Exception as error:  # noqa: BLE001 - each driver has errors of its own
             _logger.warning("the database does not say where partitions begin: %s: %s", type(error).__name__, error)
             self._ask_store_at = self._clock() + _PATIENCE
-            return None
-        return found
+            return {}
+
+    def _tell_of_silence(self) -> None:
+        """Of the database; once for each question."""
+        if self._clock() >= self._positions.tell_at:
+            self._positions.tell_at = inf
+            _logger.warning("the database has not said yet where partitions begin, so they wait")
 
     def _is_lower(
         self, partition: TopicPartition, stored: Mapping[TopicPartition, int], group: OffsetAndMetadata | None
@@ -788,6 +815,7 @@ class Rounds(RebalanceListener):
             )
 
     def _end(self) -> Verbs:
+        self._positions.drop()
         with self._guard:
             self.drains.end(self._clock())
             # Before `give_up`, which forgets what is started: a letter that is being written is unwritten, too.

@@ -5,10 +5,11 @@ Laws
    that is pickled is the handler, once, and the error of an attempt that failed.
 2. Jobs are handled in the order in which they came, and each gets its result at once. So a death is blamed on the first
    one without a result.
-3. Signals are the parent's: SIGINT and SIGTERM do nothing to this process, which ends when its pipe is closed. A
-   program that a handler starts (`exec`) is the handler's, and hears both; what it only forks hears neither. If the
-   parent is killed, this process ends at once (within a second, where a fork of the parent lives on), in the middle of
-   a handler: its successor must not work beside it.
+3. Signals are the parent's: SIGINT and SIGTERM do nothing to this process, which ends when its pipe is closed. It is
+   made with both blocked, until `serve` has seen to that: threads that imported modules have begun keep them blocked.
+   A program that a handler starts (`exec`) is the handler's, and hears both, except from such a thread; what it only
+   forks hears neither. If the parent is killed, this process ends at once (within a second, where a fork of the parent
+   lives on), in the middle of a handler: its successor must not work beside it.
 4. What a handler forks, and what returns from it as if it were this process, ends without a response (`forks.py`),
    since a second one for one job would put all later ones out of step. Nor does it hold the pipe, and no program that a
    handler starts does: once this process has died, a write of the parent's would wait for ever.
@@ -41,13 +42,17 @@ from instride._record_deserializer import RecordDeserializer
 from instride._wire.decoder import ConsumerRecord
 from instride.errors import DeserializationError
 
-__all__ = ["DONE", "READY", "Spec", "error_of", "outputs_from", "packed", "serve", "tasks_of"]
+__all__ = ["DONE", "PART", "READY", "SIGNALS", "Spec", "error_of", "outputs_from", "packed", "serve", "tasks_of"]
 
 READY: Final = 0
 DONE: Final = 1
 _FAILED: Final = 2
 _UNREADABLE: Final = 3
 
+PART: Final = 16 * 1024
+"""Bytes that the parent writes at once: a shorter part is a message's last."""
+SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+"""Law 3."""
 _LOOK: Final = 1.0
 """Seconds after which we look whether the parent lives, besides waiting for its sentinel."""
 
@@ -108,17 +113,18 @@ def serve(pipe: Connection) -> None:
     """The main function of the process."""
     begun_by = os.getppid()
     # Law 3: a terminal's Ctrl-C comes to all of its processes, and the parent finishes what is in progress.
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in SIGNALS:
         # Not SIG_IGN, which `exec` hands on: a `Popen.terminate()` of a handler's would have no effect.
         signal.signal(number, _do_nothing)
         # Else a library of C that a handler calls would have its system calls interrupted. (Python's go on: PEP 475.)
         signal.siginterrupt(number, False)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     os.set_inheritable(pipe.fileno(), False)
     os.register_at_fork(after_in_child=pipe.close)
     threading.Thread(target=_end_with_parent, args=(begun_by,), name="instride-parent", daemon=True).start()
     lifespan = SyncLifespan()
     try:
-        spec: Spec = pickle.loads(b"".join(iter(pipe.recv_bytes, b"")))  # noqa: S301 - of the process that made this one
+        spec: Spec = pickle.loads(_message(pipe))  # noqa: S301 - of the process that made this one
         lifespan.enter(spec.around)
     except BaseException as error:  # noqa: BLE001 - the parent decides
         pipe.send_bytes(_failed(error))
@@ -144,10 +150,18 @@ def _end_with_parent(begun_by: int) -> None:
 def _do_nothing(_: int, __: FrameType | None) -> None: ...
 
 
+def _message(pipe: Connection) -> bytes:
+    """The parent's. Raises EOFError."""
+    parts = [pipe.recv_bytes()]
+    while len(parts[-1]) == PART:
+        parts.append(pipe.recv_bytes())
+    return b"".join(parts)
+
+
 def _handle_all(pipe: Connection, spec: Spec) -> None:
     while True:
         try:
-            jobs = marshal.loads(pipe.recv_bytes())  # noqa: S302 - of the same
+            jobs = marshal.loads(_message(pipe))  # noqa: S302 - of the same
         except EOFError:
             return
         for attempts, is_batch, plain in jobs:
@@ -193,47 +207,37 @@ def _exact(text: Any) -> Any:
 
 def _shown(error: BaseException | None) -> str:
     try:
-        return repr(error)
+        shown: str = _exact(repr(error))
     except Exception:  # noqa: BLE001 - a user's class may do anything
         return type(error).__name__
+    return shown
 
 
 def _failed(error: BaseException) -> bytes:
-    """As it is, where it can be pickled and read again; else its class and its parts; else in words."""
+    """As it is, if it can be pickled, and read again with the same text; else in parts; else in words."""
     with suppress(Exception):  # a user's class may do anything
         error.add_note("in a process of the Processor:\n" + "".join(traceback.format_exception(error)))
-    for form in (_as_it_is, _in_parts, _in_words):
+    for form in (lambda: error, lambda: _parts(error), lambda: _parts(error, str(error))):
         with suppress(Exception):  # the same
-            pickled = form(error)
-            break
-    return marshal.dumps((_FAILED, pickled))
+            pickled = pickle.dumps(form())
+            if str(_read(pickled)) == str(error):
+                return marshal.dumps((_FAILED, pickled))
+    words = "".join(traceback.format_exception_only(error)).strip()
+    return marshal.dumps((_FAILED, pickle.dumps(RuntimeError(words))))
 
 
-def _as_it_is(error: BaseException) -> bytes:
-    """Raises where its `__init__` wants other arguments than `args`, or makes another text of these."""
-    pickled = pickle.dumps(error)
-    if str(pickle.loads(pickled)) != str(error):  # noqa: S301 - our own
-        raise ValueError
-    return pickled
-
-
-def _in_parts(error: BaseException) -> bytes:
-    """For `_from_parts`. Of its attributes those that can be pickled; its text, where its arguments cannot, or
-    make another one once they are read again. Raises if the text became another one all the same.
-    """
+def _parts(error: BaseException, *others: object) -> tuple[Any, ...]:
+    """Its class, its arguments (or others), and of its attributes those that can be pickled: for `_from_parts`."""
     kind = type(error)
     _, args, *state = cast("tuple[Any, ...]", _native(kind).__reduce__(error))
     kept = {name: value for each in state for name, value in each.items() if _is_picklable(value)}
-    for each in (args, (str(error),)):
-        if _is_picklable(each):
-            pickled = pickle.dumps((kind, each, kept))
-            if str(_from_parts(*pickle.loads(pickled))) == str(error):  # noqa: S301 - our own
-                return pickled
-    raise ValueError
+    return kind, others or args, kept
 
 
-def _in_words(error: BaseException) -> bytes:
-    return pickle.dumps(RuntimeError("".join(traceback.format_exception_only(error)).strip()))
+def _read(pickled: bytes) -> Any:
+    """Of a process that we made, or our own."""
+    found = pickle.loads(pickled)  # noqa: S301
+    return _from_parts(*found) if isinstance(found, tuple) else found
 
 
 def _is_picklable(value: object) -> bool:
@@ -266,8 +270,7 @@ def error_of(kind: int, content: Any, tasks: list[Task]) -> BaseException:
         unreadable.__cause__ = ValueError(cause)
         return unreadable
     try:
-        found = pickle.loads(content)  # noqa: S301 - of a process that we made
-        error = _from_parts(*found) if isinstance(found, tuple) else found
+        error = _read(content)
     except Exception as failed:  # noqa: BLE001 - a module that only the child could import, or a user's class
         return RuntimeError(f"the error of a handler's process cannot be read here: {type(failed).__name__}: {failed}")
     return error if isinstance(error, BaseException) else RuntimeError(repr(error))

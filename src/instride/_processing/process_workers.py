@@ -3,8 +3,9 @@
 Laws
 1. A thread of ours keeps one process: it takes jobs, sends them in one message, and reads a response for each. How many
    at once, the time of the last ones says: so many as take a moment together. It takes none before its process has
-   begun: a hand-over would wait for what no handler has. Dead letters are written beside that: another thread does, as
-   long as there are results to read.
+   begun: a hand-over would wait for what no handler has. All begin before the member joins its group (`begin`), so that
+   no partition waits for them; a successor begins when there is work for it. Dead letters are handed over beside that:
+   another thread does, as long as there are results to read. No thread waits for them (`LetterWriter`).
 2. Processes are spawned, not forked: they import the handler's module, and share nothing with this process.
 3. When a process dies, the first job without a response has failed, by `HandlerDiedError`. The
    others were not begun, and are put back. Then comes its successor.
@@ -13,8 +14,7 @@ Laws
    that the system could not make. Whatever else a thread of ours cannot go on by ends the run, too. Where the system
    makes no more threads of ours, those that there are go on; where there is none, the run ends by that.
 5. What is over a time-out, and what is in progress when this is closed, is killed with its process; so is a set-up.
-6. The program may fork. The fork kills no process of ours that has begun, and what it has inherited keeps none from its
-   end. (One that is still starting, the end of a fork that multiprocessing made kills: it is replaced.)
+6. The program may fork. The fork kills no process of ours, and what it has inherited keeps none from its end.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ import multiprocessing
 import os
 import pickle
 import selectors
+import signal
 import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from multiprocessing import resource_tracker
 from multiprocessing.connection import wait
 from queue import SimpleQueue
 from typing import Any, Final
@@ -40,11 +41,22 @@ from weakref import WeakSet
 
 from instride._arguments import FOREVER
 from instride._processing.attempts import Desk
-from instride._processing.dead_letters import Produce, write_letter
+from instride._processing.dead_letters import LetterWriter, Produce
 from instride._processing.engine import Job, Task
 from instride._processing.forks import process as this_process
 from instride._processing.outputs import produce_all
-from instride._processing.process_child import DONE, READY, Spec, error_of, outputs_from, packed, serve, tasks_of
+from instride._processing.process_child import (
+    DONE,
+    PART,
+    READY,
+    SIGNALS,
+    Spec,
+    error_of,
+    outputs_from,
+    packed,
+    serve,
+    tasks_of,
+)
 from instride.errors import ConfigError, HandlerDiedError
 
 __all__ = ["ProcessWorkers", "pickled"]
@@ -57,8 +69,10 @@ _LOOK: Final = 1.0
 """Seconds after which we look whether a process lives, besides waiting for its response."""
 _GLANCE: Final = 0.05
 """The same, while we wait for its end."""
-_PART: Final = 16 * 1024
-"""Bytes that are written at once: where something can be written at all, there is room for so many."""
+_PULSE: Final = 0.25
+"""Seconds after which we look whether the run is to stop, besides waiting for processes to begin."""
+_TELL: Final = 30.0
+"""Seconds after which the log says that some have not begun."""
 _PAUSE: Final = 1.0
 """Seconds, where the system could make no process, until that is tried again."""
 _STILLBORN: Final = 5
@@ -93,11 +107,15 @@ class _Process:
         # Nothing large, such as the handler may be: multiprocessing would wait until that is read. And it holds both
         # ends of its own pipe meanwhile: if the process died, for ever.
         self._process = context.Process(target=serve, args=(theirs,), name=f"instride-handler-{number}", daemon=True)
-        self._process.start()
+        with _signals_wait():
+            self._process.start()
         self._maker = this_process["pid"]
         self.has_begun = False
         self._has_ended = False
         _living.add(self)
+        # In this order, so that none is forgotten that is made while the program ends.
+        if _ends.is_set():
+            self.kill()
         # While a copy of their end is open here, no end of file comes when the process dies.
         theirs.close()
 
@@ -110,18 +128,24 @@ class _Process:
 
     def _write_in_parts(self, message: bytes) -> None:
         """Its death might not break the write, for which it would wait: a fork of this program may hold their end."""
+        for start in range(0, len(message) + 1, PART):
+            # It has read all that came before this message: the first part has room.
+            if start:
+                self._await_room()
+            self._write(message[start : start + PART])
+
+    def _await_room(self) -> None:
+        """Where something can be written at all, there is room for a part."""
         # It needs no file of its own, of which there may be none left.
         with selectors.PollSelector() as selector:
             selector.register(self._pipe, selectors.EVENT_WRITE)
-            for start in range(0, len(message), _PART):
-                while not selector.select(_LOOK):
-                    if not self._process.is_alive():
-                        raise _Died(self._how_it_ended())
-                self._write(message[start : start + _PART])
-        self._write(b"")
+            while not selector.select(_LOOK):
+                if not self._process.is_alive():
+                    raise _Died(self._how_it_ended())
 
     def send(self, jobs: list[Job]) -> None:
-        self._write(packed(jobs))
+        with suppress(_Died):  # its responses, or that there are none, tell
+            self._write_in_parts(packed(jobs))
 
     def _write(self, message: bytes) -> None:
         try:
@@ -188,24 +212,45 @@ class _Process:
                 return
 
 
+@contextmanager
+def _signals_wait() -> Iterator[None]:
+    """For a process that this thread makes, until `serve` says what becomes of them: a Ctrl-C, say, is the parent's."""
+    # What multiprocessing starts beside the first process makes this thread hear them again.
+    resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 _living: Final[WeakSet[_Process]] = WeakSet()
+_ends: Final = threading.Event()
+"""The program does."""
 
 
 @atexit.register
-def _kill_all() -> None:
+def _end() -> None:
     """Before multiprocessing waits for them: a program that ends without closing its processor ends."""
+    _ends.set()
+    _kill_all()
+
+
+def _kill_all() -> None:
     for process in list(_living):
         process.kill()
 
 
 class _Letters:
-    """Dead letters of the jobs of one message. To write one may take minutes, in which other results come."""
+    """Dead letters of the jobs of one message. To hand one over may take minutes, in which other results come.
+
+    write: raises nothing.
+    """
 
     def __init__(self, write: Callable[[Task], object]) -> None:
         self._write = write
         self._due = SimpleQueue[Task | None]()
         self._writer: threading.Thread | None = None
-        self._errors: list[BaseException] = []
 
     def add(self, task: Task) -> None:
         self._due.put(task)
@@ -219,22 +264,17 @@ class _Letters:
                 self._writer = writer
 
     def write_all(self) -> None:
-        """Returns when all are written, or were not taken. Raises what the writing raised."""
+        """Returns when all are handed over, or were not taken."""
         self._due.put(None)
         if self._writer is None:
             self._write_until_told()
         else:
             self._writer.join()
-        for error in self._errors:
-            raise error
 
     def _write_until_told(self) -> None:
         while (task := self._due.get()) is not None:
-            try:
-                if not task.over:  # since another one was written, for minutes perhaps
-                    self._write(task)
-            except BaseException as error:  # noqa: BLE001 - it ends the run (law 4), and keeps no other from being written
-                self._errors.append(error)
+            if not task.over:  # since another one was written, for minutes perhaps
+                self._write(task)
 
 
 class ProcessWorkers:
@@ -250,6 +290,7 @@ class ProcessWorkers:
         self._at_once = at_once
         self._timeout = timeout
         self._work = threading.Condition(desk.lock)
+        self._writer = LetterWriter(desk, produce, self._go_on)
         self._keepers: dict[threading.Thread, _Process | None] = {}
         self._busy: set[threading.Thread] = set()
         self._beginning: set[threading.Thread] = set()
@@ -258,14 +299,43 @@ class ProcessWorkers:
         self._has_begun = False
         self._told_of_fewer = False
 
+    def begin(self, stops: Callable[[], bool]) -> None:
+        """All processes. Returns once each has begun, or where the run ends: by one that cannot begin (law 4), by
+        `close`, or when `stops` says so. That is asked in pulses: a signal's handler must wake nobody by a lock.
+        """
+        refused: RuntimeError | None = None
+        with self._work:
+            try:
+                while len(self._keepers) < self._processes and not self._ends(stops):
+                    self._beginning.add(self._add_keeper())
+            except RuntimeError as error:
+                refused = error
+        if refused is not None:
+            self._go_on_with_fewer(refused)
+        pulses = 0
+        with self._work:
+            while self._beginning and not self._ends(stops):
+                if not self._work.wait(_PULSE):
+                    pulses += 1
+                    if pulses == _TELL / _PULSE:
+                        self._tell_of_slow_ones()
+
+    def _ends(self, stops: Callable[[], bool]) -> bool:
+        return self._closed or stops() or self._desk.engine.failure is not None
+
+    def _tell_of_slow_ones(self) -> None:
+        text = "%d of %d processes of handlers have not begun yet: the member joins its group when they have"
+        _logger.warning(text, len(self._beginning), self._processes)
+
     def wake(self) -> None:
+        self._writer.look()
         refused: RuntimeError | None = None
         with self._work:
             engine = self._desk.engine
             if self._closed or not engine.has_next(self._desk.clock()):
                 return
             try:
-                # Who is not busy waits for work, or for its process.
+                # A keeper that is not busy waits for work, or for its process.
                 idle = len(self._keepers) - len(self._busy)
                 for _ in range(min(engine.queued - idle, self._processes - len(self._keepers))):
                     self._add_keeper()
@@ -275,13 +345,14 @@ class ProcessWorkers:
         if refused is not None:
             self._go_on_with_fewer(refused)
 
-    def _add_keeper(self) -> None:
+    def _add_keeper(self) -> threading.Thread:
         """Under the lock. Raises RuntimeError where the system has no thread left."""
         number = len(self._keepers)
         keeper = threading.Thread(target=self._keep, args=(number,), name=f"instride-keeper-{number}", daemon=True)
         keeper.start()
         # Once it has started: where the system has no thread left, none is listed.
         self._keepers[keeper] = None
+        return keeper
 
     def _go_on_with_fewer(self, error: RuntimeError) -> None:
         """The next wake-up tries again. Without any thread the run ends: nobody would handle a record."""
@@ -291,6 +362,11 @@ class ProcessWorkers:
             self._told_of_fewer = True
             text = "the system makes no thread for another process of handlers: %d of %d go on (%s)"
             _logger.warning(text, len(self._keepers), self._processes, error)
+
+    def _go_on(self, _: Sequence[Task]) -> None:
+        """What waited for a letter is startable: the next of its key, say. (There is no store to be told of it.)"""
+        with self._work:
+            self._work.notify_all()
 
     def cancel(self, tasks: Sequence[Task]) -> None:
         """A call that runs is not interrupted; its result is ignored. The end kills it."""
@@ -320,10 +396,19 @@ class ProcessWorkers:
             self._desk.fail(error)
             self._put_back(jobs)
 
+    def _note_begun(self, me: threading.Thread) -> None:
+        """Under the lock."""
+        if me in self._beginning:
+            self._beginning.discard(me)
+            self._work.notify_all()
+
     def _serve(self, me: threading.Thread, number: int, jobs: deque[Job]) -> None:
         """jobs: what it has in progress, here to be filled."""
         process, at_once = None, 1
-        while self._take(me, 0 if process is None else at_once, jobs):
+        with self._work:
+            begins = me in self._beginning
+        while begins or self._take(me, 0 if process is None else at_once, jobs):
+            begins = False
             if process is None:
                 process = self._begun(me, number)
                 if process is None:
@@ -341,7 +426,7 @@ class ProcessWorkers:
         """Waits for what may be started, and takes so much of it. False when this is closed."""
         with self._work:
             self._busy.discard(me)
-            self._beginning.discard(me)
+            self._note_begun(me)
             while not self._closed and not self._finds(most, jobs):
                 self._work.wait()
             if jobs:
@@ -421,7 +506,7 @@ class ProcessWorkers:
     def _handle(self, process: _Process, jobs: deque[Job]) -> bool:
         """Until all have ended, or are put back. Whether the process lives."""
         process.send([job for job in jobs if not job.writes_dead_letter])
-        lives, letters = True, _Letters(partial(write_letter, self._desk, self._produce))
+        lives, letters = True, _Letters(self._writer.write)
         try:
             while jobs and lives:
                 letters.write_beside()

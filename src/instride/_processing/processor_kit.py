@@ -25,7 +25,7 @@ from uuid import UUID
 from instride._processing.async_store import AsyncDatabaseStore
 from instride._processing.attempts import Desk
 from instride._processing.coroutine_workers import LoopWorkers
-from instride._processing.dead_letters import DeadLetter, write_letter
+from instride._processing.dead_letters import DeadLetter, LetterWriter
 from instride._processing.definition import Definition
 from instride._processing.engine import Engine, Job, Tally, Task
 from instride._processing.lifespan import AsyncLifespan, SyncLifespan
@@ -276,7 +276,7 @@ class _Inline:
                 error = self._lifespan.context.copy().run(self._error_of, task)
                 self._desk.end(task, error)
             if isinstance(task, Task) and task.writes_dead_letter:
-                write_letter(self._desk, self._produce, task)
+                LetterWriter(self._desk, self._produce).write(task)
 
     def _error_of(self, task: Job) -> BaseException | None:
         try:

@@ -42,8 +42,7 @@ AfterFailure = Literal["stop", "skip", "dead-letter"]
 
 def refuse_wrong_choice(verb: str, on: RetryOn) -> None:
     """Raises TypeError."""
-    classes = on if isinstance(on, tuple) else (on,)
-    if not all(callable(each) for each in classes):
+    if not (all(isinstance(each, type) for each in on) if isinstance(on, tuple) else callable(on)):
         raise TypeError(f"{verb}: on must be error classes or a function of the error, not {on!r}")
 
 
@@ -132,6 +131,8 @@ class Retry:
         refuse_wrong_choice("Retry", self.on)
         for name in ("backoff", "backoff_max"):
             arguments.seconds("Retry", getattr(self, name), name=name)
+        if self.backoff > self.backoff_max:
+            raise ValueError(f"Retry: backoff ({self.backoff:g}) is above backoff_max ({self.backoff_max:g})")
         if not 0 <= self.jitter <= 1:
             raise ValueError(f"Retry: jitter must be 0 to 1; it is {self.jitter!r}")
 

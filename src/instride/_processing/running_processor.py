@@ -66,6 +66,8 @@ _logger = logging.getLogger("instride.processing")
 
 _PULSE: Final = 0.25
 """Seconds."""
+_AT_ONCE: Final = 0.02
+"""Seconds that the loop waits for the database of a store before it polls again."""
 
 _OURS: Final = {
     "enable_auto_commit": "the processor commits what is finished",
@@ -464,6 +466,7 @@ class RunningProcessor:
             if not self._gave_up_set_up:  # before it began
                 leave = self._set_up()
             if self._ends_set_up():
+                self._workers.begin(lambda: self._rounds.is_stopping)
                 _drive(self._rounds.run(self._what.topics), self._call)
                 self._error = self._rounds.error
         except BaseException as error:  # `wait` raises it
@@ -494,14 +497,11 @@ class RunningProcessor:
             return self._positions(*verb.args)
         return _call(self._consumer, verb)
 
-    def _positions(self, partitions: Mapping[TopicPartition, UUID | None]) -> Mapping[TopicPartition, int]:
-        """Law 5: in pulses, since a database that does not answer would keep a stop from being seen."""
+    def _positions(self, partitions: Mapping[TopicPartition, UUID | None]) -> Future[dict[TopicPartition, int]]:
+        """The polls go on meanwhile. A database that answers at once costs no round more."""
         asked = self._ask_store(partitions)
-        while not wait([asked], _PULSE).done:
-            if self._rounds.is_stopping or self._engine.failure is not None:
-                asked.cancel()
-                raise KafkaTimeoutError("stopped while the database of its store had not answered")
-        return result_of(asked)
+        wait([asked], _AT_ONCE)
+        return asked
 
     def _ask_store(self, partitions: Mapping[TopicPartition, UUID | None]) -> Future[dict[TopicPartition, int]]:
         store, group = self._what.store, self._desk.group
@@ -540,6 +540,11 @@ class _Workers:
 
     def __init__(self) -> None:
         self.made: ThreadWorkers | ProcessWorkers | LoopWorkers | None = None
+
+    def begin(self, stops: Callable[[], bool]) -> None:
+        """What takes long to begin, before the member joins its group."""
+        if isinstance(self.made, ProcessWorkers):
+            self.made.begin(stops)
 
     def wake(self) -> None:
         assert self.made is not None

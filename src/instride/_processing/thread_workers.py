@@ -10,7 +10,8 @@ Laws
    attempt has failed, also if it returns, but only when it ends, since until then its key is busy. Another thread
    takes its place meanwhile. Once a handler has returned in time, the producing of its outputs and the commit of its
    transaction make it late no more.
-4. An attempt that returned outputs has ended when these are acknowledged.
+4. An attempt that returned outputs has ended when these are acknowledged. For a dead letter no thread waits
+   (`LetterWriter`).
 5. No thread waits for the lock while another of these threads has it: it leaves its result to that one, and rests. For
    a lock that is handed to a sleeper is a switch of threads for each record, as long as the work is short. (Law 3 is
    the exception: what is produced or committed is no short work.)
@@ -28,7 +29,7 @@ from contextvars import copy_context
 from typing import Any
 
 from instride._processing.attempts import Desk, time_by
-from instride._processing.dead_letters import Produce, write_letter
+from instride._processing.dead_letters import LetterWriter, Produce
 from instride._processing.engine import Job, Task, Verdict
 from instride._processing.lifespan import Lifespan, SyncLifespan
 from instride._processing.outputs import produce_all
@@ -86,6 +87,7 @@ class ThreadWorkers:
         # has the lock, and whether one waits for it: who has seen one of these true has its end looked at after that.
         self._ended: deque[tuple[Job, BaseException | None] | None] = deque()
         self._letters: deque[Job] = deque()
+        self._writer = LetterWriter(desk, produce, self._go_on)
         self._is_served = False
         self._is_awaited = False
         self._resting: list[_Gate] = []
@@ -94,6 +96,7 @@ class ThreadWorkers:
         self._closed = False
 
     def wake(self) -> None:
+        self._writer.look()
         refused: RuntimeError | None = None
         with self._desk.lock:
             engine = self._desk.engine
@@ -132,6 +135,12 @@ class ThreadWorkers:
         if self._resting and not self._is_waking:
             self._is_waking = True
             self._resting.pop().open()
+
+    def _go_on(self, letters: Sequence[Task]) -> None:
+        """Of these a store is to be told, which threads of ours alone may do; what waited for others is startable."""
+        with self._desk.lock:
+            self._letters.extend(letters)
+            self._wake_for_more()
 
     def _wake_all(self) -> None:
         """Under the lock."""
@@ -203,7 +212,7 @@ class ThreadWorkers:
             elif isinstance(job, Task) and job.writes_dead_letter:
                 # It may have been given up while it waited for a thread: whoever comes next writes it.
                 if not job.over:
-                    copy_context().run(write_letter, self._desk, self._produce, job)
+                    copy_context().run(self._writer.write, job)
             else:
                 self._ended.append((job, copy_context().run(self._error_of, job)))
 

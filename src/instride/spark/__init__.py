@@ -10,7 +10,8 @@
 # _frames, _nested, _worker, _report     on the executors: read, call the function, say what became of a range
 # _committing, _daemon_pool,
 # _dead_letters, sink                    the sink and its commits, and threads for its calls; dead letters
-# _database, _tables, parquet, contract  the sinks, and the checks of one
+# _database, _database_values,
+# _tables, parquet, contract             the sinks, and the checks of one
 # _events, _listener, _progress_line     what a user hears
 # _data_source                           `format("instride")`
 

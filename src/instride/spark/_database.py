@@ -10,13 +10,17 @@ Laws
 4. A commit deletes the staged rows that it has moved, and must find as many as the tasks reported. So the staging table
    may be one that does not outlive a crash of the server: the range is then worked on again. No row joins those of a
    write that has ended, so what is there to be deleted was there when it was moved.
-5. Staged rows that no commit can take any more (the partition's offset has passed their start) are deleted by the next
-   commit of their partition. Staged rows belong to a sink, that is a table by its name and a table of offsets: no sink
-   moves or deletes those of another, whose offsets it does not know.
+5. Staged rows that no commit can take any more (the partition's offset has passed their start) are deleted by a commit
+   of their partition: all by a driver's first and each thousandth after it, and by the others those from the start of
+   the driver's last range on. So those pass the index's entries of two ranges, and not those of all rows that any
+   transaction may still see. A commit in conflict deletes its own job's. Staged rows belong to a sink, that is a table
+   by its name and a table of offsets: no sink moves or deletes those of another, whose offsets it does not know.
 6. PostgreSQL stages values as text, and reads them at the commit, by the types that the table's columns have then. So
-   nothing is left of the types that they had when the staging table was made. PostgreSQL's transactions are READ
-   COMMITTED, whatever `connect` or the server has as default: a snapshot that was taken before a migration ended would
-   show the types from before it.
+   nothing is left of the types that they had when the staging table was made. Values that it would read as something
+   else are sent in another way, or refused, where they are staged (`_database_values`). A stage's name tells by which
+   types that was decided, and a commit by others that matter asks for the range again. PostgreSQL's transactions are
+   READ COMMITTED, whatever `connect` or the server has as default: a snapshot that was taken before a migration ended
+   would show the types from before it.
 """
 
 # ruff: noqa: S608 - names are checked and quoted, and values go apart from their statements
@@ -40,6 +44,7 @@ from typing import TYPE_CHECKING, Any, Final
 from instride.errors import ConfigError, MissingDataError, NotASinkError, SinkError, SinkWriteError, WrongTopicError
 from instride.errors._quoting import counted, one_line
 from instride.records import TopicPartition
+from instride.spark._database_values import forms_of, values_for, with_structs
 from instride.spark._functions import pickle_function, unpickled
 from instride.spark.sink import CommitOutcome, CommitStatus, FileInfo, JobResult, OutputRange, WrittenRange
 
@@ -54,6 +59,8 @@ _OFFSETS: Final = "instride_sink_offsets"
 _OLD_OFFSETS: Final = "instride_offsets"
 _KEPT: Final = 4
 """Idle connections of a process."""
+_SWEPT_EACH: Final = 1000
+"""Commits of a partition by a driver: law 5."""
 _LONGEST_TIMEOUT: Final = 2_147_483
 """Seconds: PostgreSQL has milliseconds, in 32 bits."""
 _LONGEST_NAME: Final = 63
@@ -77,6 +84,17 @@ _COLUMNS_OF: Final = (
     "WHERE attrelid = CAST(? AS regclass) AND attnum > 0 AND NOT attisdropped "
     "UNION ALL SELECT attname, typbasetype FROM found JOIN pg_type ON oid = type WHERE typtype = 'd') "
     "SELECT CAST(attname AS text), format_type(type, -1) FROM found JOIN pg_type ON oid = type WHERE typtype <> 'd'"
+)
+_READ_AS: Final = (
+    # As above, but with lengths, and of an array of a domain the type below the domain: values are read as that.
+    "WITH RECURSIVE found AS ("
+    "SELECT attname, atttypid AS type, atttypmod AS length, '' AS listed FROM pg_attribute "
+    "WHERE attrelid = CAST(? AS regclass) AND attnum > 0 AND NOT attisdropped "
+    "UNION ALL SELECT attname, CASE typtype WHEN 'd' THEN typbasetype ELSE typelem END, "
+    "CASE typtype WHEN 'd' THEN typtypmod ELSE length END, CASE typtype WHEN 'd' THEN listed ELSE '[]' END "
+    "FROM found JOIN pg_type ON oid = type WHERE typtype = 'd' OR typcategory = 'A') "
+    "SELECT CAST(attname AS text), format_type(type, length) || listed FROM found JOIN pg_type ON oid = type "
+    "WHERE typtype <> 'd' AND typcategory <> 'A'"
 )
 _REFUSED: Final = frozenset({"ProgrammingError", "IntegrityError", "DataError", "NotSupportedError"})
 """DB-API's classes of errors that come again when the same is tried again."""
@@ -138,6 +156,7 @@ class DatabaseSink:
         # 0 would mean: for ever.
         self._database = _Database(pickle_function(connect), max(1, round(transaction_timeout * 1000)))
         self._ready = False
+        self._swept: dict[TopicPartition, _Swept] = {}
 
     def positions(
         self, partitions: Iterable[TopicPartition], *, topic_ids: Mapping[str, str] | None = None
@@ -160,7 +179,7 @@ class DatabaseSink:
     def writer(self) -> DatabaseWriter:
         """The executors' half, picklable. The tables are there from here on."""
         self._prepare()
-        return DatabaseWriter(self._database, self.staging_table, self._identity, self._columns)
+        return DatabaseWriter(self._database, self.table, self.staging_table, self._identity, self._columns)
 
     def commit(self, job: JobResult) -> dict[TopicPartition, CommitOutcome]:
         """Compare and set, for each range of the job, each in a transaction of its own.
@@ -189,10 +208,18 @@ class DatabaseSink:
     def _commit(self, job: str, written: WrittenRange) -> CommitOutcome:
         wanted = written.range
         with self._transaction() as transaction:
-            if self._moved(transaction, job, wanted):
+            moved = self._moved(transaction, job, wanted)
+            if moved:
                 self._take(transaction, written)
-                return CommitOutcome(status=CommitStatus.COMMITTED, position=wanted.end)
-            row = self._reached(transaction, wanted.topic_partition, wanted.topic_id)
+            else:
+                row = self._reached(transaction, wanted.topic_partition, wanted.topic_id)
+                if row is not None and row.end > wanted.start:
+                    self._drop(transaction, written)
+        if moved:
+            since = self._swept_from(written)
+            commits = self._swept[wanted.topic_partition].commits + 1 if since else 1
+            self._swept[wanted.topic_partition] = _Swept(wanted.start, commits)
+            return CommitOutcome(status=CommitStatus.COMMITTED, position=wanted.end)
         if row is None:
             raise SinkWriteError(f"{self!r}: the offset of {wanted.topic_partition} was deleted meanwhile")
         if (row.job, row.end) == (job, wanted.end):
@@ -218,7 +245,7 @@ class DatabaseSink:
         mine = (self._identity, wanted.topic, wanted.partition)
         of_partition = "WHERE instride_sink = ? AND instride_topic = ? AND instride_partition = ?"
         of_file = f"{of_partition} AND instride_start = ? AND instride_stage = ?"
-        put, conflict = self._put(transaction) if written.files else ("", "")
+        put, conflict = self._put(transaction, written) if written.files else ("", "")
         for file in written.files:
             place = (*mine, wanted.start, file.path)
             transaction.run(f"{put} FROM {staged} {of_file}{conflict}", place)
@@ -228,10 +255,28 @@ class DatabaseSink:
                     f"a task staged {counted(file.rows, 'row')} of {wanted} in {self.staging_table}, but "
                     f"the server has {count}. Did it crash meanwhile? Do driver and executors connect to the same one?"
                 )
-        # What other attempts staged of this range, and of those before it.
-        transaction.run(f"DELETE FROM {staged} {of_partition} AND instride_start < ?", (*mine, wanted.end))
+        within = "AND instride_start >= ? AND instride_start < ?"
+        transaction.run(f"DELETE FROM {staged} {of_partition} {within}", (*mine, self._swept_from(written), wanted.end))
 
-    def _put(self, transaction: _Transaction) -> tuple[str, str]:
+    def _swept_from(self, written: WrittenRange) -> int:
+        """Law 5."""
+        swept = self._swept.get(written.range.topic_partition)
+        if swept is None or swept.commits >= _SWEPT_EACH:
+            return 0
+        # The least of the two: somebody may have set the offset back.
+        return min(swept.start, written.range.start)
+
+    def _drop(self, transaction: _Transaction, written: WrittenRange) -> None:
+        """No commit can take these any more."""
+        wanted = written.range
+        for file in written.files:
+            transaction.run(
+                f"DELETE FROM {_quoted(self.staging_table)} WHERE instride_sink = ? AND instride_topic = ? "
+                "AND instride_partition = ? AND instride_start = ? AND instride_stage = ?",
+                (self._identity, wanted.topic, wanted.partition, wanted.start, file.path),
+            )
+
+    def _put(self, transaction: _Transaction, written: WrittenRange) -> tuple[str, str]:
         """What stands before and after the FROM of the statement that moves staged rows: law 6."""
         table, names = _quoted(self.table), list(map(_quoted_part, self._columns))
         values = names
@@ -247,6 +292,11 @@ class DatabaseSink:
             if gone:
                 self._ready = False
                 raise SinkError(f"{self!r}: the table has no columns {', '.join(gone)} any more")
+            forms = forms_of(transaction.read_as(table), self._columns)
+            if not all(file.path.endswith(f"-{forms}") for file in written.files):
+                raise MissingDataError(
+                    f"the rows of {written.range} were staged for columns of other types than {self.table} has now"
+                )
             values = [f"CAST({_quoted_part(name)} AS {types[name]})" for name in self._columns]
         conflict = f" ON CONFLICT {self._on_conflict}" if self._on_conflict else ""
         put = f"INSERT INTO {table} ({', '.join(names)}) SELECT {', '.join(values)}"
@@ -452,31 +502,54 @@ class DatabaseWriter:
     """The executors' half: puts rows into the staging table. Picklable; a process keeps its connections."""
 
     database: _Database = field(repr=False)
+    table: str
     staging_table: str
     identity: str
     columns: tuple[str, ...]
 
     def write(self, output: OutputRange, *, job: str, attempt: int, batches: Iterator[pa.RecordBatch]) -> WrittenRange:
         """Stage one range's rows, each batch in a transaction of its own. Raises SinkError for other columns than the
-        table's and for values that cannot be sent, SinkWriteError.
+        table's, for values that cannot be sent, and for those that the table would hold otherwise; SinkWriteError.
         """
         # The token: two writes share no rows, not even two of one attempt.
         stage, rows, nbytes = f"{job}-{attempt}-{uuid.uuid4().hex[:12]}", 0, 0
-        place = (self.identity, output.topic, output.partition, output.start, stage)
+        types: dict[str, str] = {}
         for batch in batches:
             unknown = sorted(set(batch.schema.names) - set(self.columns))
             if unknown:
                 raise SinkError(f"the sink has no columns {', '.join(unknown)}: it has {', '.join(self.columns)}")
+            if not types:
+                types = self._types()
+                stage = f"{stage}-{forms_of(types, self.columns)}"
+            place = (self.identity, output.topic, output.partition, output.start, stage)
             values = [
-                batch.column(name).to_pylist() if name in batch.schema.names else [None] * batch.num_rows
+                values_for(name, batch.column(name), types.get(name, ""))
+                if name in batch.schema.names
+                else [None] * batch.num_rows
                 for name in self.columns
             ]
-            with self.database.transaction() as transaction:
-                rows_at = [(*place, *row) for row in zip(*values, strict=True)]
-                transaction.put(_quoted(self.staging_table), (*_KEYS, *self.columns), rows_at)
+            rows_at = [(*place, *row) for row in zip(*values, strict=True)]
+            try:
+                with self.database.transaction() as transaction:
+                    transaction.put(_quoted(self.staging_table), (*_KEYS, *self.columns), rows_at)
+            except SinkError as error:
+                raise with_structs(error, batch.schema) from error.__cause__
             rows, nbytes = rows + batch.num_rows, nbytes + batch.nbytes
         file = FileInfo(path=stage, rows=rows, bytes=nbytes, attempt=attempt)
         return WrittenRange(range=output, files=(file,) if rows else ())
+
+    def _types(self) -> dict[str, str]:
+        """Of the table's columns. In a transaction of its own, which waits for no values to be made ready."""
+        with self.database.transaction() as transaction:
+            return transaction.read_as(_quoted(self.table))
+
+
+@dataclass(frozen=True, slots=True)
+class _Swept:
+    """start: of the last range. commits: since all was deleted, with that one."""
+
+    start: int
+    commits: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -509,6 +582,13 @@ class _Transaction:
             self._cursor.execute(f"SELECT * FROM {table} WHERE 1 = 0")
             return {each[0]: "" for each in self._cursor.description}
         self.run(_COLUMNS_OF, (table,))
+        return dict(self._cursor.fetchall())
+
+    def read_as(self, table: str) -> dict[str, str]:
+        """As `columns`, with the types that values are read as: with their lengths, and without domains in arrays."""
+        if self.is_sqlite:
+            return self.columns(table)
+        self.run(_READ_AS, (table,))
         return dict(self._cursor.fetchall())
 
     def fetch(self) -> Any:

@@ -19,7 +19,7 @@ from instride._core.events import (
     SetPosition,
 )
 from instride._core.ownership import RebalanceProtocol
-from instride.errors import OffsetOutOfRangeError
+from instride.errors import LogTruncationError, OffsetOutOfRangeError
 
 GONE = OffsetOutOfRangeError("t-1 has no records at offset 7")
 
@@ -169,3 +169,19 @@ def test_without_a_group_there_is_nothing_to_commit_to() -> None:
     script.poll()
     script.machine.assign([])
     assert starts(script) == {}
+
+
+@pytest.mark.rule("18")
+def test_after_a_truncation_it_is_where_the_log_was_truncated() -> None:
+    """Else the next owner would be reset to a later end, and pass over what was written between."""
+    script = member(commit_start_offsets=True)
+    error = LogTruncationError("truncated", topic="t", partition=0, offset=40, divergent_offset=30)
+    failed = PartitionFailed(
+        partition=tp(0), epoch=1, fetch_number=0, error=error, reset=30, leader_epoch=2, void_from=30, divergences=1
+    )
+    script.up(failed)
+    script.poll()
+    script.revocation_requested(0)
+    script.poll()
+    script.poll()
+    assert starts(script) == {0: 30}

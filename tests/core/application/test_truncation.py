@@ -92,8 +92,8 @@ def test_a_cut_that_a_seek_overtook_is_ignored() -> None:
     assert script.sent() == []
 
 
-class Breaks(Script):
-    """The log of partition 0, read up to 10, breaks off."""
+class Divergences(Script):
+    """The log of partition 0, read up to 10, is truncated."""
 
     def __init__(self, *, reset: int | None = None) -> None:
         super().__init__()
@@ -103,21 +103,21 @@ class Breaks(Script):
         self.poll()
         self.reset = reset
 
-    def fail(self, fetch_number: int = 0, *, breaks: int = 1) -> None:
+    def fail(self, fetch_number: int = 0, *, divergences: int = 1) -> None:
         error = LogTruncationError("cut", topic="t", partition=0, offset=10, divergent_offset=None)
         failed = PartitionFailed(
-            partition=tp(0), epoch=1, fetch_number=fetch_number, error=error, reset=self.reset, breaks=breaks
+            partition=tp(0), epoch=1, fetch_number=fetch_number, error=error, reset=self.reset, divergences=divergences
         )
         self.up(failed)
 
     def sought(self) -> list[tuple[int, int]]:
-        """(offset, breaks) of every position told to the network side."""
-        return [(each.offset, each.breaks) for each in self.take_posted(SetPosition)]
+        """(offset, divergences) of every position told to the network side."""
+        return [(each.offset, each.divergences) for each in self.take_posted(SetPosition)]
 
 
-def test_a_seek_says_of_how_many_breaks_of_the_log_the_user_was_told() -> None:
+def test_a_seek_says_of_how_many_divergences_of_the_log_the_user_was_told() -> None:
     """Else the network side took it for one in the log since then, and nobody heard of the loss."""
-    script = Breaks()
+    script = Divergences()
     script.fail()
     script.machine.seek(tp(0), 4)
     script.machine.assignment()  # takes what came up
@@ -128,14 +128,14 @@ def test_a_seek_says_of_how_many_breaks_of_the_log_the_user_was_told() -> None:
         script.poll()
     script.machine.seek(tp(0), 6)
     script.machine.seek(tp(0), 7)
-    script.fail(fetch_number=4, breaks=2)
+    script.fail(fetch_number=4, divergences=2)
     script.machine.assignment()
     script.machine.seek(tp(0), 8)
     assert script.sought() == [(6, 1), (7, 1), (8, 1)]
 
 
 def test_what_failed_partitions_shows_the_user_was_told() -> None:
-    script = Breaks()
+    script = Divergences()
     script.fail()
     assert list(script.machine.failed()) == [tp(0)]
     script.machine.seek(tp(0), 4)
@@ -144,7 +144,7 @@ def test_what_failed_partitions_shows_the_user_was_told() -> None:
 
 
 def test_what_position_raises_the_user_was_told() -> None:
-    script = Breaks()
+    script = Divergences()
     script.machine.seek(tp(0), LATEST)
     with pytest.raises(KafkaTimeoutError):
         script.run(script.machine.position(script.now, tp(0), 0.0))
@@ -155,8 +155,8 @@ def test_what_position_raises_the_user_was_told() -> None:
     assert script.sought() == [(LATEST, 0), (4, 1)]
 
 
-def test_a_reset_goes_by_the_break_that_caused_it() -> None:
-    script = Breaks(reset=EARLIEST)
+def test_a_reset_goes_by_the_divergence_that_caused_it() -> None:
+    script = Divergences(reset=EARLIEST)
     script.fail()
     assert script.machine.failed() == {}, "it is no failure of which the user hears"
     script.poll()

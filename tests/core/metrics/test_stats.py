@@ -221,6 +221,17 @@ def test_partitions_that_were_released_an_hour_ago_leave_the_metrics() -> None:
     assert meter.replicas == {}
 
 
+def test_the_metrics_are_pruned_on_when_the_clock_was_set_back() -> None:
+    """What was released at a time that is to come again would be the first for as long as that, or for ever."""
+    meter = NetworkMeter()
+    for number in range(1000):
+        tp, at = TopicPartition(f"t{number}", 0), number * 60.0 + (1000 * HOUR if number < 10 else 0.0)
+        meter.fetch_began(tp, at)
+        meter.released(tp, at + 30.0)
+    newest = [f"t{number}" for number in range(939, 1000)]
+    assert [tp.topic for tp in meter.released_at] == [tp.topic for tp in meter.first_fetch_at] == newest
+
+
 def test_a_partition_that_came_back_keeps_its_first_fetch() -> None:
     meter = NetworkMeter()
     meter.fetch_began(TP, 0.0)

@@ -163,7 +163,7 @@ def test_what_another_assign_left_behind_goes_into_no_topic_that_was_made_anew()
     script.do(Assign(partitions={tp(1): 2}))
     script.topic_ids = {"t": NEW}
     script.fresh_metadata()
-    script.do(SetPosition(partition=tp(1), epoch=2, seek_number=1, fetch_number=1, offset=0, breaks=1))
+    script.do(SetPosition(partition=tp(1), epoch=2, seek_number=1, fetch_number=1, offset=0, divergences=1))
     script.commit({1: 3}, epoch=2, seek_number=1)
     script.response(api.OffsetCommit, TransportError("gone"))
     script.pass_time(2.0)

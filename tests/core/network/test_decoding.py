@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Container
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +12,7 @@ import pytest
 from network_script import NetworkScript, tp
 
 from instride._core.events import (
+    Assign,
     Close,
     Consumed,
     DropBuffered,
@@ -17,6 +20,7 @@ from instride._core.events import (
     Fetched,
     PartitionFailed,
     Pause,
+    Polled,
     Resume,
     SetPosition,
     UnreadablePartitions,
@@ -77,6 +81,10 @@ class Batches:
     def detach(self, most: int = -1, *, usual: int = 0, stays: bool = False) -> None:
         self.detached = True
         self.kept, self.usual, self.stays = most, usual, stays
+
+
+class Followed(Batches):
+    """Whether it is still there can be seen."""
 
 
 def member(*partitions: int, **settings: object) -> NetworkScript:
@@ -242,7 +250,7 @@ def test_a_large_batch_passes_as_soon_as_polls_have_taken_what_was_there_before_
     """Its neighbours always have more: whoever is tried first when nothing waits is the one that passes."""
     script = member(*range(10), fetch_buffer_bytes=200 * KIB)
     neighbours = {f"p{number}": Batches(0, [10 * KIB] * 500) for number in range(1, 10)}
-    response(script, p0=Batches(0, [500 * KIB]), **neighbours)
+    response(script, **neighbours, p0=Batches(0, [500 * KIB]))
     buffered = fetched(script)
     assert 0 not in dict(buffered)
     for _ in range(turns):  # a poll takes one record of the many
@@ -262,7 +270,7 @@ def test_a_large_batch_has_its_turn_though_its_neighbours_always_have_more(parti
     """A poll takes one record of one partition: something decoded always waits, if its neighbours may go on."""
     script = member(*range(partitions), fetch_buffer_bytes=200 * KIB)
     neighbours = {f"p{number}": Batches(0, [2 * KIB] * 500) for number in range(1, partitions)}
-    response(script, p0=Batches(0, [large]), **neighbours)
+    response(script, **neighbours, p0=Batches(0, [large]))
     buffered = fetched(script)
     waited = 0
     while 0 not in dict(buffered):
@@ -294,7 +302,7 @@ def test_those_that_large_batches_made_wait_have_their_turn_between_these() -> N
 def test_what_nobody_can_deserialize_holds_up_no_large_batch() -> None:
     """A poll does not take it away, so nobody waits for that."""
     script = member(0, 1, fetch_buffer_bytes=200 * KIB)
-    response(script, p0=Batches(0, [500 * KIB]), p1=Batches(0, [30 * KIB, 30 * KIB]))
+    response(script, p1=Batches(0, [30 * KIB, 30 * KIB]), p0=Batches(0, [500 * KIB]))
     assert fetched(script) == [(1, 1), (1, 2)]
     script.do(UnreadablePartitions(partitions={tp(1): script.epoch(1) + 1, tp(7): 1}))
     assert fetched(script) == [], "of another assignment"
@@ -317,7 +325,7 @@ def test_what_nobody_can_deserialize_does_not_count_where_records_are_bounded() 
 
 def test_one_that_waits_for_capacity_and_is_lost_is_forgotten() -> None:
     script = member(0, 1, fetch_buffer_bytes=200 * KIB)
-    response(script, p0=(batches := Batches(0, [500 * KIB])), p1=Batches(0, [90 * KIB]))
+    response(script, p1=Batches(0, [90 * KIB]), p0=(batches := Batches(0, [500 * KIB])))
     assert fetched(script) == [(1, 1)]
     epoch = script.epoch(1)
     script.heartbeat(ErrorCode.UNKNOWN_MEMBER_ID)
@@ -353,6 +361,139 @@ def test_partitions_take_turns_in_being_decoded() -> None:
     order = [partition for partition, _ in fetched(script)]
     assert sorted(order) == [0] * 8 + [1] * 8
     assert set(order[:2]) == set(order[2:4]) == {0, 1}
+
+
+def test_the_next_turn_goes_on_with_whom_the_last_one_came_to() -> None:
+    script = member(0, 1, 2, fetch_buffer_bytes=256 * MIB)
+    response(script, **{f"p{number}": Batches(0, [3 * MIB] * 3, length=MIB) for number in range(3)})
+    order = [partition for partition, _ in fetched(script)]
+    assert order == order[:3] * 3
+    assert sorted(order[:3]) == [0, 1, 2]
+
+
+def test_those_whose_share_grows_are_decoded_further() -> None:
+    """Nothing else happens to them: nothing is consumed of them, and nothing comes."""
+    script = member(*range(32), fetch_buffer_bytes=3200 * KIB)
+    others = range(1, 32)
+    came: dict[api.Partition, api.FetchedPartition] = {tp(p): api.FetchedPartition(high_watermark=5) for p in others}
+    came[tp(0)] = api.FetchedPartition(high_watermark=5, undecoded=Batches(0, [60 * KIB] * 3))
+    script.response(api.Fetch, api.FetchResponse(partitions=came))
+    script.do(Polled(at=script.now))
+    assert fetched(script) == [(0, 1)], "a share is 50 KiB"
+    came = {tp(p): api.FetchedPartition(next_offset=5, high_watermark=5) for p in others}
+    script.response(api.Fetch, api.FetchResponse(partitions=came))
+    assert fetched(script)[-1] == (0, 2), "the others are at their ends: it is 100 KiB"
+
+
+def test_a_small_batch_of_one_that_was_passed_over_passes_without_capacity() -> None:
+    """What came of it before was another one."""
+    script = member(0, 1, 2, fetch_buffer_bytes=200 * KIB)
+    response(script, p1=Batches(0, [100 * KIB]), p0=Batches(0, [60 * KIB]), p2=Batches(0, [60 * KIB]))
+    assert fetched(script) == [(1, 1)]
+    seek = SetPosition(partition=tp(2), epoch=script.epoch(2), seek_number=1, fetch_number=1, offset=70)
+    script.do(seek)
+    script.response(api.Fetch, api.FetchResponse())
+    arrives(script, p2=Batches(70, [10 * KIB]))
+    script.settle()
+    assert fetched(script) == [(2, 71)]
+
+
+def test_of_many_that_were_passed_over_all_are_decoded_once_there_is_capacity() -> None:
+    """It takes several turns of the machine, and nothing else happens meanwhile."""
+    script = member(*range(16))
+    others = {f"p{number}": Batches(0, [3 * MIB] * 2) for number in range(6)}
+    response(script, p6=Batches(0, [31 * MIB]), **others)
+    assert fetched(script) == [(6, 1)]
+    script.machine.handle(Consumed(partitions={tp(6): (script.epoch(6), 0, 1, 31 * MIB)}), script.now)
+    script.turn()
+    while script.machine.deadline() <= script.now:
+        script.turn()
+    assert sorted(fetched(script)) == [(number, 1) for number in range(6)]
+
+
+def test_one_not_tried_with_more_capacity_is_tried_with_less_than_another_had() -> None:
+    """Of the queue the first needs more than there is, and the second takes nearly all: the third was not tried."""
+    script = member(*range(6), fetch_buffer_bytes=2000 * KIB)
+    sizes = {"p0": 300, "p1": 490, "p5": 200, "p2": 900, "p3": 490, "p4": 200}
+    response(script, **{name: Batches(0, [size * KIB]) for name, size in sizes.items()})
+    assert fetched(script) == [(0, 1), (1, 1), (5, 1)]
+    for number, size in ((1, 490), (0, 300)):
+        consumed = Consumed(partitions={tp(number): (script.epoch(number), 0, 1, size * KIB)})
+        script.machine.handle(consumed, script.now)
+        script.turn()
+    assert fetched(script) == [(3, 1), (4, 1)]
+
+
+def test_a_partition_that_waits_for_much_is_not_tried_again_with_no_more() -> None:
+    """Among thousands of such ones each poll would have all tried: a batch is looked at each time."""
+    script = member(0, 1, 2, 3, fetch_buffer_bytes=200 * KIB)
+    waiting = Batches(0, [80 * KIB])
+    response(script, p0=Batches(0, [20 * KIB] * 4), p1=Batches(0, [50 * KIB]), p2=Batches(0, [90 * KIB]), p3=waiting)
+    tries = len(waiting.requested)
+    for _ in range(5):
+        script.do(Polled(at=script.now))
+    assert len(waiting.requested) == tries
+    consume(script, 1, 1, 50 * KIB)
+    assert len(waiting.requested) == tries + 1
+
+
+def test_one_that_waits_for_capacity_has_it_however_often_another_was_tried() -> None:
+    """Each change has that one tried again, and most of what is noted of its tries is of no use any more."""
+    script = member(0, 1, 2, 3, fetch_buffer_bytes=200 * KIB)
+    sizes = {"p1": 50, "p3": 50, "p0": 90, "p2": 40}
+    response(script, **{name: Batches(0, [size * KIB]) for name, size in sizes.items()})
+    assert fetched(script) == [(1, 1), (3, 1)]
+    for _ in range(100):
+        script.do(Pause(partition=tp(0), epoch=script.epoch(0)))
+        script.do(Resume(partition=tp(0), epoch=script.epoch(0)))
+    consume(script, 1, 1, 50 * KIB)
+    assert fetched(script) == [(2, 1)]
+
+
+def test_with_nothing_that_came_nothing_that_waits_is_decoded() -> None:
+    """Else it took its time before the next fetch leaves."""
+    script = member(0, 1, 2, fetch_buffer_bytes=200 * KIB)
+    waiting = Batches(0, [60 * KIB])
+    response(script, p1=Batches(0, [90 * KIB]), p0=waiting)
+    assert fetched(script) == [(1, 1)]
+    script.machine.handle(Consumed(partitions={tp(1): (script.epoch(1), 0, 1, 90 * KIB)}), script.now)
+    action = next(each for each in script.waiting if isinstance(each.request, api.Fetch))
+    script.waiting.remove(action)
+    tries = len(waiting.requested)
+    script.machine.response_received(action.request_id, api.FetchResponse(), script.now)
+    assert len(waiting.requested) == tries
+    script.settle()
+    assert fetched(script) == [(0, 1)]
+
+
+def by_hand() -> tuple[NetworkScript, Followed]:
+    """What came of partition 0 waits, since what came of partition 1 fills the half of the buffer."""
+    script = NetworkScript(group_id=None, fetch_buffer_bytes=200 * KIB)
+    script.do(Assign(partitions={tp(0): 1, tp(1): 2}))
+    starts: dict[api.Partition, api.ListedOffset] = {tp(p): api.ListedOffset(offset=0) for p in (0, 1)}
+    script.response(api.ListOffsets, api.ListOffsetsResponse(offsets=starts))
+    batches = Followed(0, [60 * KIB])
+    response(script, p1=Batches(0, [90 * KIB, 20 * KIB]), p0=batches)
+    assert fetched(script) == [(1, 1)]
+    return script, batches
+
+
+def test_what_came_of_one_that_was_assigned_anew_by_hand_is_not_decoded() -> None:
+    """Its batch took memory, and nobody would have taken its records."""
+    script, batches = by_hand()
+    script.machine.handle(Consumed(partitions={tp(1): (2, 0, 1, 90 * KIB)}), script.now)
+    script.do(Assign(partitions={tp(0): 3, tp(1): 2}))
+    assert fetched(script) == [(1, 2)]
+    assert batches.sizes
+
+
+def test_what_came_of_one_that_was_assigned_anew_by_hand_is_let_go_of() -> None:
+    script, batches = by_hand()
+    kept = weakref.ref(batches)
+    del batches
+    script.do(Assign(partitions={tp(0): 3, tp(1): 2}))
+    gc.collect()
+    assert kept() is None
 
 
 @pytest.mark.parametrize("how", ["seek", "revoke", "close"])

@@ -20,6 +20,7 @@ from instride._core.events import (
     SetPosition,
 )
 from instride._core.metrics.meters import Buffered
+from instride._core.network.machine import NetworkMachine
 from instride._core.network.ranges import RangeChunk
 from instride._wire import api
 from instride.errors import (
@@ -549,3 +550,135 @@ def test_what_was_consumed_of_an_older_position_makes_no_room() -> None:
     assert fetches(script) == {}, "what was consumed is of before the seek"
     script.do(Consumed(partitions={tp(0): (epoch, 1, 5, 0)}))
     assert fetches(script) == {0: 75}
+
+
+# --- a connection that leads to the wrong machine ---------------------------------------------------------------
+
+
+def denied(script: NetworkScript, seconds: float, *partitions: int, session_id: int = 0) -> None:
+    """For so long a fetch of one of these has the response that this broker does not lead; of another it is served.
+
+    session_id: of the session in which it is fetched. What is served and was named once is not named again there.
+    """
+    script.attempts.clear()
+    refused = api.FetchedPartition(error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    until = script.now + seconds
+    while script.now < until:
+        for request in [each.request for each in script.waiting if isinstance(each.request, api.Fetch)]:
+            named = [each.partition for each in request.partitions]
+            told: dict[api.Partition, api.FetchedPartition]
+            told = {tp(p): refused if p in partitions else data(p, 0, 0) for p in named}
+            script.response(api.Fetch, api.FetchResponse(session_id=session_id, partitions=told))
+        script.pass_time(0.5)
+
+
+def test_a_leader_that_denies_for_long_is_connected_to_anew(script: NetworkScript) -> None:
+    """Its name led to another broker's machine when the connection was opened."""
+    denied(script, 4.0, 0, 1)
+    assert script.attempts == [], "an election may take as long"
+    denied(script, 4.0, 0, 1)
+    assert script.attempts == [("b", 1)] * 2, "both of its connections"
+    denied(script, 4.0, 0, 1)
+    assert script.attempts == [], "the next ones count anew"
+    denied(script, 4.0)
+    assert len(script.take(EndsFound)) > 0, "it serves"
+
+
+def test_a_leader_that_denies_one_partition_only_keeps_its_connections(script: NetworkScript) -> None:
+    denied(script, 20.0, 0)
+    assert script.attempts == []
+
+
+def test_an_idle_neighbour_in_a_session_keeps_the_connections(script: NetworkScript) -> None:
+    """What has no news is not named: a response without it says that it is served."""
+    response(script, p0=data(0, 0, 0), p1=data(1, 0, 0))
+    denied(script, 20.0, 0, session_id=7)
+    assert script.attempts == []
+
+
+def test_a_broker_that_throttles_and_looks_at_nothing_does_not_serve(script: NetworkScript) -> None:
+    denied(script, 4.0, 0, 1)
+    while "Fetch" not in script.waits():
+        script.pass_time(0.1)
+    script.response(api.Fetch, api.FetchResponse(throttle_time=0.1))
+    denied(script, 4.0, 0, 1)
+    assert script.attempts == [("b", 1)] * 2
+
+
+def test_a_follower_that_serves_does_not_speak_for_the_leader() -> None:
+    """KIP-392: a broker that is read from instead of the leader has another connection."""
+    script = NetworkScript(client_rack="r2")
+    script.nodes = (1, 2)
+    script.member_of(1, 0, 1)
+    response(script, p0=data(0, 0, 0), p1=replace(data(1, 0, 0), preferred_read_replica=2))
+    denied(script, 20.0, 0)
+    assert script.attempts.count(("b", 1)) >= 2
+
+
+def test_a_leader_that_lists_an_end_keeps_its_connections() -> None:
+    """What reads ranges sends no fetch. One of its partitions is denied, and one is at its end."""
+    script = NetworkScript()
+    script.machine = NetworkMachine(
+        script.config, lease=script.lease, random=lambda: 0.5, wall_clock=lambda: script.wall_clock, ranges=True
+    )
+    script.member_of(1, 0, 1)
+    refused = api.ListedOffset(offset=-1, error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    for _ in range(40):
+        if "ListOffsets" in script.waits():
+            named = script.requested(api.ListOffsets).timestamps
+            told = {each: refused if each == tp(0) else api.ListedOffset(offset=0) for each in named}
+            script.response(api.ListOffsets, api.ListOffsetsResponse(offsets=told))
+        script.pass_time(0.5)
+    assert script.attempts.count(("b", 1)) == 3, "no connection was opened anew"
+
+
+def test_a_leader_that_holds_a_fetch_back_is_waited_for_where_it_denies_another() -> None:
+    """As long as it may hold it back, nothing says that it serves."""
+    script = NetworkScript(fetch_max_wait=20.0)
+    script.committed_offset = -1
+    script.member_of(1, 0, 1)
+    refused, found = api.ListedOffset(offset=-1, error=ErrorCode.NOT_LEADER_OR_FOLLOWER), api.ListedOffset(offset=0)
+    until = script.now + 18.0
+    while script.now < until:
+        if "ListOffsets" in script.waits():
+            named = script.requested(api.ListOffsets).timestamps
+            told = {each: refused if each == tp(0) else found for each in named}
+            script.response(api.ListOffsets, api.ListOffsetsResponse(offsets=told))
+        if fetches(script) == {1: 0} and script.requested(api.Fetch).max_wait < 20.0:
+            response(script, p1=data(1, 0, 0))
+        script.pass_time(0.5)
+    assert script.attempts.count(("b", 1)) == 4, "no connection was opened anew"
+
+
+def test_denials_of_a_cluster_that_was_left_count_no_more(script: NetworkScript) -> None:
+    script.hold_metadata = True
+    denied(script, 4.0, 0, 1)
+    script.hold_metadata = False
+    script.response(api.Metadata, api.MetadataResponse(error=ErrorCode.REBOOTSTRAP_REQUIRED))
+    script.pass_time(1.0)
+    denied(script, 4.0, 0, 1)
+    assert script.attempts == [("b", 1)], "the second of its connections: the first one stays"
+
+
+def test_denials_that_are_long_ago_count_no_more(script: NetworkScript) -> None:
+    """Its partitions move to other brokers, say, and those that stay have no records."""
+    for _ in range(3):
+        denied(script, 2.0, 0, 1)
+        assert script.attempts == []
+        script.do(*(Pause(partition=tp(p), epoch=script.epoch(p)) for p in (0, 1)))
+        script.pass_time(40.0)
+        script.do(*(Resume(partition=tp(p), epoch=script.epoch(p)) for p in (0, 1)))
+
+
+def test_a_denial_that_comes_when_nobody_leads_any_more_blames_no_connection() -> None:
+    script = NetworkScript()
+    script.committed_offset = -1
+    script.member_of(1, 0)
+    script.leaders = {0: -1}
+    script.fresh_metadata()
+    refused = api.ListedOffset(offset=-1, error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    script.response(api.ListOffsets, api.ListOffsetsResponse(offsets={tp(0): refused}))
+    script.leaders = {}
+    script.fresh_metadata()
+    script.response(api.ListOffsets, api.ListOffsetsResponse(offsets={tp(0): api.ListedOffset(offset=3)}))
+    assert fetches(script) == {0: 3}

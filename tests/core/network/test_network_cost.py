@@ -8,10 +8,24 @@ import pytest
 from network_script import NetworkScript, tp
 
 from held_bytes import bytes_of
-from instride._core.events import Assign, Assigned, Commit, Lost, Pause, Polled, Positioned, Revoked
+from instride._core.events import (
+    Assign,
+    Assigned,
+    Commit,
+    Consumed,
+    Fetched,
+    Lost,
+    PartitionFailed,
+    Pause,
+    Polled,
+    Positioned,
+    Revoked,
+)
 from instride._core.network.ranges import RangeChunk
 from instride._wire import api
+from instride._wire.record_chunk import Piece
 from instride.commits import CommitEntry
+from instride.errors import ErrorCode
 from step_counter import calls, steps
 
 pytestmark = pytest.mark.rule("20")
@@ -71,7 +85,28 @@ def commit_one_by_one(many: int) -> Callable[[], object]:
     return commit
 
 
-@pytest.mark.parametrize("situation", [assign, request_revocation, complete, reassign, lose, commit_one_by_one])
+def fetch_from_each_of_so_many_brokers(many: int) -> Callable[[], object]:
+    script = NetworkScript(topics={"t": many}, group_id=None)
+    script.nodes, script.leaders = tuple(range(1, many + 1)), {p: p + 1 for p in range(many)}
+    script.do(Assign(partitions={tp(p): p + 1 for p in range(many)}))
+    for p in range(many):
+        start = api.ListOffsetsResponse(offsets={tp(p): api.ListedOffset(offset=0)})
+        script.response(api.ListOffsets, start, settle=False)
+    return script.settle
+
+
+@pytest.mark.parametrize(
+    "situation",
+    [
+        assign,
+        request_revocation,
+        complete,
+        reassign,
+        lose,
+        commit_one_by_one,
+        fetch_from_each_of_so_many_brokers,
+    ],
+)
 def test_twice_the_partitions_take_twice_the_steps(situation: Callable[[int], Callable[[], object]]) -> None:
     few, many = steps(situation(FEW)), steps(situation(2 * FEW))
     assert many <= 2.1 * few, f"{few} steps with {FEW} partitions, {many} with twice as many"
@@ -169,6 +204,97 @@ def test_idle_partitions_cost_nothing_in_a_turn(
 ) -> None:
     few, many = (steps(situation(each)) for each in idle_ones)
     assert many <= few + 20, f"{few} steps with 100 partitions, {many} with 10,000"
+
+
+class Waiting:
+    """Batches of one record each, of `size` bytes in memory, that came in little more than nothing."""
+
+    length = 1024
+    next_offset = 3
+
+    def __init__(self, partition: int, size: int) -> None:
+        self.partition, self.size, self.offset = partition, size, 0
+
+    @property
+    def done(self) -> bool:
+        return self.offset == self.next_offset
+
+    @property
+    def nbytes(self) -> int:
+        return self.length
+
+    def decode(self, target: int, capacity: int, *, alone: bool = False) -> Piece | None:
+        if self.size > capacity and not alone:
+            return None
+        start, self.offset = self.offset, self.offset + 1
+        chunk = RangeChunk(
+            topic="t", partition=self.partition, first_offset=start, next_offset=self.offset, nbytes=self.size
+        )
+        return Piece(chunk=chunk, next_offset=self.offset, nbytes=self.size)  # type: ignore[arg-type]
+
+    def detach(self, most: int = -1, *, usual: int = 0, stays: bool = False) -> None:
+        pass
+
+
+def lagging(many: int, shares: int) -> NetworkScript:
+    """Something came of each, and is decoded as far as there is capacity. A batch fills the shares of so many."""
+    script = NetworkScript(topics={"t": many})
+    script.member_of(1, *range(many))
+    size = script.config.fetch_buffer_bytes // (2 * many) * shares
+    came: dict[api.Partition, api.FetchedPartition] = {
+        tp(p): api.FetchedPartition(next_offset=0, high_watermark=1000, undecoded=Waiting(p, size)) for p in range(many)
+    }
+    script.response(api.Fetch, api.FetchResponse(session_id=7, partitions=came))
+    script.do(Polled(at=script.now))  # what was decoded in the last turn is looked at once more
+    return script
+
+
+def a_batch_that_is_consumed(script: NetworkScript) -> Callable[[], object]:
+    taken = script.take(Fetched)[0]
+    assert taken.chunk is not None
+    partition, nbytes = taken.partition, taken.chunk.nbytes
+    consumed = Consumed(partitions={partition: (script.epoch(partition.partition), 0, 1, nbytes)})
+
+    def consume() -> None:
+        script.do(consumed)
+        assert len(script.take(Fetched)) == 1
+
+    return consume
+
+
+@pytest.fixture(scope="module", params=[1, 4], ids=["all full", "some wait for capacity"])
+def lagging_ones(request: pytest.FixtureRequest) -> tuple[NetworkScript, NetworkScript]:
+    few, many = lagging(100, request.param), lagging(2000, request.param)
+    assert len([each for each in many.delivered if isinstance(each, Fetched)]) == 2000 // request.param
+    return few, many
+
+
+@pytest.mark.parametrize("situation", [a_turn, a_pause, a_batch_that_is_consumed])
+def test_undecoded_partitions_cost_nothing_in_a_turn(
+    situation: Callable[[NetworkScript], Callable[[], object]], lagging_ones: tuple[NetworkScript, NetworkScript]
+) -> None:
+    few, many = (steps(situation(each)) for each in lagging_ones)
+    assert many <= few + 20, f"{few} steps with 100 partitions, {many} with 2,000"
+
+
+def steps_of_a_failed_partition(many: int) -> int:
+    """In a turn, after an assign() took the place of another one, of which so many commits have no response."""
+    script = NetworkScript(topics={"t": many + 1})
+    script.do(Assign(partitions={tp(p): p + 1 for p in range(many)}))
+    entries = {tp(p): CommitEntry(offset=1, epoch=p + 1, seek_number=0) for p in range(many)}
+    script.do(Commit(call=1, deadline=script.now + 60, entries=entries), Assign(partitions={tp(many): many + 1}))
+    before = steps(a_turn(script))
+    failed = api.FetchedPartition(error=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    while not script.take(PartitionFailed):
+        script.response(api.Fetch, api.FetchResponse(partitions={tp(many): failed}))
+    script.do(Polled(at=script.now))
+    assert "OffsetCommit" in script.waits()
+    return steps(a_turn(script)) - before
+
+
+def test_outstanding_commits_cost_nothing_where_no_committed_offset_is_searched() -> None:
+    few, many = steps_of_a_failed_partition(FEW), steps_of_a_failed_partition(10 * FEW)
+    assert many <= few + 20, f"{few} steps with {FEW} outstanding commits, {many} with ten times as many"
 
 
 def test_a_loss_at_the_deadline_is_one_line_that_names_twenty() -> None:

@@ -125,7 +125,7 @@ def test_a_log_that_was_cut_is_an_error_with_the_cut_where_there_is_no_policy() 
     assert (event.reset, event.void_from) == (None, 5)
     script.pass_time(5.0)
     assert 0 not in script.fetched_from()
-    script.seek(5, leader_epoch=2, breaks=event.breaks)
+    script.seek(5, leader_epoch=2, divergences=event.divergences)
     script.pass_time(1.0)
     script.ended(5, 2)
     assert script.fetched_from()[0] == 5
@@ -597,7 +597,7 @@ def test_a_commit_of_the_old_one_is_refused() -> None:
     (response,) = script.take(CallCompleted)
     assert isinstance(response.committed[tp(0)], CommitFailedError)
     assert "OffsetCommit" not in script.waits()
-    script.seek(3, breaks=1)
+    script.seek(3, divergences=1)
     script.commit({0: 4}, epoch=script.epoch(0), seek_number=1)
     assert script.committed() == {0: 4}
 
@@ -617,7 +617,7 @@ def lagging() -> Recreated:
     script = Recreated()
     script.recreate()
     script.take(PartitionFailed)
-    script.seek(4, breaks=1)
+    script.seek(4, divergences=1)
     script.topic_ids["t"] = OLD
     script.fresh_metadata()
     return script
@@ -706,7 +706,7 @@ def test_one_that_is_given_back_is_not_read_on_at_the_old_offset(policy: str) ->
     assert (type(failed.error), failed.reset) == (TopicRecreatedError, EARLIEST if policy == "earliest" else None)
     script.pass_time(5.0)
     assert 0 not in script.fetched_from()
-    script.seek(4, number=3, breaks=failed.breaks)
+    script.seek(4, number=3, divergences=failed.divergences)
     assert script.fetched_from()[0] == 4
     script.commit({0: 5}, epoch=script.epoch(0), seek_number=3)
     assert script.committed() == {0: 5}
@@ -739,7 +739,7 @@ def test_a_seek_of_who_did_not_know_of_the_new_topic_leads_nowhere_in_it(policy:
     script.commit({0: 4}, epoch=script.epoch(0), seek_number=1)
     (response,) = script.take(CallCompleted)
     assert isinstance(response.committed[tp(0)], CommitFailedError)
-    script.seek(4, number=2, breaks=failed.breaks)
+    script.seek(4, number=2, divergences=failed.divergences)
     assert script.take(PartitionFailed) == []
     assert script.fetched_from()[0] == 4
 
@@ -772,7 +772,7 @@ def test_without_a_policy_the_user_hears_of_a_topic_made_anew_whatever_he_sought
     assert isinstance(newest.error, TopicRecreatedError)
     assert newest.error.topic_id == UUID(int=3), "it was made anew once more"
     assert "ListOffsets" not in script.waits()
-    script.seek(EARLIEST, number=2, breaks=newest.breaks)
+    script.seek(EARLIEST, number=2, divergences=newest.divergences)
     assert script.requested(api.ListOffsets).timestamps == {tp(0): EARLIEST}
 
 
@@ -789,7 +789,7 @@ def test_without_a_policy_the_user_hears_of_a_log_that_was_cut_though_he_sought(
     assert (failed.error.divergent_offset, failed.fetch_number) == (5, 1)
     script.pass_time(2.0)
     assert 0 not in script.fetched_from()
-    script.seek(3, number=2, breaks=failed.breaks)
+    script.seek(3, number=2, divergences=failed.divergences)
     assert script.fetched_from()[0] == 3
 
 
@@ -827,7 +827,7 @@ def test_one_truncation_that_is_found_twice_is_told_as_one() -> None:
     script.seek(10, number=0, fetch_number=1, leader_epoch=3)
     script.ended(5, 2)
     script.take(PartitionFailed)
-    script.seek(5, number=1, fetch_number=2, breaks=failed.breaks)
+    script.seek(5, number=1, fetch_number=2, divergences=failed.divergences)
     assert script.take(PartitionFailed) == []
     script.response(api.Fetch, api.FetchResponse(partitions={}))
     assert script.fetched_from()[0] == 5
@@ -848,7 +848,7 @@ def test_a_refused_seek_leads_into_no_topic_that_is_made_anew() -> None:
     script.take(PartitionFailed)
     script.recreate()
     assert {type(event.error) for event in script.take(PartitionFailed)} == {TopicRecreatedError}
-    script.seek(5, number=2, breaks=truncated.breaks)
+    script.seek(5, number=2, divergences=truncated.divergences)
     assert [type(event.error) for event in script.take(PartitionFailed)] == [TopicRecreatedError]
     assert 0 not in script.fetched_from()
 
@@ -871,7 +871,7 @@ def test_a_reset_to_a_cut_leads_nowhere_in_a_topic_that_was_made_anew_meanwhile(
     (cut,) = script.take(PartitionFailed)
     script.recreate()
     script.take(PartitionFailed)
-    script.seek(5, leader_epoch=2, reset_from=10, breaks=cut.breaks)
+    script.seek(5, leader_epoch=2, reset_from=10, divergences=cut.divergences)
     (failed,) = script.take(PartitionFailed)
     assert (type(failed.error), failed.reset) == (TopicRecreatedError, LATEST)
     assert 0 not in script.fetched_from()

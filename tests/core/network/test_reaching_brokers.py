@@ -161,19 +161,52 @@ def test_a_broker_that_wants_us_to_begin_anew_is_believed(known: bool) -> None:
 
 
 def test_what_is_read_to_its_end_waits_while_the_cluster_is_discovered_anew() -> None:
-    """A fetch session without news says nothing of its partitions: no response moves them off a broker that is gone."""
+    """No response moves its partitions off a broker that is gone, where a fetch is throttled."""
     script = NetworkScript(bootstrap_servers="s0:1", metadata_max_age=5.0)
     assigned(script, 0)
     end = api.FetchedPartition(high_watermark=0, last_stable_offset=0, next_offset=0)
-    script.response(api.Fetch, api.FetchResponse(session_id=7, partitions={tp(0): end}))
+    script.response(api.Fetch, api.FetchResponse(session_id=7, partitions={tp(0): end}, throttle_time=6.5))
     script.hold_metadata = True
     script.pass_time(6.0)
     script.response(api.Metadata, api.MetadataResponse(error=REBOOTSTRAP_REQUIRED))
-    script.response(api.Fetch, api.FetchResponse(session_id=7))
+    script.pass_time(1.0)
     assert "Fetch" not in script.waits(), "no broker is known"
-    script.hold_metadata = False
+    script.response(api.Metadata, script.metadata(script.requested(api.Metadata)))
     script.pass_time(3.0)
     assert "Fetch" in script.waits()
+    assert told(script) == []
+
+
+def test_a_bootstrap_server_that_wants_us_to_begin_anew_is_dialled_again() -> None:
+    """KIP-1102: its name may lead to another cluster by now. On the same connection it would say the same for ever."""
+    script = NetworkScript(bootstrap_servers="s0:1")
+    script.hold_metadata = True
+    assigned(script, 0)
+    for _ in range(2):
+        script.attempts.clear()
+        script.response(api.Metadata, api.MetadataResponse(error=REBOOTSTRAP_REQUIRED))
+        script.pass_time(2.0)
+        assert script.attempts == [("s0", 1)]
+
+
+def test_who_begins_anew_leaves_every_broker_and_looks_for_its_coordinator_again() -> None:
+    """KIP-1102: heartbeats and commits would go to the old cluster, and records come from the new one."""
+    script = NetworkScript(bootstrap_servers="s0:1")
+    script.member_of(1, 0)
+    script.hold_metadata = True
+    script.response(
+        api.Fetch,
+        api.FetchResponse(partitions={tp(0): api.FetchedPartition(error=ErrorCode.NOT_LEADER_OR_FOLLOWER)}),
+    )
+    script.pass_time(2.0)
+    assert "Heartbeat" not in script.waits(), "its end would say that the coordinator is gone"
+    script.response(api.Metadata, api.MetadataResponse(error=REBOOTSTRAP_REQUIRED))
+    assert script.open == set()
+    script.commit({0: 1})
+    script.hold_metadata, script.coordinator, script.nodes, script.leaders = False, 7, (7,), {0: 7}
+    script.pass_time(script.config.heartbeat_interval)
+    assert {each.key.node_id for each in script.waiting} == {7}
+    assert {"Heartbeat", "OffsetCommit", "Fetch"} <= set(script.waits())
     assert told(script) == []
 
 

@@ -13,6 +13,7 @@ from instride._core.events import Assigned, ErrorRaised, Lost, PartitionsAssigne
 from instride._core.ownership import RebalanceProtocol
 from instride._wire import api
 from instride._wire.consumer_protocol import read_subscription
+from instride.errors import AssignorError
 from instride.records import TopicPartition
 
 REBALANCE_IN_PROGRESS = 27
@@ -107,17 +108,18 @@ class Failing(Recording):
     def __init__(self) -> None:
         super().__init__(RebalanceProtocol.COOPERATIVE)
         self.fails = ""
+        self.error: BaseException = LookupError("the user's bug")
 
     def subscription_userdata(
         self, topics: Collection[str], *, owned: Sequence[TopicPartition], generation: int
     ) -> bytes | None:
         if self.fails == "userdata":
-            raise LookupError("the user's bug")
+            raise self.error
         return "no bytes" if self.fails == "type" else b"mine"  # type: ignore[return-value]
 
     def on_assignment(self, assignment: Sequence[TopicPartition], generation: int) -> None:
         if self.fails == "on_assignment":
-            raise LookupError("the user's bug")
+            raise self.error
 
 
 @pytest.mark.parametrize(
@@ -146,3 +148,18 @@ def test_what_an_assignor_raises_is_told_and_kills_no_thread(fails: str, error: 
     script.do(Subscribe(topics=frozenset({"t"})))
     script.rebalance(4, 0)
     assert script.take(Assigned)[-1].partitions.keys() == {tp(0)}
+
+
+@pytest.mark.parametrize("fails", ["userdata", "on_assignment"])
+def test_an_assignor_that_exits_ends_no_thread(fails: str) -> None:
+    """As where it assigns: sys.exit() would end the network thread only, and all calls with it."""
+    assignor = Failing()
+    assignor.fails, assignor.error = fails, SystemExit(1)
+    script = NetworkScript(assignors=[assignor])
+    script.subscribe()
+    if fails == "on_assignment":
+        script.rebalance(1, 0)
+    (told,) = script.take(ErrorRaised)
+    assert isinstance(told.error, AssignorError)
+    assert str(told.error) == "an assignor raised SystemExit"
+    assert told.error.__cause__ is assignor.error

@@ -348,8 +348,13 @@ class Pair:
     def _judge_commit(self, event: Commit) -> None:
         for partition, entry in event.entries.items():
             epoch, stands = self.stands.get(partition, (-1, None))
-            if epoch == entry.epoch and stands is not None:
-                assert entry.offset <= self.brokers.next_record(stands), f"{partition}: {entry} passes {stands}"
+            if epoch != entry.epoch or stands is None or entry.offset <= self.brokers.next_record(stands):
+                continue
+            # Only where a reset led since the topic was made again.
+            assert self.resets[partition] > 0, f"{partition}: {entry} passes {stands}"
+            assert entry.offset in self.brokers.told.get(partition, ()), f"{partition}: nobody told of {entry}"
+            self.resets[partition] -= 1
+            self.stands[partition] = (epoch, entry.offset)
 
     # -- the end
 

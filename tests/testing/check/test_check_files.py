@@ -10,6 +10,7 @@ import pytest
 from stories import OWNS, READS, P, Q, Say, commits, done, poll, tell
 
 from instride.errors import HistoryError
+from instride.records import TopicPartition
 from instride.testing._check.command import main
 from instride.testing._check.vocabulary import KINDS
 from instride.testing.check import BROKER, Event, check, decode, encode, read_histories, write
@@ -195,6 +196,15 @@ def test_the_command_says_what_is_violated_and_where(tmp_path: Path, capsys: pyt
     assert f'{path}, line 11: {{"t":0.1,"who":"A","what":"commit"' in output
     assert "12 events, 1 violations. Judged: S1 S3 S4 S5 S6 S7 S8 S9 S11 L1 P1 P3 P4 P5" in output
     assert "It tells nothing of: S2 S10 L2 L3 L4 L5 R1 P2" in output
+
+
+def test_what_is_violated_is_told_though_a_name_is_no_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """JSON may name half a character: the command ended with a traceback."""
+    topic = "half \ud83d"
+    said = [("A", "started", True, "told", True), ("A", "sends commit", 1, ((TopicPartition(topic, 0), 5, 1),))]
+    path = saved(tmp_path / "history.jsonl", tell(*said, ("A", "commit", 1, ((TopicPartition(topic, 0), 5, 0),))))
+    assert main([str(path)]) == 1
+    assert "A: half \\ud83d-0 at 5" in capsys.readouterr().out
 
 
 def test_the_command_is_content_with_a_simulated_history(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -27,6 +27,8 @@ JUMPS: list[Say] = [
 ]
 """After a seek, and records of where it led, A goes on elsewhere unasked."""
 RETAINED: list[Say] = [(BROKER, "hole", P, 0, 6), (BROKER, "log starts", P, 7), ("A", "out of range", P)]
+CUT: list[Say] = [(BROKER, "truncated", P, 3, 6), (BROKER, "produced", P, 10)]
+CUT_AND_TOLD: list[Say] = [*CUT, ("A", "out of range", P)]
 RESET: list[Say] = [*READS, *commits("A", 5), *RETAINED, ("A", "positioned", P, 1, 7), poll("A", 7, 7)]
 REWINDS: list[Say] = [*READS, *commits("A", 5), ("A", "allows rewind", ((P, 2),)), *commits("A", 2, number=2)]
 READS_ALL: list[Say] = [*OWNS, poll("A", 0, 9), done("A", 0, 9), *commits("A", 10)]
@@ -80,6 +82,11 @@ def sought(offset: int) -> list[Say]:
         *[("A", "seek", P), ("A", "positioned", P, 1, offset), ("A", "poll", ((P, 1, 1, offset, 9, 5),), (), ())],
         done("A", offset, 9),
     ]
+
+
+def reads_anew(last: int) -> list[Say]:
+    """A is returned what was written in the place of what was truncated, and finishes it."""
+    return [("A", "poll", ((P, 1, 1, 3, last, 6),), (), ()), done("A", 3, last)]
 
 
 def rounds(count: int) -> list[Say]:
@@ -153,8 +160,8 @@ BROKEN: list[Broken] = [
         "S1",
         "exactly once",
         [
-            *[*READS, *commits("A", 3), ("A", "allows rewind", ((P, 4),)), *commits("A", 4, number=2), *ASKED, *TO_B],
-            *[("B", "looked up", P, 4, 0), ("B", "positioned", P, 7, 4), poll("B", 4, 9, epoch=7)],
+            *[*OWNS, poll("A", 0, 6), done("A", 0, 4), *commits("A", 3), ("A", "allows rewind", ((P, 5),))],
+            *[*commits("A", 5, number=2), done("A", 5, 6), *ASKED, *B_BEGINS, poll("B", 5, 9, epoch=7)],
         ],
         {},
     ),
@@ -194,6 +201,13 @@ BROKEN: list[Broken] = [
     ("S3", "no skip", [*STARTED, (BROKER, "hole", P, 5, 6), *READS[2:], poll("A", 8, 9)], {}),
     ("S3", "nothing that is no record", [*STARTED, (BROKER, "hole", P, 5, 6), *READS[2:], poll("A", 5, 9)], {}),
     ("S3", "no skip", [*READS, ("A", "seek", P), ("A", "positioned", P, 1, 2), poll("A", 3, 9)], {}),
+    ("S3", "a truncation is noticed", [*READS, *CUT, ("A", "poll", ((P, 1, 0, 5, 9, 6),), (), ())], {}),
+    (
+        "S3",
+        "nothing of a truncated log",
+        [*READS, *CUT_AND_TOLD, ("A", "positioned", P, 1, 3), ("A", "poll", ((P, 1, 1, 3, 4, 5),), (), ())],
+        {},
+    ),
     ("S3", "no skip", [*SOUGHT_IN_A_POLL, poll("A", 2, 9)], {}),
     ("S3", "no skip", [*SOUGHT_IN_A_POLL, poll("A", 6, 9)], {}),
     ("S3", "no skip", [*SOUGHT_IN_A_POLL, ("A", "poll", ((P, 1, 1, 5, 9, 5),), (), ())], {}),
@@ -344,9 +358,21 @@ BROKEN: list[Broken] = [
         [*READS, *ASKED, ("A", "lost", ((P, 1),)), ALIVE, *[("A", "poll", (), (P,), ())] * 2],
         {**CLIENTS, "kind": "slow"},
     ),
+    (
+        "S8",
+        "losses are told",
+        [*READS, ("A", "lost", ((P, 1),)), ALIVE, *[("A", "poll", (), (), ())] * 2],
+        {**CLIENTS, "kind": "slow"},
+    ),
     ("S8", "lost once", [*READS, ("A", "poll", (), (), (P,))], {}),
     ("S9", "no reset after an error", [*OWNS[:-2], ("A", "looked up", P, None, 14), ("A", "positioned", P, 1, 0)], {}),
     ("S9", "no reset after an error", [*JUMPS], {}),
+    (
+        "S9",
+        "a truncated log is read on where it was truncated",
+        [*READS, *CUT_AND_TOLD, ("A", "positioned", P, 1, 0)],
+        {},
+    ),
     ("S9", "no reset after an error", [*RESET, ("A", "positioned", P, 1, 9)], {}),
     ("S9", "no reset after an error", [*READS, ("A", "positioned", P, 1, 7)], {}),
     ("S10", "fences itself", [*READS, ("A", "alive", 1.0), 1.5, poll("A", 5, 9)], {}),
@@ -390,6 +416,7 @@ BROKEN: list[Broken] = [
     ("L2", "only work holds a revoke up", [*READS, *ASKED, *beats(41)], CLIENTS),
     ("L2", "a delay ends", [*READS, *ASKED, ("A", "delay", (P,), True), 7.0, OVER], {}),
     ("L3", "all is done", [*READS, *commits("A", 5), END], {}),
+    ("L3", "all is done", [*READS_ALL, *CUT_AND_TOLD, ("A", "positioned", P, 1, 3), *reads_anew(9), END], {}),
     ("L3", "all is done", [*READS, poll("A", 5, 9), done("A", 5, 9), *commits("A", 5), END], {}),
     (
         "L3",
@@ -550,6 +577,14 @@ def test_a_commit_that_went_back_and_was_not_taken_allows_no_record_again() -> N
     ]
     found = check(tell(*said, **CLIENTS | {"kind": "faults"}))
     assert {each.law for each in found} == {"no skip", "exactly once"}
+
+
+def test_a_rewind_of_before_a_seek_lets_no_commit_go_back_further() -> None:
+    said = [
+        *[*READS_ALL, ("A", "allows rewind", ((P, 2),)), ("A", "own offsets", ((P, 7),)), *sought(5)[:2]],
+        *[*commits("A", 2, number=2), *commits("A", 7, number=3), *commits("A", 1, number=4)],
+    ]
+    assert {each.law for each in check(tell(*said))} == {"commits rise", "no commit of an older epoch"}
 
 
 def test_a_seek_allows_no_commit_to_go_back_once_one_was_taken_since() -> None:
@@ -988,6 +1023,43 @@ KEPT: dict[str, tuple[list[Say | float], dict[str, Any]]] = {
         [
             *[*READS_ALL, ("A", "allows rewind", ((P, 2),)), commits("A", 7, number=2)[0]],
             *[("A", "allows rewind", ((P, 3),)), *commits("A", 7, number=2)[1:], *commits("A", 3, number=3)],
+        ],
+        {},
+    ),
+    "a commit that goes back in the place of one that was not sent yet, and what follows comes again": (
+        [
+            *[*READS, *commits("A", 3), ("A", "allows rewind", ((P, 4),)), *commits("A", 4, number=2), *ASKED, *TO_B],
+            *[("B", "looked up", P, 4, 0), ("B", "positioned", P, 7, 4), poll("B", 4, 9, epoch=7)],
+        ],
+        {},
+    ),
+    "a commit that goes back is taken after a seek, and then one that was asked for between the two": (
+        [
+            *[*READS_ALL, ("A", "allows rewind", ((P, 2),)), ("A", "own offsets", ((P, 7),)), *sought(5)[:2]],
+            *[*commits("A", 2, number=2), *commits("A", 7, number=3)],
+        ],
+        {},
+    ),
+    "the same, and what it speaks of has been read again by then": (
+        [
+            *[*READS_ALL, ("A", "allows rewind", ((P, 7),)), ("A", "seek", P), ("A", "positioned", P, 1, 5)],
+            *[("A", "poll", ((P, 1, 1, 5, 7, 5),), (), ()), done("A", 5, 7)],
+            *[*commits("A", 7, number=2), *commits("A", 6, number=3)],
+        ],
+        {},
+    ),
+    "a commit that goes back by a seek was sent before its user allowed another one, and then sought": (
+        [
+            *[*READS_ALL, *sought(8)[:2], commits("A", 8, number=2, leader_epoch=-1)[0]],
+            *[("A", "allows rewind", ((P, 2),)), *sought(6)[:2], *commits("A", 8, number=2)[1:]],
+            *commits("A", 2, number=3),
+        ],
+        {},
+    ),
+    "a handler's seek comes between what is asked for and what is handed over": (
+        [
+            *[*READS_ALL, *sought(0)[:2], ("A", "allows rewind", ((P, 2),)), *commits("A", 2, number=2)],
+            *commits("A", 0, number=3, leader_epoch=-1),
         ],
         {},
     ),

@@ -184,7 +184,7 @@ def _data(state: ApplicationState, event: Data) -> list[Write]:
 
 
 def _fetched(state: ApplicationState, owned: OwnedPartition, event: Fetched) -> list[Write]:
-    # A smaller one may be a guess (the fetcher's law 11). If the log was cut, `EndFound` says so.
+    # A smaller one may be a guess (the fetcher's law 11). If the log was truncated, `EndFound` says so.
     end: Write = (setattr, owned, "high_watermark", max(owned.high_watermark, event.high_watermark))
     # Fetched before a seek, or before the revocation was requested.
     if not owned.awaits(event.fetch_number):

@@ -160,9 +160,9 @@ class OwnedPartition:
         "_told",
         "_version",
         "began",
-        "breaks",
-        "breaks_known",
         "deadline",
+        "divergences",
+        "divergences_known",
         "epoch",
         "error",
         "fetch_number",
@@ -201,7 +201,7 @@ class OwnedPartition:
         self.reset: int | None = None
         self.reset_epoch = -1
         # How many truncations and recreations the newest PartitionFailed counts, and of how many the user was told.
-        self.breaks = self.breaks_known = 0
+        self.divergences = self.divergences_known = 0
         # Why the first record of the buffer could not be deserialized.
         self.unreadable: Unreadable | None = None
         self._polls = polls or Polls()
@@ -360,7 +360,7 @@ class OwnedPartition:
             return []
         told = {"error": event.error, "reset": event.reset, "reset_epoch": event.leader_epoch, "raised": False}
         writes: list[Write] = [(setattr, self, *each) for each in told.items()]
-        writes.append((setattr, self, "breaks", event.breaks))
+        writes.append((setattr, self, "divergences", event.divergences))
         if event.void_from is None:
             return writes
         if self.unreadable is not None and self.unreadable.error.offset >= event.void_from:
@@ -433,7 +433,7 @@ class OwnedPartition:
         error = self.error
         if error is None or self.reset is not None:
             return None
-        self.breaks_known = self.breaks
+        self.divergences_known = self.divergences
         return error
 
     def due_reset(self) -> int | None:
@@ -600,12 +600,14 @@ class OwnedPartition:
         writes = self.restarting()
         _, _, _, place = writes[0]
         after = place._replace(position=offset if offset >= 0 else None, end=offset, leader_epoch=leader_epoch)
+        # A reset to where the log was truncated. (If the network side is to find the offset, it tells that it reset.)
+        moves = self.began is not None and reset_from is not None and offset >= 0
         return [
             *writes,
             (setattr, self, "_place", after),
             (setattr, self, "seek_number", self.seek_number + 1),
             (setattr, self, "_fetched_of", ()),
-            (setattr, self, "began", None),
+            (setattr, self, "began", (offset, leader_epoch, None) if moves else None),
             (setattr, self, "origin", offset),
             (setattr, self, "reset_from", reset_from),
         ]

@@ -6,8 +6,9 @@ Laws
    lead back, and only a higher seek number lets commits go back.
 3. What arrived and does not continue the buffer is fetched again from the buffer's end. What is buffered stays, and
    no seek is needed.
-4. Where a log was cut behind the position no seek is needed: what comes next is fetched again.
-5. Whether the user knew that a log was cut, or its topic made anew, a seek says: the network side may know it already.
+4. Where a log was truncated behind the position no seek is needed: what comes next is fetched again.
+5. A seek says whether the user knew that a log was truncated, or its topic recreated: the network side may know it
+   already.
 6. What the network side asks to be dropped, a poll drops: it is fetched again from the position, and no seek is needed.
    A record that cannot be deserialized stays one.
 """
@@ -48,7 +49,7 @@ def _seeking(
         offset=offset,
         leader_epoch=leader_epoch,
         reset_from=reset_from,
-        breaks=owned.breaks if resets else owned.breaks_known,
+        divergences=owned.divergences if resets else owned.divergences_known,
     )
     return [
         *state.marking_moved(owned),

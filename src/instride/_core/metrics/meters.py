@@ -224,8 +224,10 @@ class NetworkMeter:
         self._forget_released(wall_clock - _KEPT)
 
     def _forget_released(self, before: float) -> None:
-        """Law 4. It costs by what is forgotten."""
-        while (oldest := next(iter(self.released_at))) and (at := self.released_at[oldest]) < before:
+        """Law 4. It costs by what is forgotten. What was released later than now, before the clock was set back, is
+        forgotten as well: the others wait behind it."""
+        now = next(reversed(self.released_at.values()))
+        while (oldest := next(iter(self.released_at))) and not before <= (at := self.released_at[oldest]) <= now:
             del self.released_at[oldest]
             if self.first_fetch_at.get(oldest, at) <= at:  # else it has come back
                 self.first_fetch_at.pop(oldest, None)

@@ -30,6 +30,7 @@ __all__ = [
     "Role",
     "Stop",
     "Transmit",
+    "assignor_failure",
 ]
 
 
@@ -111,13 +112,18 @@ class PerformAssignment:
         """What the machine is to be told: what the assignor returns or raises, whatever it is."""
         try:
             return self.assign()
-        except Exception as error:  # noqa: BLE001 - an assignor may be the user's own code
-            return error
-        except BaseException as error:  # noqa: BLE001 - SystemExit would end that thread only, and nobody would know
-            # Without its text: that may raise, too.
-            failed = AssignorError(f"an assignor raised {type(error).__name__}")
-            failed.__cause__ = error
-            return failed
+        except BaseException as error:  # noqa: BLE001 - an assignor may be the user's own code
+            return assignor_failure(error)
+
+
+def assignor_failure(error: BaseException) -> Exception:
+    """What the user hears. A SystemExit would end the thread that called the assignor, and nothing else."""
+    if isinstance(error, Exception):
+        return error
+    # Without its text: that may raise, too.
+    failed = AssignorError(f"an assignor raised {type(error).__name__}")
+    failed.__cause__ = error
+    return failed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 Laws of one partition (`AssignedPartition`)
 1. `offset` is up to where it is decoded, and `fetch_offset` where to fetch next; known in the phase FETCHING only.
 2. What was requested under an older fetch_number (a seek, a reassignment, a refusal came between), or of a topic that
-   was deleted and made again since, is dropped. A pause drops nothing: it only keeps the next fetch from being sent.
+   was recreated since, is dropped. A pause drops nothing: it only keeps the next fetch from being sent.
 3. `records` and `nbytes` count what was delivered and has not been consumed yet. `memory_bytes` is the memory that
    this takes: a piece that was decoded keeps all of its memory until its last record is consumed.
 4. `undecoded` is what came from `offset` on and waits for capacity to be decoded, part after part without a gap; what
@@ -143,12 +143,13 @@ class AssignedPartition:
     # The leader epoch under which its position is valid.
     validated: int
     # How often its log was truncated, or its topic recreated, below its position; what was told of the last time, until
-    # a seek or a validation. Up to which seek number positions are of the log before that; -1: none.
-    breaks: int
-    broken: PartitionFailed | None
+    # a seek or a validation. Up to which seek number positions are of the log before that, and lead nowhere; -1: none.
+    divergences: int
+    divergence: PartitionFailed | None
     refused_seek_number: int
     # Which topic it is, and how often that has changed. Of which seek number the last known position is, and up to
-    # which one positions are of an older topic; -1: of none.
+    # which one positions are of an older topic; -1: of none. That is not `refused_seek_number`, which is as far or
+    # further: what was read before a log was truncated is of this topic, and is committed.
     topic_id: UUID
     topic_number: int
     known_seek_number: int
@@ -169,11 +170,11 @@ class AssignedPartition:
         "alone",
         "asking",
         "backoff",
-        "breaks",
-        "broken",
         "changed",
         "corrupt_at",
         "deadline",
+        "divergence",
+        "divergences",
         "doubt",
         "doubted",
         "drop_asked",
@@ -254,14 +255,11 @@ class AssignedPartition:
         return self.phase is Phase.FETCHING and self.state is Ownership.OWNED and not self.asking
 
     @property
-    def stale(self) -> bool:
-        """Whether its position is one of an older topic: nothing goes on before a seek."""
-        return self.seek_number <= self.stale_seek_number
-
-    @property
     def is_refused(self) -> bool:
-        """The same, or one of a truncated log, to which the user sought before he was told."""
-        return self.stale or self.seek_number <= self.refused_seek_number
+        """Whether its position is one of an older topic, or one of a truncated log, to which the user sought before he
+        was told: nothing goes on before a seek.
+        """
+        return self.seek_number <= self.refused_seek_number
 
     @property
     def lagging(self) -> bool:
@@ -313,11 +311,11 @@ class AssignedPartition:
         if trouble is not None:
             trouble.failed(now)
 
-    def breaks_off(self, cause: ResetCause) -> None:
+    def diverges(self, cause: ResetCause) -> None:
         """Its log was truncated, or its topic recreated, below its position. One truncation may be found twice."""
         self.reset_cause, self.log_begin = cause, 0
-        if cause is ResetCause.RECREATED or self.broken is None:
-            self.breaks += 1
+        if cause is ResetCause.RECREATED or self.divergence is None:
+            self.divergences += 1
 
     def refuse_seek(self, *, is_of_another_topic: bool) -> None:
         """That which led here, and whatever restarts from there."""
@@ -373,7 +371,7 @@ class AssignedPartition:
         self.topic_id = topic_id
         self.topic_number += 1
         self.fence = (self.epoch, self.fetch_number, self.topic_number)
-        self.stale_seek_number = max(self.known_seek_number, self.refused_seek_number)
+        self.stale_seek_number = self.refused_seek_number = max(self.known_seek_number, self.refused_seek_number)
         self.leader_epoch = self.validated = self.known_end = self.corrupt_at = self.doubted = -1
         self.asking = False
         self.undecoded = ()
@@ -488,8 +486,8 @@ _AT_FIRST: tuple[tuple[str, object], ...] = (
     ("backoff", NO_FAILURE),
     ("doubt", NO_FAILURE),
     ("validated", -1),
-    ("breaks", 0),
-    ("broken", None),
+    ("divergences", 0),
+    ("divergence", None),
     ("refused_seek_number", -1),
     ("topic_id", NO_TOPIC_ID),
     ("topic_number", 0),
@@ -516,9 +514,10 @@ _Group = dict[AssignedPartition, None]
 K = TypeVar("K")
 
 
-# What was counted of one partition: phase, pending, undecoded, demand, owned, flows (a poll may take what is
-# buffered of it), bytes in memory, records. A plain tuple: one is made for each partition that changed, in every turn.
-_Standing = tuple[Phase | None, bool, bool, bool, bool, bool, int, int]
+# What was counted of one partition: phase, pending, undecoded, held back (that may not be decoded), demand, owned,
+# flows (a poll may take what is buffered of it), bytes in memory, records, undecoded bytes. A plain tuple: one is made
+# for each partition that changed, in every turn.
+_Standing = tuple[Phase | None, bool, bool, bool, bool, bool, bool, int, int, int]
 
 
 class _Shared(dict[_Standing, _Standing]):
@@ -543,12 +542,15 @@ class AssignedPartitions(dict[TopicPartition, AssignedPartition]):
         self.unchecked: _Group = {}
         self._changed_for_fetches: _Group = {}
         self._counted: dict[AssignedPartition, _Standing] = {}
-        # Of those that hold no record: they are of few kinds, and thousands share one of each.
+        # Of those that hold nothing: they are of few kinds, and thousands share one of each.
         self._idle = _Shared()
         self._of_phase: dict[Phase, _Group] = {each: {} for each in Phase}
         self._pending: _Group = {}
         self._pending_changed = False
         self._undecoded: _Group = {}
+        self._undecoded_changed: _Group = {}
+        self._held_back: _Group = {}
+        self._undecoded_bytes = 0
         self._demand = self._owned = 0
         self._memory = self._flowing_memory = self._flowing_records = 0
         self._standing_still: _Group = {}
@@ -618,6 +620,28 @@ class AssignedPartitions(dict[TopicPartition, AssignedPartition]):
         self._take_note()
         return list(self._undecoded)
 
+    @property
+    def any_undecoded(self) -> bool:
+        self._take_note()
+        return bool(self._undecoded)
+
+    @property
+    def undecoded_bytes(self) -> int:
+        """Of all of them."""
+        self._take_note()
+        return self._undecoded_bytes
+
+    def held_back(self) -> list[AssignedPartition]:
+        """Of which something came that may not be decoded, as of one that is paused."""
+        self._take_note()
+        return list(self._held_back)
+
+    def take_undecoded_changed(self) -> list[AssignedPartition]:
+        """Of which something waits, or waited, and that have changed since the last call, however they did."""
+        self._take_note()
+        changed, self._undecoded_changed = self._undecoded_changed, {}
+        return list(changed)
+
     def changed_for_fetches(self) -> Iterator[AssignedPartition]:
         """What has changed since this was asked last, those that are owned no more included."""
         self._take_note()
@@ -664,6 +688,8 @@ class AssignedPartitions(dict[TopicPartition, AssignedPartition]):
         self.changed.clear()
         for assigned in changed:
             before = counted.get(assigned, _NOTHING)
+            if before[2]:
+                self._undecoded_changed[assigned] = None
             if self.get(assigned.partition) is not assigned:
                 counted.pop(assigned, None)
                 self._pending_changed = self._pending_changed or before[1]
@@ -671,15 +697,28 @@ class AssignedPartitions(dict[TopicPartition, AssignedPartition]):
                 continue
             after = _standing(assigned)
             self._pending_changed = self._pending_changed or before[1] or after[1]
+            if after[2]:
+                self._undecoded_changed[assigned] = None
             if before != after:
-                if not (assigned.records or assigned.memory_bytes):
+                if not (assigned.records or assigned.memory_bytes or after[2]):
                     after = self._idle[after]
                 counted[assigned] = after
                 self._count(assigned, before, after)
 
     def _count(self, assigned: AssignedPartition, before: _Standing, after: _Standing) -> None:
-        phase, pending, undecoded, demand, owned, flows, memory, records = before
-        new_phase, new_pending, new_undecoded, new_demand, new_owned, new_flows, new_memory, more = after
+        phase, pending, undecoded, held, demand, owned, flows, memory, records, waiting = before
+        (
+            new_phase,
+            new_pending,
+            new_undecoded,
+            new_held,
+            new_demand,
+            new_owned,
+            new_flows,
+            new_memory,
+            new_records,
+            new_waiting,
+        ) = after
         if phase is not new_phase:
             if phase is not None:
                 del self._of_phase[phase][assigned]
@@ -689,16 +728,19 @@ class AssignedPartitions(dict[TopicPartition, AssignedPartition]):
             keep(self._pending, assigned, wanted=new_pending)
         if undecoded is not new_undecoded:
             keep(self._undecoded, assigned, wanted=new_undecoded)
+        if held is not new_held:
+            keep(self._held_back, assigned, wanted=new_held)
         if memory or new_memory:
             keep(self._standing_still, assigned, wanted=new_memory > 0 and not new_flows)
         self._demand += new_demand - demand
         self._owned += new_owned - owned
+        self._undecoded_bytes += new_waiting - waiting
         self._memory += new_memory - memory
         self._flowing_memory += new_memory * new_flows - memory * flows
-        self._flowing_records += more * new_flows - records * flows
+        self._flowing_records += new_records * new_flows - records * flows
 
 
-_NOTHING: _Standing = (None, False, False, False, False, False, 0, 0)
+_NOTHING: _Standing = (None, False, False, False, False, False, False, 0, 0, 0)
 
 
 def _standing(assigned: AssignedPartition) -> _Standing:
@@ -713,11 +755,13 @@ def _standing(assigned: AssignedPartition) -> _Standing:
         phase,
         not owned,
         undecoded,
+        undecoded and not fetchable,
         demand,
         owned,
         flows,
         assigned.memory_bytes,
         records,
+        assigned.undecoded_bytes if undecoded else 0,
     )
 
 

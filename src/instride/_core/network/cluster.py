@@ -3,7 +3,7 @@
 Laws of the metadata (`Cluster`)
 1. Any broker can be asked. While none is known, or none of the known responds, the bootstrap servers are; when none of
    these responds either, the known ones are asked again (KIP-899). A broker that says REBOOTSTRAP_REQUIRED makes us
-   forget all of them (KIP-1102).
+   forget all of them, the coordinator too, and close all connections (KIP-1102): they may lead to another cluster.
 2. Whoever saw an error requests a refresh; it is sent once, after the back-off, however many requested it: two
    responses that say the same are retry_backoff apart at least.
 3. The user hears of a topic or a partition of the subscription that stays unknown for 2 s, and at once of a topic that
@@ -17,7 +17,7 @@ Laws of the metadata (`Cluster`)
    does: a consumer that starts now would believe the same, and the replicas fence a leader that is behind.
 5. Until a first broker was reached, the user hears of the failure of the whole bootstrap list after 2 s, and again
    while it lasts; that no broker has responded for 2 s is logged in any case.
-6. A topic that was deleted and made again has another id (`topic_id`). What becomes of its positions, `positions` says.
+6. A topic that was deleted and recreated has another id (`topic_id`). What becomes of its positions, `positions` says.
    Under one id a topic never has fewer partitions: a broker that names fewer is behind. So is one that names the id
    that another one has replaced, until it was named for MISSING_GRACE; meanwhile the metadata are requested soon.
 7. What takes partitions from a group (a topic that is missing or may not be read, or has fewer partitions) may be the
@@ -27,6 +27,9 @@ Laws of the metadata (`Cluster`)
 8. What is missing and nothing of the user's is requested ever more seldom, up to a minute, once that is believed; from
    the start again when another topic is missing too. When the group deals its partitions out (`look_again`), or the
    user subscribes to such a topic, it is requested at once.
+9. A connection may lead to another machine than the leader: its name led there when it was opened. So where a broker
+   has denied for 5 s that it leads what the metadata says, and served nothing meanwhile, its connections are closed.
+   It has fetch_max_wait besides, for which it may hold a fetch back that it serves.
 
 Laws of requests to leaders (`LeaderRequests`): the one way to send them, whatever they ask for
 L1. One request of a kind is in flight to a leader at a time, and it names every partition that needs it.
@@ -86,6 +89,8 @@ _LEADER_DOUBTED_AFTER: Final = 5.0
 _DENIALS: Final = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
 # Between two denials, at most; after more than that the leader may have served meanwhile.
 _DENIALS_TOGETHER: Final = 30.0
+# Law 9.
+_CONNECTION_DOUBTED_AFTER: Final = 5.0
 
 
 class _Identity(NamedTuple):
@@ -124,6 +129,8 @@ class Cluster:
         self._older_told: dict[TopicPartition, float] = {}
         # Of a partition whose leader denies that it leads: since when, and when last.
         self._denied: dict[TopicPartition, tuple[float, float]] = {}
+        # Law 9: of a broker that denies and serves nothing, the same.
+        self._deniers: dict[int, tuple[float, float]] = {}
         self._mine: frozenset[str] = frozenset()
         self._tell_at = float("inf")
         # When `poll` has something to do next, if nothing is told.
@@ -144,6 +151,7 @@ class Cluster:
         self.version = 0
         self.knows_everything = False
         self.on_update: list[Callable[[float], None]] = []
+        self.on_abandoned: list[Callable[[Exception], None]] = []
 
     # -- what is known
 
@@ -279,7 +287,7 @@ class Cluster:
             self._due_at = self._not_before = 0.0
 
     def _forget(self, topics: AbstractSet[str]) -> None:
-        """Nobody follows these, so they may have been made anew: an offset of the new topic would be taken for one of
+        """Nobody follows these, so they may have been recreated: an offset of the new topic would be taken for one of
         the old."""
         left_over = topics & self.topics.keys()
         if left_over:
@@ -316,9 +324,11 @@ class Cluster:
         """The partition's leader refused a request with this code. An epoch is doubted, a denial timed (law 4)."""
         if code in _DENIALS:
             now = self._context.now
-            since, last = self._denied.get(partition, (now, now))
             together = max(_DENIALS_TOGETHER, 2 * self._context.config.retry_backoff_max)
-            self._denied[partition] = (since if now - last <= together else now, now)
+            self._denied[partition] = _again(self._denied.get(partition), now, together)
+            if (leader := self.leader(partition)) is not None:
+                node_id = leader[0].node_id
+                self._deniers[node_id] = _again(self._deniers.get(node_id), now, together)
         if code != ErrorCode.UNKNOWN_LEADER_EPOCH:
             return
         self._doubts[partition] = self._doubts.get(partition, 0) + 1
@@ -330,10 +340,23 @@ class Cluster:
         self.topics[topic.name] = replace(topic, partitions=tuple(parts))
         self.refresh()
 
+    def _close_misled(self, now: float) -> None:
+        """Law 9. Fresh metadata has come; connections to other addresses than it names were closed."""
+        longest = _CONNECTION_DOUBTED_AFTER + self._context.config.fetch_max_wait
+        late = {node for node, (since, last) in self._deniers.items() if last - since >= longest}
+        self._deniers = {node: each for node, each in self._deniers.items() if node in self.brokers.keys() - late}
+        why = TransportError("this broker denies all that it leads: the connection may lead to another machine")
+        for key in (ConnectionKey(role, node) for node in sorted(late) for role in (Role.DATA, Role.TAIL)):
+            self._context.connections.close(key, why, now)
+
     def served(self, partition: TopicPartition) -> None:
         """A request that named the leader's epoch had a good response."""
         if self._doubts:
             self._doubts.pop(partition, None)
+
+    def works(self, node_id: int) -> None:
+        """This broker was asked for partitions, and did not refuse all of them (law 9)."""
+        self._deniers.pop(node_id, None)
 
     def lacks(self, partition: TopicPartition) -> bool:
         """Whether its topic is known, and has no such partition."""
@@ -417,6 +440,7 @@ class Cluster:
             name: frozenset(each.partition for each in topic.partitions) for name, topic in self.topics.items()
         }
         self._context.connections.keep({node: (each.host, each.port) for node, each in self.brokers.items()}, now)
+        self._close_misled(now)
         self.version += 1
         self._due_at = now + self._context.config.metadata_max_age
         # Several parts may want fresh metadata for one and the same reason.
@@ -465,7 +489,7 @@ class Cluster:
         return len(ids) == 1 or api.NO_TOPIC_ID in ids
 
     def _is_behind(self, topic: api.MetadataTopic, now: float) -> bool:
-        """Law 6: whether it is as it was before it was made anew."""
+        """Law 6: whether it is as it was before it was recreated."""
         if topic.error or topic.topic_id == api.NO_TOPIC_ID:
             return False
         known = self._identities.setdefault(topic.name, _Identity(topic.topic_id))
@@ -480,7 +504,7 @@ class Cluster:
         return is_behind
 
     def _newest(self, topic: api.MetadataTopic, known: api.MetadataTopic | None, now: float) -> api.MetadataTopic:
-        """Laws 4 and 6. Without topic ids nobody can tell a topic from one that was made anew."""
+        """Laws 4 and 6. Without topic ids nobody can tell a topic from one that was recreated."""
         if self._is_behind(topic, now) and known is not None:
             return known
         if known is None or topic.topic_id != known.topic_id or topic.topic_id == api.NO_TOPIC_ID or topic.error:
@@ -519,10 +543,14 @@ class Cluster:
         self._leaders = {}
         self.version += bool(self.version)  # what goes by the brokers that were known is looked at anew
         self._suspects.clear()
+        self._deniers.clear()
         self._backoff.failed(now)
         self.refresh()
         if key.role is Role.BOOTSTRAP:
             self.no_response(key)
+        for hook in self.on_abandoned:
+            hook(TransportError(ASKS_FOR_BOOTSTRAP))
+        self._context.connections.abandon_all(ASKS_FOR_BOOTSTRAP, now)
 
     def _known_racks(self) -> dict[int, str | None]:
         present: dict[int, str | None] = {node: broker.rack for node, broker in self.brokers.items()}
@@ -643,6 +671,12 @@ class Cluster:
         return told
 
 
+def _again(known: tuple[float, float] | None, now: float, together: float) -> tuple[float, float]:
+    """Since when, and when last, where it is now once more. together: seconds between two, at most."""
+    since, last = known or (now, now)
+    return since if now - last <= together else now, now
+
+
 def _topic_error(name: str, error: int) -> Exception:
     if error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return UnknownTopicOrPartitionError(
@@ -753,6 +787,8 @@ class LeaderRequests:
             self._context.touch()
             self._in_flight.discard(node_id)
             on_done(result, then)
+            if isinstance(result, api.ListOffsetsResponse) and not all(each.error for each in result.offsets.values()):
+                self._cluster.works(node_id)
 
         send_to_leader(self._context, self._cluster, node_id, request, done, now)
 

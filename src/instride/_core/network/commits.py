@@ -13,7 +13,7 @@ Laws of sending (`Commits`)
 4. REBALANCE_IN_PROGRESS and, during a rebalance, ILLEGAL_GENERATION mean "not yet". In a stable group
    ILLEGAL_GENERATION and UNKNOWN_MEMBER_ID mean that the membership is lost: that in which the commit was sent. Of the
    next one they say nothing.
-5. Only partitions that are owned in the entry's epoch are sent, and nothing of a topic that was made anew since. The
+5. Only partitions that are owned in the entry's epoch are sent, and nothing of a topic that was recreated since. The
    caller hears of every partition, at its deadline at the latest.
 6. Nothing is sent without a lease.
 7. A commit of a topic that does not exist any more ends with that error. The metadata must say so too, where anybody
@@ -525,7 +525,7 @@ class Commits:
     def _take_what_fits(self) -> tuple[dict[TopicPartition, _Entry], dict[str, UUID]]:
         """Law 11. What waits longest is first; one is sent however large it is. With them the ids of their topics.
 
-        Law 7. By name, a topic that is made again while a commit is on its way would take offsets of the old one. A
+        Law 7. By name, a topic that is recreated while a commit is on its way would take offsets of the old one. A
         request names one id of a topic: what is of another topic of the same name waits for the next request.
         """
         taken: dict[TopicPartition, _Entry] = {}
@@ -610,8 +610,9 @@ class Commits:
         asked: the membership by then."""
         self._lookup_in_flight = False
         self._context.touch()
-        if isinstance(result, Exception) or getattr(result, "error", 0) in _REDISCOVER:
-            self._coordinator.lost(result)
+        code = getattr(result, "error", 0)
+        if isinstance(result, Exception) or code in _REDISCOVER:
+            self._coordinator.lost(error_for_code(code) if code else result)
         current = [(tp, entry) for tp, entry in starts.items() if self._starts.get(tp) is entry]
         known = [self._known_of(tp, entry, asked, result, now) for tp, entry in current]
         if not all(known):

@@ -283,13 +283,18 @@ class Connections:
         link = self._links.get(key)
         return link is not None and bool(link.in_flight)
 
-    def close(self, key: ConnectionKey, error: Exception, now: float) -> None:
-        """Drop a connection; its requests end with the error."""
+    def leads_to(self, key: ConnectionKey, address: Address) -> bool:
+        """False: it is open, or being opened, to another one."""
+        link = self._links.get(key)
+        return link is None or link.state is _State.CLOSED or link.address == address
+
+    def close(self, key: ConnectionKey, error: Exception, now: float, *, abort: bool = False) -> None:
+        """Drop a connection; its requests end with the error. abort: they must not reach the broker any more."""
         link = self._links.get(key)
         if link is None:
             return
         if link.state is not _State.CLOSED:
-            self._out.append(CloseConnection(key=key))
+            self._out.append(CloseConnection(key=key, abort=abort and bool(link.in_flight)))
             self.meter.connection_closed(now, None, ready=link.state is _State.READY)
         link.state = _State.CLOSED
         self._due_is_exact = False
@@ -320,8 +325,15 @@ class Connections:
 
     def close_all(self, now: float) -> None:
         self.closing = True
+        self._close_each("the consumer is closing", now, abort=False)
+
+    def abandon_all(self, why: str, now: float) -> None:
+        """No broker that is known is to be spoken to any more."""
+        self._close_each(why, now, abort=True)
+
+    def _close_each(self, why: str, now: float, *, abort: bool) -> None:
         for key in list(self._links):
-            self.close(key, TransportError("the consumer is closing"), now)
+            self.close(key, TransportError(why), now, abort=abort)
 
     # -- the shell's side
 

@@ -9,6 +9,11 @@ Laws
    granted later is enough.
 5. Where a connection to it has broken, or it has another address now, a Join that is pending is ended as well, though
    its node is the same: a machine that went without a word, and came back, knows nothing of that connection.
+6. A connection may lead to another machine than the coordinator, which denies all: its name led there when it was
+   opened. So where the node that is found has another address, or has denied for 5 s, its connections are closed; then
+   its denials count anew, so a broker that denies for long is not connected to all the time. They also do after a good
+   heartbeat of a stable member, and where two are far apart. A Join in flight stays where only others were denied: that
+   machine would have responded at once.
 """
 
 from __future__ import annotations
@@ -24,10 +29,17 @@ from instride._core.network.connections import Address, OnDone, Wanted
 from instride._core.network.context import Context
 from instride._core.ownership import IllegalTransitionError
 from instride._wire import api
-from instride.errors import KafkaError, TransportError, error_for_code
-from instride.errors.codes import ErrorCode
+from instride.errors import BrokerResponseError, KafkaError, TransportError, error_for_code
+from instride.errors.codes import COORDINATOR_MOVED, ErrorCode
 
 __all__ = ["TRANSITIONS", "Coordinator", "CoordinatorInput", "CoordinatorState", "next_coordinator_state"]
+
+# Law 6. A broker that has just started may deny for a while, and each connection costs it a handshake.
+_CONNECTION_DOUBTED_AFTER: Final = 5.0
+# Between two denials, at most; after more than that the coordinator may have accepted something meanwhile.
+_DENIALS_TOGETHER: Final = 30.0
+# Since when, and when last.
+_NO_DENIALS: Final = (float("inf"), float("-inf"))
 
 
 class CoordinatorState(Enum):
@@ -83,7 +95,9 @@ class Coordinator:
         self._refusal: Exception | None = None
         self._refusals = 0
         self._broken = False
+        self._denials = _NO_DENIALS
         context.connections.on_broken.append(self._connection_broke)
+        cluster.on_abandoned.append(self._abandoned)
 
     def move(self, event: CoordinatorInput) -> None:
         self.state = next_coordinator_state(self.state, event)
@@ -114,7 +128,24 @@ class Coordinator:
         if self.known:
             self._context.log(logging.INFO, f"coordinator node {self.node_id} is gone: {why}")
             self._broken = isinstance(why, TransportError | TimeoutError)
+            if isinstance(why, BrokerResponseError) and why.code in COORDINATOR_MOVED:
+                self._denied(self._context.now)
             self.move(CoordinatorInput.LOST)
+
+    def _denied(self, now: float) -> None:
+        config = self._context.config
+        together = max(_DENIALS_TOGETHER, 2 * config.heartbeat_interval, 2 * config.retry_backoff_max)
+        since, last = self._denials
+        self._denials = (since if now - last <= together else now, now)
+
+    def served(self) -> None:
+        """It accepts what a member requests, and nothing waits for a Join, whose connection may lead elsewhere."""
+        self._denials = _NO_DENIALS
+
+    def _abandoned(self, why: Exception) -> None:
+        """All connections are closed: no denial was on those that are opened now."""
+        self._denials = _NO_DENIALS
+        self.lost(why)
 
     def _connection_broke(self, key: ConnectionKey, error: Exception) -> None:
         if key == ConnectionKey(Role.COORDINATOR, self.node_id):
@@ -188,12 +219,7 @@ class Coordinator:
             self._refusal = None
             self._context.standing.passed("coordinator")
             self._backoff.succeeded()
-            # A Join that is pending at the old coordinator, or on a half-open connection, would have no response ever.
-            if result.node_id != self.node_id:
-                self.drop_join(now, "the coordinator has moved")
-            elif self._broken or (result.host, result.port) != self._address:
-                self.drop_join(now, "another connection to the coordinator has broken")
-            self._broken = False
+            self._close_old(result.node_id, (result.host, result.port), now)
             self.node_id = result.node_id
             self._address = (result.host, result.port)
             self.move(CoordinatorInput.FOUND)
@@ -205,6 +231,26 @@ class Coordinator:
             self._cluster.refresh()
         self._refused(result, now)
         self._context.log(logging.DEBUG, f"FindCoordinator failed: {result}")
+
+    def _close_old(self, node_id: int, address: Address, now: float) -> None:
+        """Laws 3, 5 and 6: what is of no use now that the coordinator was found there."""
+        # A Join that is pending at the old coordinator, or on a half-open connection, would have no response ever.
+        if node_id != self.node_id:
+            self._denials = _NO_DENIALS
+            self.drop_join(now, "the coordinator has moved")
+        elif self._broken:
+            self.drop_join(now, "another connection to the coordinator has broken")
+        self._broken = False
+        since, last = self._denials
+        denied = last - since >= _CONNECTION_DOUBTED_AFTER
+        if denied:
+            self._denials = _NO_DENIALS
+        connections = self._context.connections
+        for role in (Role.COORDINATOR, Role.JOIN):
+            key = ConnectionKey(role, node_id)
+            stays = role is Role.JOIN and connections.in_flight(key)
+            if not connections.leads_to(key, address) or (denied and not stays):
+                connections.close(key, TransportError("another was opened to the coordinator"), now, abort=True)
 
     def _refused(self, result: api.Response | Exception, now: float) -> None:
         """Law 4."""

@@ -63,8 +63,9 @@ C3. A partition is decoded while what is buffered of it is under its share, a ba
     the half, of which is counted what is really in memory. Without that capacity only small batches of a partition of
     which nothing is buffered pass, and one batch alone where nothing waits that a poll could take: so the application
     goes on. For that one batch, what came of other partitions is dropped. A partition that was passed over for want of
-    capacity is in a queue. The first of the queue is the first that is tried; once others were decoded
-    before it in `_PATIENCE` turns, nothing else is decoded until it is: then what waits becomes less with each poll.
+    capacity is in a queue. The first of the queue is the first that is tried; once others were decoded before it in
+    `_PATIENCE` turns, nothing else is decoded until it is: then what waits becomes less with each poll. The others are
+    tried again when they have changed, or when there is more capacity than they were tried with.
 C4. prefetch="total" (KIP-41's heuristic 1): besides, fewer than max_poll_records are buffered in all.
     prefetch="partition" (heuristic 2): besides, fewer than the partition's share of max_poll_records are.
     Both mean nothing where max_poll_records is -1; else nothing is fetched ahead: nobody has counted what came.
@@ -92,7 +93,7 @@ S1. A session belongs to one lane, with one fetch in flight at a time. Its first
 S2. After any error the next fetch names everything again, and ends the old session. A broker that makes no session
     (it responds with session id 0, as when its cache is full) is always sent everything.
 S3. A session names its topics by id or by name, from its beginning to its end; where that must change, or one of its
-    topics was made anew, a new one begins.
+    topics was recreated, a new one begins.
 S4. What a session has and a fetch does not want any more is forgotten, so that nothing unwanted is sent.
 S5. The fetcher may have everything named again (`renew`): a request that was damaged on the way may have put another
     partition into the broker's session. Of one outside its session a broker sends nothing, not even an error.
@@ -101,9 +102,10 @@ S5. The fetcher may have everything named again (`renew`): a request that was da
 from __future__ import annotations
 
 import logging
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 from uuid import UUID
 
@@ -231,31 +233,39 @@ def _segment_bytes(config: ConsumerConfig) -> int:
 
 @dataclass(slots=True, kw_only=True)
 class DecodingCapacity:
-    """C3. share: of a partition. left: of the half. waiting: decoded, and a poll may take it."""
+    """C3. share: of a partition. left: of the half. alone: whether one batch may be larger, since nothing waits that a
+    poll could take; False also where it was found out that none may.
+    """
 
     share: int
     left: int
-    waiting: int
+    alone: bool
 
-    def of(self, assigned: AssignedPartition) -> tuple[int, bool]:
-        """How much may be decoded of a partition now, and whether one batch may be larger."""
+    def of(self, assigned: AssignedPartition) -> int:
+        """How much may be decoded of a partition now."""
         least = _SMALL_BYTES if not assigned.pieces else 0
-        return max(self.left, least), self.waiting == 0
+        return max(self.left, least)
 
     def took(self, nbytes: int) -> None:
         self.left -= nbytes
-        self.waiting += nbytes
-
-
-def _undecoded_bytes(owned: AssignedPartitions) -> int:
-    return sum(each.undecoded_bytes for each in owned.undecoded())
+        self.alone = False
 
 
 def decoding_capacity(config: ConsumerConfig, owned: AssignedPartitions) -> DecodingCapacity:
     whole = config.fetch_buffer_bytes
-    most = max(min(whole // 2, whole - _undecoded_bytes(owned)), whole // _LEAST_DECODED)
+    most = max(min(whole // 2, whole - owned.undecoded_bytes), whole // _LEAST_DECODED)
     left = most - owned.memory_bytes
-    return DecodingCapacity(share=share(config, owned.sharers), left=left, waiting=owned.flowing_memory_bytes)
+    return DecodingCapacity(share=share(config, owned.sharers), left=left, alone=not owned.flowing_memory_bytes)
+
+
+@dataclass(slots=True, kw_only=True)
+class _PassedOver:
+    """A partition of the queue (C3). turns: in how many others were decoded while it was the first. tried_with: how
+    much was too little for it, as it is.
+    """
+
+    turns: int = 0
+    tried_with: int = -1
 
 
 class _FreeBytes(NamedTuple):
@@ -452,6 +462,8 @@ _TURN_BYTES = 4 << 20
 # What is decoded before the next fetch leaves (law 9): less work than a turn, and this part of a response at most.
 _LITTLE_BYTES = 64 << 10
 _LITTLE = 8
+# So many tries of which nothing is expected any more are not worth a new heap.
+_FEW = 64
 # In so many turns others may be decoded before the first of those that wait for capacity (C3).
 _PATIENCE = 16
 # What a piece counts for besides its bytes.
@@ -601,11 +613,19 @@ class Fetcher:
         self._node_backoff: dict[int, Backoff] = {}
         self._unreadable: set[LaneKey] = set()
         self._throttled: dict[int, float] = {}
-        self._sent = self._decoding_turn = 0
-        # C6: the lanes that wait, the first one first.
+        self._sent = 0
+        # C6: the lanes that wait, the first one first. The sums of all lanes' `usual` and `reserved`.
         self._short: dict[_Lane, None] = {}
-        # C3: the queue; of each, in how many turns others were decoded while it was the first.
-        self._passed_over: dict[AssignedPartition, int] = {}
+        self._usual = self._reserved = 0
+        # C3: the queue. When to try them again: with how much each was tried in vain, as it is; which try that was.
+        self._passed_over: dict[AssignedPartition, _PassedOver] = {}
+        self._tries: list[tuple[int, int, AssignedPartition]] = []
+        self._tried = 0
+        # The others of which something waits that was not tried since they changed, the next first; and those that were
+        # full when they were tried, with how large a share.
+        self._to_decode = OrderedDict[AssignedPartition, None]()
+        self._at_share: dict[AssignedPartition, None] = {}
+        self._share = 0
         # C6: a batch is to pass alone as soon as no long response is in flight.
         self._alone_waits = False
         # Turns of the machine (law 9): from which on what came is decoded, which left that to the next one, which sent
@@ -621,7 +641,7 @@ class Fetcher:
     def waits_for_capacity(self) -> bool:
         """Whether something may be fetched or decoded as soon as it is known that more was consumed."""
         owned, config = self._owned(), self._context.config
-        blocked = self._full or self._short or config.prefetch != "bytes" or owned.undecoded()
+        blocked = self._full or self._short or config.prefetch != "bytes" or owned.any_undecoded
         return bool(blocked) or owned.memory_bytes >= share(config, owned.sharers)
 
     def poll(self, now: float) -> float:
@@ -664,11 +684,11 @@ class Fetcher:
     def _waits_for_response(self, lane: _Lane) -> bool:
         """C6: whether it needs what another response may fill, and nothing that a poll could take."""
         owned = self._owned()
-        return lane.needs > 0 and self._long_one_in_flight and not (owned.flowing_memory_bytes or owned.undecoded())
+        return lane.needs > 0 and self._long_one_in_flight and not (owned.flowing_memory_bytes or owned.any_undecoded)
 
     @property
     def _long_one_in_flight(self) -> bool:
-        return any(each.reserved for each in self._lanes.values())
+        return self._reserved > 0
 
     def _reserve(self, lane: _Lane, brokers: int, *, behind: bool) -> bool:
         """C6: whether its next fetch may leave. Where only one response may be large, that one may be of any length.
@@ -694,7 +714,7 @@ class Fetcher:
         if lane.needs <= most:
             lane.usual, lane.reserved, lane.most_bytes = records, most - usual, most
             return True
-        if owned.flowing_memory_bytes or owned.undecoded() or self._long_one_in_flight or not self._is_alone():
+        if owned.flowing_memory_bytes or owned.any_undecoded or self._long_one_in_flight or not self._is_alone():
             return False
         lane.usual, lane.reserved, lane.most_bytes = records, lane.needs, 0
         return True
@@ -709,13 +729,13 @@ class Fetcher:
         """C6, where nothing says that it will be. Only where it comes at once: what is to pass alone waits for it."""
         node_id, role = lane.key
         ready = self._context.connections.is_ready(ConnectionKey(role, node_id))
-        return role is Role.DATA and ready and not self._owned().undecoded()
+        return role is Role.DATA and ready and not self._owned().any_undecoded
 
     def _free_bytes(self) -> _FreeBytes:
-        owned, lanes = self._owned(), self._lanes.values()
-        buffered = owned.memory_bytes + _undecoded_bytes(owned)
-        buffer = self._context.config.fetch_buffer_bytes - buffered - sum(each.reserved for each in lanes)
-        return _FreeBytes(buffer=buffer, responses=_TOGETHER + min(0, buffer) - sum(each.usual for each in lanes))
+        owned = self._owned()
+        buffered = owned.memory_bytes + owned.undecoded_bytes
+        buffer = self._context.config.fetch_buffer_bytes - buffered - self._reserved
+        return _FreeBytes(buffer=buffer, responses=_TOGETHER + min(0, buffer) - self._usual)
 
     def _passes_alone(self) -> bool:
         """Whether a batch may (C3, C6, C7)."""
@@ -724,12 +744,12 @@ class Fetcher:
 
     def _is_alone(self) -> bool:
         """C7."""
-        standing = self._owned().standing_still()
-        left = sum(each.memory_bytes for each in standing)
+        owned = self._owned()
+        left = owned.memory_bytes - owned.flowing_memory_bytes
         most = self._context.config.fetch_buffer_bytes // _STAYS
         if left <= most:
             return True
-        for assigned in sorted(standing, key=lambda each: each.memory_bytes, reverse=True):
+        for assigned in sorted(owned.standing_still(), key=lambda each: each.memory_bytes, reverse=True):
             if left > most:
                 left -= assigned.memory_bytes
                 self._ask_to_drop(assigned)
@@ -744,10 +764,9 @@ class Fetcher:
 
     def _let_go(self) -> None:
         """C6."""
-        for assigned in self._owned().undecoded():
-            if not assigned.fetchable:
-                assigned.undecoded = ()
-                self._context.touch()
+        for assigned in self._owned().held_back():
+            assigned.undecoded = ()
+            self._context.touch()
 
     def end(self, now: float) -> None:
         """The consumer closes: fetch no more, and let the brokers forget the sessions. Nobody awaits the responses."""
@@ -926,6 +945,8 @@ class Fetcher:
         node_id, role = lane.key
         broker = self._cluster.brokers[node_id]
         self._sent += 1
+        self._usual += lane.usual
+        self._reserved += lane.reserved
         lane.turn += 1
         self._sent_in = self._context.turn
         if lane.suspects:  # law 4; the others of its broker wait for this response
@@ -992,6 +1013,7 @@ class Fetcher:
         sent: tuple[float, float],
     ) -> None:
         """sent: when, and for how long the broker might hold the fetch back."""
+        self._reserved -= lane.reserved
         lane.in_flight, lane.reserved = None, 0
         self._context.touch()
         if isinstance(result, api.FetchResponse):
@@ -999,6 +1021,7 @@ class Fetcher:
             wait = self._context.config.fetch_max_wait if _states_nothing(result) else sent[1]
             lane.came(empty=not _has_records(requested, result), sent_at=sent[0], wait=wait, now=now)
         self._take_response(lane, fences, requested, result, now)
+        self._usual -= lane.usual
         lane.usual = 0
         for partition in lane.left:
             lane.leave(partition)
@@ -1050,6 +1073,9 @@ class Fetcher:
         self._take_partitions(node_id, fences, requested, result, now)
         if not _states_nothing(result):
             self._end_unknown_ends(lane, fences, result)
+            # A session leaves out what has no news, but no error.
+            if sum(1 for each in result.partitions.values() if each.error) < len(fences):
+                self._cluster.works(node_id)
         self._tell_ends()
 
     def _take_partitions(
@@ -1077,9 +1103,8 @@ class Fetcher:
             if self._deferred_in != turn - 1:
                 self._deferred_in, self._decode_from = turn, turn + 1
         elif turn >= self._decode_from:
-            ready = [each for each in came if each.fetchable]
-            if ready:
-                self._decode_some(ready, now)
+            if came:
+                self._decode_some(OrderedDict.fromkeys(each for each in came if each not in self._passed_over), now)
             self._detach()
 
     def _detach(self) -> None:
@@ -1238,16 +1263,9 @@ class Fetcher:
 
     def _decode(self, now: float) -> float:
         """Law 9. Returns when to be asked again: at once, where only the turn is over."""
-        waiting, self._alone_waits = [], False
-        for assigned in self._owned().undecoded():
-            if assigned.state is not Ownership.OWNED or assigned.phase is Phase.FAILED:
-                assigned.undecoded = ()
-            elif assigned.fetchable:
-                waiting.append(assigned)
-            else:  # nobody knows for how long: it is not to keep what came with it
-                for each in assigned.undecoded:
-                    each.records.detach(usual=_segment_bytes(self._context.config))
-        turn_over = bool(waiting) and self._decode_some(waiting, now)
+        self._alone_waits = False
+        self._look_at_undecoded()
+        turn_over = self._owned().any_undecoded and self._decode_some(self._to_decode, now)
         self._detach()
         self._tell_ends()
         if not turn_over:
@@ -1255,44 +1273,92 @@ class Fetcher:
         self._decode_from = self._context.turn + 1
         return now
 
-    def _decode_some(self, partitions: Sequence[AssignedPartition], now: float) -> bool:
-        """Whether the turn is over before these are."""
+    def _is_decodable(self, assigned: AssignedPartition) -> bool:
+        return assigned.undecoded != () and assigned.fetchable and self._is_owned(assigned)
+
+    def _look_at_undecoded(self) -> None:
+        """At what has changed, and at nothing else."""
+        table = self._owned()
+        before, self._share = self._share, share(self._context.config, table.sharers)
+        if self._share > before:
+            self._to_decode.update(self._at_share)
+            self._at_share.clear()
+        for assigned in table.take_undecoded_changed():
+            self._at_share.pop(assigned, None)
+            is_decodable, passed_over = self._is_decodable(assigned), self._passed_over.get(assigned)
+            keep(self._to_decode, assigned, wanted=is_decodable and passed_over is None)
+            owned = self._is_owned(assigned) and assigned.state is Ownership.OWNED
+            if is_decodable:
+                if passed_over is not None:
+                    self._try_again(assigned, passed_over, -1)
+            elif not owned or assigned.phase is Phase.FAILED:
+                assigned.undecoded = ()
+            else:  # nobody knows for how long: it is not to keep what came with it
+                for each in assigned.undecoded:
+                    each.records.detach(usual=_segment_bytes(self._context.config))
+
+    def _try_again(self, assigned: AssignedPartition, passed_over: _PassedOver, tried_with: int) -> None:
+        """Once there is more than that."""
+        passed_over.tried_with = tried_with
+        self._tried += 1
+        heappush(self._tries, (tried_with, self._tried, assigned))
+        if len(self._tries) > 2 * len(self._passed_over) + _FEW:  # most of them are of what has changed since
+            places = enumerate(self._passed_over.items(), self._tried + 1)
+            self._tries = [(place.tried_with, number, each) for number, (each, place) in places]
+            self._tried += len(self._tries)
+            heapify(self._tries)
+
+    def _tried_with_less(self, capacity: int) -> AssignedPartition | None:
+        """One of the queue that is to be tried with so much."""
+        while self._tries and self._tries[0][0] < capacity:
+            tried_with, _, assigned = heappop(self._tries)
+            passed_over = self._passed_over.get(assigned)
+            if passed_over is not None and passed_over.tried_with == tried_with:
+                return assigned
+        return None
+
+    def _decode_some(self, todo: OrderedDict[AssignedPartition, None], now: float) -> bool:
+        """Those of the queue (C3) that are to be tried, and these. Whether the turn is over before they are."""
         capacity, left = decoding_capacity(self._context.config, self._owned()), _TURN_BYTES
-        self._decoding_turn += 1
-        start = self._decoding_turn % len(partitions)
-        queue = {each: None for each in self._passed_over if each.undecoded and each.fetchable}
-        todo = deque([*queue, *(each for each in (*partitions[start:], *partitions[:start]) if each not in queue)])
-        while todo and left > 0:
-            assigned = todo.popleft()
-            if not assigned.undecoded:
-                continue
-            took = self._decode_piece(assigned, assigned.undecoded[0], capacity, now)
+        first = next((e for e in self._passed_over if e.nbytes < capacity.share and self._is_decodable(e)), None)
+        assigned = first
+        while left > 0:
+            assigned = assigned or self._tried_with_less(max(0, capacity.left))
+            if assigned is None and todo:
+                assigned, _ = todo.popitem(last=False)
+            if assigned is None:
+                break
+            took = self._decode_piece(assigned, capacity, now) if self._is_decodable(assigned) else 0
             left -= took
             if took:
-                todo.append(assigned)
-            elif assigned.nbytes < capacity.share and self._passed_over[assigned] >= _PATIENCE:
-                return False
-        first = next((each for each in queue if each.nbytes < capacity.share), None)
-        if first is not None and first in self._passed_over and left < _TURN_BYTES:
-            self._passed_over[first] += 1
-        return bool(todo)
+                todo[assigned] = None
+            elif assigned is first and first in self._passed_over and self._passed_over[first].turns >= _PATIENCE:
+                break
+            assigned = None
+        if first in self._passed_over and left < _TURN_BYTES:
+            self._passed_over[first].turns += 1
+        return left <= 0
 
-    def _decode_piece(
-        self, assigned: AssignedPartition, undecoded: Undecoded, capacity: DecodingCapacity, now: float
-    ) -> int:
+    def _decode_piece(self, assigned: AssignedPartition, capacity: DecodingCapacity, now: float) -> int:
         """Returns what the work counts for, or 0: there is no capacity."""
-        free, alone = capacity.of(assigned)
+        undecoded, free = assigned.undecoded[0], capacity.of(assigned)
         target = min(capacity.share - assigned.nbytes, _TURN_BYTES)
-        piece = undecoded.records.decode(target, free) if target > 0 else None
-        if piece is None and alone and target > 0 and self._passes_alone():
-            self._forget_undecoded(assigned)
-            # The others' part of its response is of no use any more, nor is much that follows it.
-            config = self._context.config
-            undecoded.records.detach(response_bytes(config), usual=_segment_bytes(config))
-            piece = undecoded.records.decode(target, free, alone=True)
+        if target <= 0:
+            self._at_share[assigned] = None
+            return 0
+        piece = undecoded.records.decode(target, free)
+        if piece is None and capacity.alone:
+            capacity.alone = self._passes_alone()
+            if capacity.alone:
+                self._forget_undecoded(assigned)
+                # The others' part of its response is of no use any more, nor is much that follows it.
+                config = self._context.config
+                undecoded.records.detach(response_bytes(config), usual=_segment_bytes(config))
+                piece = undecoded.records.decode(target, free, alone=True)
         if piece is None:
-            if target > 0:
-                self._passed_over.setdefault(assigned, 0)
+            passed_over = self._passed_over.setdefault(assigned, _PassedOver())
+            if free > passed_over.tried_with:
+                self._try_again(assigned, passed_over, free)
             return 0
         self._passed_over.pop(assigned, None)
         if undecoded.records.done:
@@ -1320,7 +1386,7 @@ class Fetcher:
         for assigned in list(self._owned().undecoded()):
             assigned.undecoded = assigned.undecoded[:1] if assigned is but else ()
             if assigned is not but:
-                self._passed_over.setdefault(assigned, 0)
+                self._passed_over.setdefault(assigned, _PassedOver())
             self._context.touch()
 
     def _corrupt(self, assigned: AssignedPartition, error: Exception, now: float) -> None:

@@ -19,7 +19,7 @@ from typing import Final
 
 from instride._core.assignors.assignor import Assignor, ClusterView, MemberSubscription, checked, no_partitions
 from instride._core.events import LeaseRenewed
-from instride._core.network.actions import PerformAssignment
+from instride._core.network.actions import PerformAssignment, assignor_failure
 from instride._core.network.assignment import MemberAssignment
 from instride._core.network.cluster import Cluster
 from instride._core.network.connections import Backoff
@@ -806,8 +806,8 @@ class Joining:
         """None where an assignor failed: the user hears of it (law 6)."""
         try:
             return tuple(api.GroupProtocol(name=each.name, metadata=self._metadata(each)) for each in self._assignors)
-        except Exception as error:  # noqa: BLE001 - an assignor may be the user's own code
-            self._group.fail(error, now)
+        except BaseException as error:  # noqa: BLE001 - an assignor may be the user's own code
+            self._group.fail(assignor_failure(error), now)
             return None
 
     def _metadata(self, assignor: Assignor) -> bytes:
@@ -1039,8 +1039,8 @@ class Joining:
         try:
             if assignor is not None:
                 assignor.on_assignment(partitions, self._membership.generation)
-        except Exception as error:  # noqa: BLE001 - an assignor may be the user's own code
-            self._group.fail(error, now)
+        except BaseException as error:  # noqa: BLE001 - an assignor may be the user's own code
+            self._group.fail(assignor_failure(error), now)
             return False
         return True
 
@@ -1503,6 +1503,8 @@ class Heartbeats:
         member.unheard = not alive
         if alive:
             member.heard(sent, well=error == ErrorCode.NONE)
+        if error == ErrorCode.NONE and member.stable:
+            self._coordinator.served()
         if error == ErrorCode.REBALANCE_IN_PROGRESS and member.stable and not overtaken:
             member.told_to_rejoin("the group is rebalancing")
         elif error not in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS) and not harmless:

@@ -150,8 +150,8 @@ class NetworkMachine:
         return self._context.connections.meter
 
     def buffered(self) -> Buffered:
-        """Any thread may ask. A partition is fetched while it has less than its share of fetch_buffer_bytes, and the
-        fetch may then bring a whole max_partition_fetch_bytes."""
+        """Any thread may ask. The limit is loose: what is decoded is within a half of fetch_buffer_bytes, or small, or
+        one batch that passes alone (the fetcher's law C3). That one may be larger than the limit."""
         config = self._context.config
         assigned = self._assigned_partitions().copy().values()
         limit = config.fetch_buffer_bytes + len(assigned) * config.max_partition_fetch_bytes
@@ -299,11 +299,11 @@ class NetworkMachine:
         self._monitor.delivered(event)
 
     def _holds(self, partition: TopicPartition, epoch: int, seek_number: int) -> bool:
-        # That a topic was made anew `Positions` sees only of what is assigned; of what another assign() left behind
+        # That a topic was recreated `Positions` sees only of what is assigned; of what another assign() left behind
         # nobody does.
         known, present = self._assignment.topic_id(partition, epoch), self._cluster.topic_id(partition.topic)
-        made_anew = known != present and api.NO_TOPIC_ID not in (known, present)
-        return not made_anew and self._assignment.holds(partition, epoch, seek_number)
+        recreated = known != present and api.NO_TOPIC_ID not in (known, present)
+        return not recreated and self._assignment.holds(partition, epoch, seek_number)
 
     def _topic_id(self, partition: TopicPartition, epoch: int) -> UUID:
         known = self._assignment.topic_id(partition, epoch)

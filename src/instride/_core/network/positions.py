@@ -2,15 +2,15 @@
 
 Laws
 1. The reset policy applies only when the broker says "no offset", when the ends of the log say too that an offset is
-   out of range, or when the log was cut or made anew; never after an error.
+   out of range, or when the log was truncated or its topic recreated; never after an error.
 2. A response applies only if the partition is still as it was when the request was sent: epoch, fetch number, topic.
 3. A request to the coordinator, or to a leader, names all partitions that need it; one of a kind is in flight at a
    time. If it fails as a whole, all of it is sent again, after one back-off.
 4. A partition that failed is tried again, after 1 s, then ever longer, up to a minute: a right may be granted, a broker
    replaced, a batch be good on another replica. The user hears each time that it fails, and when it has recovered. What
    only a seek can mend (`_NEEDS_SEEK`) waits for one.
-5. An offset out of range, or of a log that was cut or made anew, is reset by a seek of the application side, once all
-   before it was returned: the seek number must rise, since the new position may be a lower one. The user hears once
+5. An offset out of range, or of a truncated log or a recreated topic, is reset by a seek of the application side, once
+   all before it was returned: the seek number must rise, since the new position may be a lower one. The user hears once
    where that leads: what lies between is skipped, or comes again.
 
 Reset (`auto_offset_reset`)
@@ -26,21 +26,21 @@ An offset that its leader calls out of range
    from behind all offsets that were called out of range, or a seek: so a broker that repeats itself, or that tells of
    another log each time, costs little, also where it sends the same records again after each reset.
 
-Validation (KIP-320), and topics that were deleted and made again
+Validation (KIP-320), and topics that were recreated: deleted, and created again under the same name
 10. A position that was read under an older leader epoch is validated at the new leader before anything is fetched. One
     without a known epoch cannot be, and one of the present epoch need not be.
-11. A log that ends the position's epoch before the position was cut there: reading goes on at the cut where a reset
-    policy is set, else the user hears of it. Where the log knows no end, the reset policy applies.
+11. A log that ends the position's epoch before the position was truncated there: reading goes on at that offset where
+    a reset policy is set, else the user hears of it. Where the log knows no end, the reset policy applies.
 12. A topic whose id has changed is another topic: an offset of the old one is never used in it, and no commit of it
     is sent any more. The reset policy applies, or the user hears of it: again, where the application names an offset
     of the old one again, as it does when the group gives a partition back (rule 8).
 13. A broker that cannot be asked (before Kafka 2.3) is trusted.
 14. Metadata that know an older leader epoch than the position's may name a broker that leads no more, without knowing
     it: its log may end before the position. Newer ones are awaited, for 5 s (law 4 of `Cluster`).
-15. A log that was cut, or a topic that was made anew, below a known position is a break of the log. Who seeks before he
-    was told of it (`SetPosition.breaks`) names an offset of the log of before. Where no reset policy is set he is told
-    all the same, and nothing goes on before the next seek. Where one is set, it takes the place of an offset of the
-    topic of before; an end that is sought is that of the new one, and in a log that was cut a seek stands.
+15. A position and its log diverge where the log is truncated below it, or the topic recreated. Who seeks before he was
+    told of that (`SetPosition.divergences`) names an offset of the log as it was. Where no reset policy is set he is
+    told all the same, and nothing goes on before the next seek. Where one is set, a seek in a truncated log stands, and
+    so does one to an end of a recreated topic; any other offset there is reset.
 """
 
 from __future__ import annotations
@@ -91,10 +91,8 @@ from instride.telemetry import PositionReset, ResetCause
 __all__ = ["Fences", "Positions", "note_fetch", "unchanged"]
 
 _NOTHING_KNOWN = api.CommittedOffset(error=ErrorCode.UNKNOWN_SERVER_ERROR)
-_NEEDS_SEEK = (
-    NoOffsetForPartitionError,
-    OffsetOutOfRangeError,
-)  # and what is derived: a log that was cut, or made anew
+# And what is derived from them: a truncated log, a recreated topic.
+_NEEDS_SEEK = (NoOffsetForPartitionError, OffsetOutOfRangeError)
 # Law 14, in seconds.
 _NEWER_AWAITED = 5.0
 _FIRST_TRY = 1.0
@@ -163,7 +161,8 @@ class Positions:
         waiting = [*self._in_phase(Phase.FIND_COMMITTED), *self._in_phase(Phase.FIND_OFFSET)]
         wake = min((each.backoff.ready_at for each in waiting if each.backoff.ready_at > now), default=float("inf"))
         ready = [each for each in waiting if each.backoff.ready_at <= now]
-        committed, parting = [each for each in ready if each.phase is Phase.FIND_COMMITTED], self._parting(now)
+        committed = [each for each in ready if each.phase is Phase.FIND_COMMITTED]
+        parting = self._parting(now) if committed else {}
         wake = min([wake, *(parting[each.partition] for each in committed if each.partition in parting)])
         committed = [each for each in committed if each.partition not in parting]
         if committed:
@@ -490,26 +489,25 @@ class Positions:
     def _valid(self, assigned: AssignedPartition, leader_epoch: int) -> None:
         """Under the epoch that was requested: metadata that came meanwhile may name a newer one."""
         assigned.backoff.succeeded()
-        assigned.broken = None
+        assigned.divergence = None
         assigned.valid_under(leader_epoch)
         assigned.in_range(-1)
 
-    def _truncated(self, assigned: AssignedPartition, cut: tuple[int, int] | None) -> None:
-        """cut: the offset at which the log was cut, and the epoch that it ends there; None where that is unknown."""
-        tp, offset = assigned.partition, cut[0] if cut is not None else None
-        known = f"it is cut at offset {offset}" if cut is not None else "nobody knows where"
+    def _truncated(self, assigned: AssignedPartition, end: tuple[int, int] | None) -> None:
+        """end: the offset to which the log was truncated, and its epoch there; None where that is unknown."""
+        tp, (offset, epoch) = assigned.partition, end if end is not None else (None, -1)
+        known = f"to offset {offset}" if end is not None else "nobody knows where to"
         error = LogTruncationError(
-            f"the log of {tp} was cut behind offset {assigned.offset}, which was read already ({known}); seek to go on",
+            f"the log of {tp} was truncated ({known}), and was read up to offset {assigned.offset}; seek to go on",
             topic=tp.topic,
             partition=tp.partition,
             offset=assigned.offset,
             divergent_offset=offset,
         )
         policy = _reset_position(self._context.config)
-        reset = policy if cut is None or policy is None else cut[0]
-        assigned.breaks_off(ResetCause.TRUNCATED)
-        epoch = cut[1] if cut is not None else -1
-        assigned.broken = self.fail(assigned, error, reset=reset, leader_epoch=epoch, void_from=offset)
+        reset = policy if offset is None or policy is None else offset
+        assigned.diverges(ResetCause.TRUNCATED)
+        assigned.divergence = self.fail(assigned, error, reset=reset, leader_epoch=epoch, void_from=offset)
 
     def _topic_recreated(self, assigned: AssignedPartition, new: UUID) -> None:
         """Law 12."""
@@ -519,15 +517,15 @@ class Positions:
         if not assigned.is_refused:
             return  # no position in the old one is known; what was requested is requested again
         error = TopicRecreatedError(
-            f"topic {tp.topic!r} was deleted and made again (its id was {old}, and is {new}): offset "
+            f"topic {tp.topic!r} was deleted and recreated (its id was {old}, and is {new}): offset "
             f"{assigned.offset} of partition {tp.partition} is of the old one; seek to go on",
             topic=tp.topic,
             partition=tp.partition,
             old_topic_id=old,
             topic_id=new,
         )
-        assigned.breaks_off(ResetCause.RECREATED)
-        assigned.broken = self.fail(assigned, error, reset=_reset_position(self._context.config))
+        assigned.diverges(ResetCause.RECREATED)
+        assigned.divergence = self.fail(assigned, error, reset=_reset_position(self._context.config))
 
     # -- outcomes
 
@@ -542,16 +540,16 @@ class Positions:
 
     def move(self, assigned: AssignedPartition, event: SetPosition) -> None:
         """The application says where it goes on."""
-        sought, broken = event.seek_number > assigned.seek_number, assigned.broken
+        sought, divergence = event.seek_number > assigned.seek_number, assigned.divergence
         assigned.set_position(event)
-        if sought and broken is not None and _is_of_before(event, broken):
-            assigned.refuse_seek(is_of_another_topic=_is_of_another_topic(broken))
-        if broken is not None and assigned.is_refused:
+        if sought and divergence is not None and _is_of_before(event, divergence):
+            assigned.refuse_seek(is_of_another_topic=_is_of_another_topic(divergence))
+        if divergence is not None and assigned.is_refused:
             # What said so before was of an older fetch number, and is dropped.
-            self._fail(assigned, replace(broken, fetch_number=event.fetch_number))
+            self._fail(assigned, replace(divergence, fetch_number=event.fetch_number))
             return
         if sought:
-            assigned.broken = None
+            assigned.divergence = None
         if assigned.phase is Phase.FETCHING:
             self._tell_reset(assigned)
 
@@ -639,14 +637,15 @@ class Positions:
             leader_epoch=leader_epoch,
             void_from=void_from,
             tried_again=reset is None and not isinstance(error, _NEEDS_SEEK),
-            breaks=assigned.breaks,
+            divergences=assigned.divergences,
         )
         self._fail(assigned, event)
         return event
 
     def _fail(self, assigned: AssignedPartition, event: PartitionFailed) -> None:
         assigned.fail(self._context.now, (assigned.trouble or self._trouble()) if event.tried_again else None)
-        # Of a reset `move` tells. Who assigns by hand may be about to seek; who is not hears of it from poll.
+        # Of a reset `move` tells. Where no offset is committed, who assigns by hand may be about to seek. If he does
+        # not, his next poll raises the error.
         level = logging.INFO if isinstance(event.error, NoOffsetForPartitionError) else logging.ERROR
         level = logging.DEBUG if event.reset is not None else level
         self._context.log(level, f"{assigned.partition} has failed: {event.error}")
@@ -678,15 +677,15 @@ def _is_passing(error: object) -> bool:
     return isinstance(error, KafkaError) and error.retriable
 
 
-def _is_of_before(seek: SetPosition, broken: PartitionFailed) -> bool:
+def _is_of_before(seek: SetPosition, divergence: PartitionFailed) -> bool:
     """Law 15: whether the seek is refused."""
-    if seek.breaks >= broken.breaks:
+    if seek.divergences >= divergence.divergences:
         return False
-    return broken.reset is None or (seek.offset >= 0 and _is_of_another_topic(broken))
+    return divergence.reset is None or (seek.offset >= 0 and _is_of_another_topic(divergence))
 
 
-def _is_of_another_topic(broken: PartitionFailed) -> bool:
-    return isinstance(broken.error, TopicRecreatedError)
+def _is_of_another_topic(divergence: PartitionFailed) -> bool:
+    return isinstance(divergence.error, TopicRecreatedError)
 
 
 def unchanged(table: Mapping[TopicPartition, AssignedPartition], fences: Fences) -> list[AssignedPartition]:

@@ -3,14 +3,14 @@
 Laws
 1. No record is fetched. A range begins where the last one ended, and ends at the high watermark (or, with
    isolation_level "read_committed", at the last stable offset).
-2. What comes back under an older epoch or fetch number, or of a topic that was made anew since, is dropped.
+2. What comes back under an older epoch or fetch number, or of a topic that was recreated since, is dropped.
 3. A turn looks at what has changed. It looks at all partitions only when the next request is due, after one that failed
    or named a partition that has (or a seek ended the back-off of one), when the leader of one more may be asked, and
    when the metadata have changed.
 4. A log that ends before the position: at once refresh the metadata, since the topic may be another one; if the next
    response says the same, it is as if a fetch had been out of range. The last stable offset may lie before the position
    of a reader of committed records, for as long as a transaction is open: once the log was found to have the position,
-   that is no news until the partition has another leader or leader epoch: a log is cut only with a new one.
+   that is no news until the partition has another leader or leader epoch: a log is truncated only with a new one.
 5. One range of a partition is asked for at a time. Until a poll has taken all of it, its end is not asked for. So the
    network side hears at once what a poll takes (`waits_for_capacity`).
 """
@@ -203,7 +203,7 @@ class LogEnds:
 
     def _beyond_the_end(self, assigned: AssignedPartition, now: float) -> None:
         """Law 4."""
-        # The metadata are newer than the first such response: if the topic had been made anew, the fence would differ.
+        # The metadata are newer than the first such response: if the topic had been recreated, the fence would differ.
         if assigned.corrupt_at == assigned.offset:
             stable = self._context.config.isolation_level == "read_committed"
             looked_up = assigned.fence, assigned.offset, self._cluster.leader(assigned.partition)

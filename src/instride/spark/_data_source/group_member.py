@@ -20,6 +20,9 @@ Laws
    committed. What failed is looked up again behind all others, the longest ago first.
 8. Of a topic that is not there any more nothing is committed: that is data loss, too. Where loss is passed over, its
    partitions are as newly assigned, until the group takes them away or the topic is made again.
+9. That the group has forgotten its offsets (nobody was in it for long) is data loss, too, where startingOffsets is
+   latest: what the last batch did not read begins at the end of its log. A topic that the checkpoint knows had offsets.
+   If the group still has one of another of its partitions, one without was added to the topic, and that is no loss.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError, wait
 from contextlib import suppress
 from functools import partial
@@ -307,7 +310,7 @@ class GroupMember(RebalanceListener):
         for partition, committed in found.items():
             if committed is not None:
                 self._begin(partition, committed, start=0)
-        without = [each for each, committed in found.items() if committed is None]
+        without = self._without_offset(found, described, until)
         # By leader: one that cannot be reached keeps only what it leads.
         for leader, partitions in _grouped(without, lambda each: described[each.topic][each]).items():
             if leader is None:
@@ -316,6 +319,40 @@ class GroupMember(RebalanceListener):
                 held.setdefault(leader, []).extend(partitions)
             else:
                 self._begin_at(leader, partitions, until)
+
+    def _without_offset(
+        self,
+        found: Mapping[TopicPartition, Committed | None],
+        described: Mapping[str, Collection[TopicPartition]],
+        until: float,
+    ) -> list[TopicPartition]:
+        """What of them is to begin without an offset: law 9 is decided of it. Raises OffsetsGoneError, WakeupError."""
+        begins = []
+        new = [each for each, committed in found.items() if committed is None]
+        for topic, partitions in _grouped(new, lambda each: each.topic).items():
+            lost = self.table.forgotten(partitions, self.topic_ids[topic])
+            # If the last batch has one of them, the group had an offset of it, and so nobody else is asked.
+            others = described[topic] if len(lost) == len(partitions) else ()
+            is_known = self._tried([topic], partial(self._has_any, others, found), until) if lost else True
+            if is_known is None:
+                continue
+            if not is_known:
+                self._tell_forgotten(topic, lost)
+            begins += partitions
+        return begins
+
+    def _has_any(self, partitions: Iterable[TopicPartition], found: Mapping[TopicPartition, Committed | None]) -> bool:
+        """The group has an offset of one of them. found: what is known of some."""
+        others = [each for each in partitions if each not in found]
+        known = {**found, **(self.found(others) if others else {})}
+        return any(known.get(each) is not None for each in partitions)
+
+    def _tell_forgotten(self, topic: str, lost: Sequence[TopicPartition]) -> None:
+        what = f"the group has forgotten its offsets of topic {topic}"
+        if self._earliest:
+            _log.warning("%s: %s is read again from its first record", what, _names(lost))
+        else:
+            self._loss.tell(f"{what}, and the last batch did not read {_names(lost)}", once=what)
 
     def _begin_at(self, leader: Node, partitions: Sequence[TopicPartition], until: float) -> None:
         """Raises WakeupError."""

@@ -282,7 +282,7 @@ class GroupStreamReader(StreamReader):
     ) -> BatchPlan | None:
         if member.leaves:
             return None
-        everything = BatchPlan(self._up_to_target(free), member.topic_ids)
+        everything = BatchPlan(self._up_to_target(free), self._placed_ids(member))
         self._newest = everything
         unheard = self._unheard(last)
         # An empty first batch is none that `Pace` knows of: the first that has records is not to wait.
@@ -290,7 +290,12 @@ class GroupStreamReader(StreamReader):
         if chosen is None:
             return None
         spans = {partition: span for partition, span in chosen.spans.items() if span.start < span.end}
-        return BatchPlan(spans, _known(last.topic_ids, member.topic_ids), self._mark)
+        return BatchPlan(spans, _known(last.topic_ids, everything.topic_ids), self._mark)
+
+    def _placed_ids(self, member: GroupMember) -> dict[str, str]:
+        """Of a topic of which nothing is placed yet the group may have no offset (the table's law 13)."""
+        placed = {each.topic for each in self._table.placed}
+        return {topic: topic_id for topic, topic_id in member.topic_ids.items() if topic in placed}
 
     def _unheard(self, last: BatchPlan) -> bool:
         """Law 2: Spark has no batch of this run yet."""

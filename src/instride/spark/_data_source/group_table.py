@@ -32,7 +32,8 @@ Laws
 12. A partition that comes back to where this run's last batch began is committed in nobody's name, but an untouched one
     is left as it is. This run may be one whose driver is gone, while another run replays the batch without it.
 13. Where the group has forgotten an offset, and the checkpoint's last batch has the partition, it begins where that
-    batch does, if the topic is the same.
+    batch does, if the topic is the same. Any other begins at the start, though the group had an offset of it, too: of
+    each topic that the checkpoint knows it had some. (`group_member`, law 9, tells of that.)
 14. Where the consumer goes on elsewhere by itself, the log does not have what followed. The member has told of that
     loss. Then the partition is placed anew, once no batch in flight reads it. In a log that was cut it goes on at the
     cut, or where it stood, if that is before the cut; in a topic that was made again, where the consumer does. It is as
@@ -126,6 +127,7 @@ class GroupTable:
         self._pending = self._last = BatchPlan()
         # By partition the batch that Spark has committed (law 10). One that is placed elsewhere is forgotten.
         self._finished: dict[TopicPartition, BatchPlan] = {}
+        self._known: Mapping[str, str] = {}  # the ids of the topics that the checkpoint knows (law 13)
         self._asked = False
 
     def begins(self, run: str) -> None:
@@ -166,7 +168,8 @@ class GroupTable:
         owned = self._owned[partition]
         if owned.reset is not None:
             committed = Committed(self._after(partition, owned.reset, topic_id), "")
-        position = committed.offset if committed is not None else self._remembered(partition, topic_id, start)
+        remembered = self._remembered(partition, topic_id)
+        position = committed.offset if committed is not None else start if remembered is None else remembered
         owned.found, owned.topic_id = committed, topic_id
         owned.run = self._name_for(partition, position, committed)
         if committed is None or committed.run != owned.run:
@@ -177,6 +180,17 @@ class GroupTable:
         self._go_on_behind_what_is_finished(partition)
         owned.passed = False
         return owned.position
+
+    def forgotten(self, partitions: Iterable[TopicPartition], topic_id: str) -> list[TopicPartition]:
+        """Of these, of which the group has no offset: what begins at the start, of a topic that the checkpoint knows
+        (law 13)."""
+        return [
+            each
+            for each in partitions
+            if each.topic in self._known
+            and not _are_others(self._known[each.topic], topic_id)
+            and self._remembered(each, topic_id) is None
+        ]
 
     def offered(self, partition: TopicPartition, end: int) -> None:
         """The log of a placed partition ends there now."""
@@ -203,7 +217,7 @@ class GroupTable:
     def pending(self, end: BatchPlan) -> None:
         """Before the group is joined: a batch that was in flight when the last run ended is to be replayed."""
         self._pending = self._last = end
-        self._asked = True
+        self._known, self._asked = end.topic_ids, True
 
     def elsewhere(self, end: BatchPlan) -> list[TopicPartition]:
         """What a replay of this batch would leave out, for want of an owner here: law 11."""
@@ -236,7 +250,7 @@ class GroupTable:
         Where that is the first that Spark asks, it comes before the group is joined: the batch is an earlier run's
         (law 10).
         """
-        batch = self._in_flight
+        batch, self._known = self._in_flight, start.topic_ids
         if not self._asked:
             self._asked, self._finished = True, dict.fromkeys(start.spans, start)
         if batch is None or start == batch.follows != batch.end:
@@ -323,12 +337,12 @@ class GroupTable:
         comes_back = span is not None and span.start == position and mark is not None and mark.run == self._run
         return "" if comes_back else self._run
 
-    def _remembered(self, partition: TopicPartition, topic_id: str, start: int) -> int:
+    def _remembered(self, partition: TopicPartition, topic_id: str) -> int | None:
         """Law 13."""
         for batch in (self._pending, self._finished.get(partition, BatchPlan())):
             if partition in batch.spans and not _differ(batch, partition, topic_id):
                 return batch.spans[partition].start
-        return start
+        return None
 
     def _go_on_behind_what_is_finished(self, partition: TopicPartition) -> None:
         """Law 10, of a placed partition."""

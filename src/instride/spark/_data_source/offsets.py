@@ -10,6 +10,8 @@ Laws
    a version of its own, which older versions refuse: they would replay what a run of today has left out.
 5. That a query has begun is seen from any end offset, also where its first batch found no partition. Else where it
    began would be looked up anew, and "latest" would pass over what came between.
+6. Where a partition stood that is gone is there too, in the order in which they went (`planning`, law 4). The batch may
+   have one of another topic of that name. An older version passes over that.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from instride.errors import ConfigError
 from instride.records import TopicPartition
 from instride.spark.sink import OutputRange
 
-__all__ = ["BatchPlan", "Found", "GroupMark", "Span"]
+__all__ = ["BatchPlan", "Found", "Gone", "GroupMark", "Span"]
 
 _VERSION: Final = 1
 _GROUP_VERSION: Final = 2
@@ -41,6 +43,14 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Gone:
+    """Where a partition stood when it was there for the last time."""
+
+    topic_id: str
+    offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GroupMark:
     """What an end offset of group mode says besides. subscribed: the option's text. run: see `leaving`."""
 
@@ -54,13 +64,14 @@ class BatchPlan:
     """One micro-batch. topic_ids: "" where a broker has none. mark: in group mode.
 
     empty: it is a batch, though it has no partition (law 5); False in group mode, where the mark says so. Without
-    either, no partition means no batch yet.
+    either, no partition means no batch yet. gone: law 6.
     """
 
     spans: Mapping[TopicPartition, Span] = field(default_factory=dict)
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     mark: GroupMark | None = None
     empty: bool = False
+    gone: Mapping[TopicPartition, Gone] = field(default_factory=dict)
 
     @property
     def begun(self) -> bool:
@@ -93,7 +104,8 @@ class BatchPlan:
         """For Spark: {"version": 1, "topics": {name: {"id": id, "partitions": {number: [from, to]}}}}.
 
         In group mode the version is 2, and there is also "group": {"id": name, "subscribed": text, "run": token}.
-        Otherwise a batch without a partition has "begun": true.
+        Otherwise a batch without a partition has "begun": true, and what is gone is in "gone": [[topic, number, id,
+        offset], ...].
         """
         names = sorted({*self.topic_ids, *(partition.topic for partition in self.spans)})
         topics: dict[str, Any] = {name: {"id": self.topic_ids.get(name, ""), "partitions": {}} for name in names}
@@ -102,7 +114,9 @@ class BatchPlan:
         mark = self.mark
         group = {} if mark is None else {"group": {"id": mark.group, "subscribed": mark.subscribed, "run": mark.run}}
         begun = {"begun": True} if self.empty else {}
-        return {"version": _GROUP_VERSION if mark else _VERSION, "topics": topics, **begun, **group}
+        went = [[each.topic, each.partition, at.topic_id, at.offset] for each, at in self.gone.items()]
+        gone = {"gone": went} if went else {}
+        return {"version": _GROUP_VERSION if mark else _VERSION, "topics": topics, **begun, **gone, **group}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> BatchPlan:
@@ -127,7 +141,11 @@ class BatchPlan:
                 spans[TopicPartition(topic, int(number))] = Span(int(start), int(end))
         group = data.get("group")
         mark = group and GroupMark(group=str(group["id"]), subscribed=str(group["subscribed"]), run=str(group["run"]))
-        return cls(spans, topic_ids, mark or None, empty=bool(data.get("begun")))
+        gone = {
+            TopicPartition(str(topic), int(number)): Gone(topic_id=str(topic_id), offset=int(offset))
+            for topic, number, topic_id, offset in data.get("gone", ())
+        }
+        return cls(spans, topic_ids, mark or None, empty=bool(data.get("begun")), gone=gone)
 
 
 def _shortened(data: object) -> str:

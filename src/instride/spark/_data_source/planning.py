@@ -9,20 +9,27 @@ Laws
    position that retention has deleted are missed by whoever reads them: `spark/_range_reader.py`, law 6.
 3. What one broker says need not be so: it may be behind the others. So `stream.py` looks again before anything here is
    told that a partition is not there as it was.
+4. Where loss is passed over, the checkpoint remembers where a partition stood that is gone, or of another topic. It may
+   only be out of sight, as where somebody took away the right to describe its topic, or a broker is behind for long. It
+   goes on there once it is there again with the topic's id of before. Where others go, all but the newest _REMEMBERED
+   are forgotten, since most never come back.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from typing import Final
 
 from instride.errors import OffsetsGoneError
 from instride.records import TopicPartition
-from instride.spark._data_source.offsets import BatchPlan, Found, Span
+from instride.spark._data_source.offsets import BatchPlan, Found, Gone, Span
 
-__all__ = ["LossReport", "changes", "goes_on", "made_again", "next_plan"]
+__all__ = ["LossReport", "changes", "goes_on", "made_again", "next_plan", "now_gone"]
 
 _log = logging.getLogger(__name__)
+
+_REMEMBERED: Final = 1_000
 
 
 class LossReport:
@@ -60,14 +67,28 @@ def changes(last: BatchPlan, found: Found) -> dict[TopicPartition, str]:
 
 
 def goes_on(last: BatchPlan, found: Found, loss: LossReport) -> dict[TopicPartition, int]:
-    """Where the partitions of the last batch go on; those that are gone, or of another topic, are not in it."""
+    """Where the partitions of the last batch go on, and those that are there again (law 4). Others are not in it: those
+    that are gone now, or of another topic."""
     changed = changes(last, found)
     for partition, now in changed.items():
         if now:
             loss.tell(made_again(partition.topic, last.topic_ids[partition.topic], now))
         else:
             loss.tell(f"partition {partition} is not there any more")
-    return {partition: end for partition, end in last.ends.items() if partition not in changed}
+    again = {each: gone.offset for each, gone in last.gone.items() if found.get(each) == gone.topic_id}
+    return again | {partition: end for partition, end in last.ends.items() if partition not in changed}
+
+
+def now_gone(last: BatchPlan, found: Found) -> dict[TopicPartition, Gone]:
+    """Law 4. A topic without an id could be any other when it comes again."""
+    ids = last.topic_ids
+    new = {
+        each: Gone(topic_id=ids[each.topic], offset=last.spans[each].end)
+        for each in changes(last, found)
+        if ids.get(each.topic)
+    }
+    before = [(each, gone) for each, gone in last.gone.items() if found.get(each) != gone.topic_id and each not in new]
+    return dict(before[-_REMEMBERED:] if new else before) | new
 
 
 def next_plan(

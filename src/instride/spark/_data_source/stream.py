@@ -55,7 +55,7 @@ from instride.spark._data_source.cluster import Cluster, absent, not_there
 from instride.spark._data_source.fused import Transform
 from instride.spark._data_source.offsets import BatchPlan, Found, Span
 from instride.spark._data_source.options import Options
-from instride.spark._data_source.planning import LossReport, changes, goes_on, next_plan
+from instride.spark._data_source.planning import LossReport, changes, goes_on, next_plan, now_gone
 from instride.spark._data_source.reading import RangesPartition, TaskReader, input_partitions
 
 if TYPE_CHECKING:
@@ -172,7 +172,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         else:
             positions = self._cluster.resolve(self._options.starting, found, name="startingOffsets", timeout=seconds)
         ends = self._ends(last, positions, found, seconds)
-        return next_plan(positions, ends, {partition.topic: found[partition] for partition in positions}, self._loss)
+        topic_ids = {partition.topic: found[partition] for partition in positions}
+        return replace(next_plan(positions, ends, topic_ids, self._loss), gone=now_gone(last, found))
 
     def _found(self, last: BatchPlan) -> Found:
         """Law 7. A new query requires what is named: at once, or, where the target has it, within that time."""
@@ -182,6 +183,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             missing = [] if last.begun else absent(self._options.topics, found)
             changed = {*changes(last, found).items()}
             changed |= {(partition, "") for partition in self._target or () if partition not in found}
+            changed |= {
+                (each, found[each])
+                for each, gone in last.gone.items()
+                if each not in last.spans and found.get(each, gone.topic_id) != gone.topic_id
+            }
             if changed <= self._changed or time.monotonic() >= until:
                 if missing:
                     raise not_there(missing)
@@ -252,7 +258,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             light = self._scale.admitted(lag, self._options.max_bytes)
             sizes = {partition: min(size, light[partition]) for partition, size in sizes.items()}
         spans = {tp: Span(span.start, span.start + sizes[tp]) for tp, span in plan.spans.items()}
-        return BatchPlan(spans, plan.topic_ids)
+        return replace(plan, spans=spans)
 
     def _confirm(self, last: BatchPlan) -> None:
         """Law 4."""

@@ -39,6 +39,7 @@ _OPTIONS: Final = frozenset(("topic", "checkpointlocation", "path", "queryname")
 _PRODUCERS: Final[dict[str, str]] = {
     "acks": "acks",
     "batch.size": "batch.size",
+    "buffer.memory": "queue.buffering.max.kbytes",
     "compression.type": "compression.type",
     "delivery.timeout.ms": "delivery.timeout.ms",
     "enable.idempotence": "enable.idempotence",
@@ -72,6 +73,10 @@ _DEFAULTS: Final[dict[str, Any]] = {
     "message.max.bytes": 1 << 20,  # as Java's max.request.size; librdkafka's own is 1,000,000
     "partitioner": "murmur2_random",  # Java's, for equal keys
 }
+_BUFFER: Final = 32 << 20
+"""Bytes: Java's default of buffer.memory. librdkafka's is 1 GiB, of each worker process."""
+_MOST_KIBIBYTES: Final = 2**31 - 1
+"""librdkafka's bound of such a queue."""
 _MOST_IN_FLIGHT: Final = 5
 """Of a producer that is idempotent."""
 _LEAST: Final = {"batch.size": 1, "message.max.bytes": 1_000}
@@ -253,6 +258,7 @@ def _settings(kafka: Mapping[str, str]) -> dict[str, Any]:
         for name, least in _LEAST.items()
         if name in own and _number(own[name]) >= 0
     }
+    own["queue.buffering.max.kbytes"] = _queue(own)
     contradicted = _contradicted(own)
     if "enable.idempotence" in contradicted and own.get("enable.idempotence", "").lower() == "true":
         raise ConfigError(
@@ -278,6 +284,16 @@ def _contradicted(own: Mapping[str, str]) -> set[str]:
 def _number(text: str) -> int:
     """-1: none from 0 on that Java takes. librdkafka tells of it."""
     return int(text) if re.fullmatch(r"\d{1,19}", text) else -1
+
+
+def _queue(own: Mapping[str, str]) -> str:
+    """Kibibytes, for the bytes that are given. Raises ConfigError."""
+    wanted = _number(own.get("queue.buffering.max.kbytes", str(_BUFFER)))
+    if wanted < 0:
+        raise ConfigError("kafka.buffer.memory must be a whole number of bytes")
+    # A record that never finds room would have `_produce` wait for ever.
+    largest = _number(str(own.get("message.max.bytes", _DEFAULTS["message.max.bytes"])))
+    return str(min(-(-max(wanted, largest) // 1024), _MOST_KIBIBYTES))
 
 
 def _waits(given: Mapping[str, str]) -> dict[str, str]:

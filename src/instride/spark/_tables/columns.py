@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import Final
 
 import pyarrow as pa
 
@@ -11,9 +12,12 @@ from instride.spark._nested import fields_in
 
 __all__ = ["check_columns", "converted", "differences"]
 
+_INSTEAD: Final = {8: "int16", 16: "int32", 32: "int64", 64: "decimal128(20, 0)"}
+"""By the bits of an unsigned type: one that holds all its values."""
 
-def converted(table: str, schema: pa.Schema, convert: Callable[[pa.Schema], pa.Schema]) -> pa.Schema:
-    """The schema as the table's format would give it back. table: its name, for people.
+
+def converted(table: str, schema: pa.Schema, convert: Callable[[pa.Schema], pa.Schema], *, is_new: bool) -> pa.Schema:
+    """The schema as the table's format would give it back. table: its name, for people. is_new: it is made with it.
 
     Raises NotASinkError that names the column whose type the format does not have.
     """
@@ -21,7 +25,10 @@ def converted(table: str, schema: pa.Schema, convert: Callable[[pa.Schema], pa.S
         try:
             if _has_empty_struct(field):
                 raise ValueError("a data file holds no struct without fields")
-            convert(pa.schema([field]))
+            made = convert(pa.schema([field]))
+            # What versions before have made, with too few bits, goes on as it did.
+            if is_new:
+                _check_unsigned(_plain(field), made.field(0))
         except Exception as error:
             # deltalake's is an Exception and no more, with Rust's stack below its first line.
             reason = str(error).partition("\n")[0]
@@ -31,6 +38,19 @@ def converted(table: str, schema: pa.Schema, convert: Callable[[pa.Schema], pa.S
                 "function returns"
             ) from error
     return convert(schema)
+
+
+def _check_unsigned(given: pa.Field, there: pa.Field) -> None:
+    """The formats have signed integers only, and some give an unsigned one a type of no more bits."""
+    made = {path: field.type for path, field in fields_in([there])}
+    for path, wanted in fields_in([given]):
+        kind = _plain(wanted).type
+        if pa.types.is_unsigned_integer(kind) and made[path].bit_width <= kind.bit_width:
+            raise ValueError(f"it would be {made[path]}, which lacks the upper half: give {_INSTEAD[kind.bit_width]}")
+
+
+def _plain(field: pa.Field) -> pa.Field:
+    return field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field
 
 
 def _has_empty_struct(field: pa.Field) -> bool:

@@ -214,7 +214,7 @@ def _open(folder: Path, schema: pa.Schema | None) -> DeltaTable:
 
     name = f"the Delta table {folder}"
     is_there = DeltaTable.is_deltatable(str(folder))
-    wanted = None if schema is None else converted(name, schema, _in_delta if is_there else _in_new_delta)
+    wanted = None if schema is None else _converted(name, schema, is_new=not is_there)
     if not is_there:
         _create(folder, schema)
     table = DeltaTable(str(folder))
@@ -222,6 +222,10 @@ def _open(folder: Path, schema: pa.Schema | None) -> DeltaTable:
     if wanted is not None:
         check_columns(name, pa.schema(table.schema().to_arrow()), wanted)
     return table
+
+
+def _converted(name: str, schema: pa.Schema, *, is_new: bool) -> pa.Schema:
+    return converted(name, schema, _in_new_delta if is_new else _in_delta, is_new=is_new)
 
 
 def _in_delta(schema: pa.Schema) -> pa.Schema:

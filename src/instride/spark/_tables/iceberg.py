@@ -37,7 +37,12 @@ if TYPE_CHECKING:
 __all__ = ["IcebergSink"]
 
 _RETRIES: Final = "commit.retry.num-retries"
-_CHECKED: Final = {_RETRIES: "0"}
+_MADE_WITH: Final = {
+    _RETRIES: "0",
+    # Each commit writes a file of metadata, which tells of all snapshots: without these it stays for ever.
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "100",
+}
 
 
 class IcebergSink(TableSink):
@@ -88,12 +93,23 @@ class _Iceberg:
         if self._schema is None or self._fits:
             table = self._found(None)
         else:
-            wanted = converted(f"the Iceberg table {self.name}", self._schema, self._in_iceberg)
+            is_new = not self._is_there()
+            wanted = converted(f"the Iceberg table {self.name}", self._schema, self._in_iceberg, is_new=is_new)
             table = self._found(self._schema)
             check_columns(f"the Iceberg table {self.name}", _columns(table.schema()), wanted)
             self._fits = True
         self._check(table)
         return table
+
+    def _is_there(self) -> bool:
+        try:
+            return self._catalog.table_exists(self.name)
+        except Exception as error:
+            raise self._unloadable(error) from error
+
+    def _unloadable(self, error: Exception) -> SinkWriteError:
+        # A catalogue raises what its database does.
+        return SinkWriteError(f"cannot load the Iceberg table {self.name}: {error}")
 
     def _found(self, schema: pa.Schema | None) -> Table:
         """The table. schema: it is made with this, where there is none."""
@@ -102,7 +118,7 @@ class _Iceberg:
         try:
             if schema is not None:
                 self._catalog.create_namespace_if_not_exists(self.name.rpartition(".")[0])
-                self._catalog.create_table_if_not_exists(self.name, schema, properties=_CHECKED)
+                self._catalog.create_table_if_not_exists(self.name, schema, properties=_MADE_WITH)
             return self._catalog.load_table(self.name)
         except NoSuchTableError as error:
             raise NotASinkError(
@@ -110,8 +126,7 @@ class _Iceberg:
                 "pipeline makes it"
             ) from error
         except Exception as error:
-            # A catalogue raises what its database does.
-            raise SinkWriteError(f"cannot load the Iceberg table {self.name}: {error}") from error
+            raise self._unloadable(error) from error
 
     def _in_iceberg(self, schema: pa.Schema) -> pa.Schema:
         # By what `create_table` does first, whose errors are else not told from those of the catalogue.

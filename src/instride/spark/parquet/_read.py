@@ -22,7 +22,7 @@ from instride.records import TopicPartition
 from instride.spark.parquet._layout import META, open_sink
 from instride.spark.parquet._location import is_local, storage_at
 from instride.spark.parquet._manifest import Manifest, partition_of, topic_of
-from instride.spark.parquet._manifest_chain import Chain
+from instride.spark.parquet._manifest_chain import Chain, ChainState
 from instride.spark.parquet._schemas import together
 from instride.spark.parquet._spark_options import spark_option
 from instride.spark.parquet._spark_types import spark_reads, spark_schema
@@ -46,6 +46,8 @@ __all__ = [
 _THREADS: Final = 8
 # By one thread in turn.
 _FOOTERS: Final = 32
+# That are read beside each other, each with threads of its own where it has many manifests.
+_CHAINS: Final = 16
 
 
 def read_manifests(
@@ -56,8 +58,8 @@ def read_manifests(
     path, storage_options: as for `ParquetSink`, here and below. Raises NotASinkError, CorruptManifestError, SinkError,
     ConfigError.
     """
-    chains = chains_in(open_sink(storage_at(path, storage_options)))
-    return {TopicPartition(chain.topic, chain.partition): list(chain.state().manifests) for chain in chains}
+    found = _states(storage_at(path, storage_options))
+    return {TopicPartition(chain.topic, chain.partition): list(state.manifests) for chain, state in found}
 
 
 def read_files(path: str | Path, *, storage_options: Mapping[str, str] | None = None) -> list[str]:
@@ -71,7 +73,7 @@ def read_files(path: str | Path, *, storage_options: Mapping[str, str] | None = 
 
 def listed_files(storage: Storage) -> list[FileInfo]:
     """As `read_files`, with their sizes."""
-    return [file for chain in chains_in(open_sink(storage)) for file in chain.state().files]
+    return [file for _, state in _states(storage) for file in state.files]
 
 
 def read_table(path: str | Path, *, storage_options: Mapping[str, str] | None = None) -> pa.Table:
@@ -135,6 +137,14 @@ def read_dataframe(
     is_clear = len({name.lower() for name in wanted.names}) == len(wanted.names)
     reader = reader.schema(wanted) if is_clear else reader.option("mergeSchema", "true")
     return reader.parquet(*(_for_spark(str(storage.opened(file))) for file in found))
+
+
+def _states(storage: Storage) -> list[tuple[Chain, ChainState]]:
+    """Of every partition, by topic and partition."""
+    chains = chains_in(open_sink(storage))
+    with ThreadPoolExecutor(_CHAINS, thread_name_prefix="instride-chains") as pool:
+        # In their order. Where one fails, `map` cancels those that have not begun.
+        return list(zip(chains, pool.map(Chain.state, chains), strict=True))
 
 
 def chains_in(storage: Storage) -> list[Chain]:

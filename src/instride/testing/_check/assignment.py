@@ -38,7 +38,9 @@ class InHand(NamedTuple):
 class Assignment:
     """generation: None where the member cannot tell. ended: "" while it is live.
 
-    start, next: where it begins, and the offset that is due next. done: finished ones from `start` on, without a gap.
+    start, next: where it begins, and the offset that is due next. read_epoch: the leader epoch of what was read before
+        `next`, -1 where it is not known. cuts: how often its log had been truncated when it began there.
+    done: finished ones from `start` on, without a gap.
     asked, asked_at: whether, and since when, its revoke is requested. undelayed: a poll showed that to the application,
         which did not delay it.
     superseded: another assignment of the partition is newer. excused: what it has returned may come again.
@@ -48,7 +50,8 @@ class Assignment:
     waiting_since: since when there are records that it could return.
     failed_at: when a commit of it failed last, with nothing returned since.
     not_begun: from where on what it returned was let go of before any work on it.
-    begun: on which of its records work was begun, where its user tells. idle_delays: how often in a row it was delayed
+    begun: on which of its records work was begun, where its user tells. lost_work: on which of a truncated log it was
+        begun, and has not ended since a reset. idle_delays: how often in a row it was delayed
         without any work. acknowledged: what the coordinator said last that it took.
     began_at_reset: when its revoke was requested it had a place, which no commit of the group had given it.
     began_at_committed: what was committed when it began.
@@ -62,6 +65,7 @@ class Assignment:
     earlier: after a seek or a reset, until a commit goes beyond: the first and last offset that a commit of before that
         may have.
     in_hand: from a signal's handler within a poll until that poll returns, raises or waits without records.
+    left_below: where a reset led back to; what it had returned below that it commits only with what comes next.
     left: offsets that this poll returned, though its user had sought elsewhere: nothing that is done with them is a
         part of what he reads.
     """
@@ -74,6 +78,8 @@ class Assignment:
     lost_leaving: bool = False
     start: int | None = None
     next: int | None = None
+    read_epoch: int = -1
+    cuts: int = 0
     seek: int | None = None
     done: int = 0
     finished: set[int] = field(default_factory=set)
@@ -96,6 +102,7 @@ class Assignment:
     released: bool = False
     not_begun: int | None = None
     begun: set[int] = field(default_factory=set)
+    lost_work: set[int] = field(default_factory=set)
     idle_delays: int = 0
     acknowledged: int = 0
     began_at_reset: bool = False
@@ -105,6 +112,7 @@ class Assignment:
     sought: bool = False
     earlier: tuple[int, int] | None = None
     in_hand: InHand | None = None
+    left_below: int = 0
     left: set[int] = field(default_factory=set)
     lines: list[int] = field(default_factory=list)
     deliveries: list[Delivered] = field(default_factory=list)
@@ -151,14 +159,26 @@ class Assignment:
         self.reset, self.moves = reason, "asked"
 
     def reset_to(self, offset: int) -> None:
-        """It is read on from here, since the log did not have what was due. Work on what it returned goes on."""
+        """It is read on from here, since the log did not have what was due. Work on what it returned goes on. (What it
+        returned from behind here is of a log that was truncated.)"""
+        committed, back = self.committed, offset < max(self.next or 0, self.committed)
         if self.next is not None:
-            self._leave(self.next)
+            self._leave(min(self.next, offset))
         self.begin(offset)
+        if back:
+            self.committed, self.left_below = min(committed, offset), offset
+        self.lost_work |= {at for at in self.begun - self.finished if at >= offset}
+        self.finished = {at for at in self.finished if at < offset}
+        self.begun = {at for at in self.begun if at < offset}
 
     def _leave(self, reached: int) -> None:
         low, high = self.earlier or (self.committed, self.committed)
         self.earlier = min(low, self.committed), max(high, reached)
+
+    def went_back_earlier(self, offset: int) -> None:
+        """A commit of before its seek did, on purpose: those that were asked for between the two rise from there."""
+        if self.earlier is not None:
+            self.earlier = min(offset, self.earlier[0]), max(offset, self.earlier[1])
 
     def of_before_its_seek(self, seek_number: int) -> InHand | None:
         """What a poll had in hand when its user sought, if this is of it."""

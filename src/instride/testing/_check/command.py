@@ -56,10 +56,16 @@ def _end(judge: Judge, paths: Sequence[Path]) -> list[Violation]:
 
 
 def _tell(violation: Violation, read: Sequence[Read]) -> None:
-    print(f"{violation.number}, {violation.law}: {violation.text}")
+    _print(f"{violation.number}, {violation.law}: {violation.text}")
     for line in violation.lines:
         event, file, number = read[line - 1]
-        print(f"  {file}, line {number}: {encode(event)}")
+        _print(f"  {file}, line {number}: {encode(event)}")
+
+
+def _print(text: str) -> None:
+    """Names are of the history and of files: the output's encoding may not know them."""
+    encoding = sys.stdout.encoding or "utf-8"
+    print(text.encode(encoding, "backslashreplace").decode(encoding))
 
 
 def _summarize(judge: Judge, events: int, violations: int) -> None:

@@ -20,7 +20,7 @@ from instride.testing._check.events import Event
 from instride.testing._check.parameters import Parameters
 from instride.testing._check.steps import Again, Commit, Step
 
-__all__ = ["HistoryState", "SentBack"]
+__all__ = ["Cut", "HistoryState", "SentBack"]
 
 Ask = Callable[[str, Step], None]
 Partitions = tuple[TopicPartition, ...]
@@ -38,6 +38,13 @@ class SentBack(NamedTuple):
     allowed: bool
 
 
+class Cut(NamedTuple):
+    """A log was truncated: from `end` on it has nothing of a leader epoch older than this one."""
+
+    end: int
+    leader_epoch: int
+
+
 @dataclass(slots=True, kw_only=True)
 class HistoryState:
     """line: of the present event, the first being 1.
@@ -45,10 +52,12 @@ class HistoryState:
     live, last: by member, what it has now, and what it had last, of each partition. newest: of each partition.
     delivered: whose assignment returned the offset last. again: what was returned twice.
     finished, prefix: which offsets are done, and the first that is not. ends, starts: of the log. holes: no records;
-        never: none that there ever was, known by one who sees everything.
-    committed: the group's offsets. sent: the highest that anybody sent. sent_back: those below that, of a user who
-        sought or allowed it, by sender and number, until one is known to be taken, or it is known that this one is not.
-        stored: as looked up in the end.
+        never: none that there ever was, known by one who sees everything. cuts: where it was truncated.
+        former_holes: what was truncated had these.
+    committed: the group's offsets. committed_epochs: the leader epoch of each, -1 where it is not known. sent_epochs:
+        that which a member gave with an offset last.
+    sent: the highest that anybody sent. sent_back: those below that, of a user who sought or allowed it, by sender and
+        number, until one is known to be taken, or it is known that this one is not. stored: as looked up in the end.
     untold, to_tell: losses that the member's poll has to tell; those of assignments that had returned something.
     in_hand: by member, of which a poll may have records in hand, though a signal's handler has run since.
     heard: what the listener has. another_heard: what one may have that was replaced. alive: until when a member knows
@@ -86,7 +95,11 @@ class HistoryState:
     ends: dict[TopicPartition, int] = field(default_factory=dict)
     holes: defaultdict[TopicPartition, set[int]] = field(default_factory=lambda: defaultdict(set))
     never: defaultdict[TopicPartition, set[int]] = field(default_factory=lambda: defaultdict(set))
+    cuts: defaultdict[TopicPartition, list[Cut]] = field(default_factory=lambda: defaultdict(list))
+    former_holes: defaultdict[TopicPartition, set[int]] = field(default_factory=lambda: defaultdict(set))
     committed: dict[TopicPartition, int] = field(default_factory=dict)
+    committed_epochs: dict[TopicPartition, int] = field(default_factory=dict)
+    sent_epochs: dict[tuple[str, TopicPartition, int], int] = field(default_factory=dict)
     sent: dict[TopicPartition, int] = field(default_factory=dict)
     sent_back: defaultdict[TopicPartition, dict[tuple[str, int], SentBack]] = field(
         default_factory=lambda: defaultdict(dict)
@@ -156,13 +169,13 @@ class HistoryState:
         if self.live[each.who].get(each.partition) is each:
             del self.live[each.who][each.partition]
 
-    def has_sought(self, who: str) -> bool:
-        """Whether its user ever read on from elsewhere."""
-        return any(each.reset == "seek" for each in self.of_member[who])
+    def has_moved(self, who: str) -> bool:
+        """Whether it ever read on from elsewhere, by a seek or a reset."""
+        return any(each.reset for each in self.of_member[who])
 
     def has_work(self, each: Assignment) -> bool:
         """Whether a hand-over has to wait for it: something is at work, or not known to be committed."""
-        if each.start is None or each.excused or each.begun - each.finished:
+        if each.start is None or each.excused or each.begun - each.finished or each.lost_work:
             return True
         return each.start + each.done > each.acknowledged
 
@@ -199,6 +212,54 @@ class HistoryState:
     def skip_to(self, partition: TopicPartition, offset: int) -> None:
         """A user's seek, or a reset: what is passed over is nobody's work any more."""
         self.prefix[partition] = max(self.next_record(partition, offset), self.reached(partition))
+
+    def truncate(self, partition: TopicPartition, cut: Cut) -> None:
+        """What was known of the log from there on is true no more."""
+        end = cut.end
+        self.cuts[partition].append(cut)
+        self.former_holes[partition] |= {at for at in self.holes[partition] if at >= end}
+        for known in (self.holes, self.never, self.finished):
+            known[partition] = {at for at in known[partition] if at < end}
+        for ends in (self.ends, self.sent, self.prefix):
+            if partition in ends:
+                ends[partition] = min(end, ends[partition])
+        self.produced[partition] = [each for each in self.produced[partition] if each[0] <= end]
+        self.forget_deliveries(partition, end)
+
+    def truncated_at(
+        self,
+        partition: TopicPartition,
+        offset: int,
+        leader_epoch: int,
+        *,
+        first: int | None = None,
+        seen: float = _FOREVER,
+    ) -> int | None:
+        """Where the log was truncated that had a record of that epoch (-1: unknown) at this offset; None: it has it.
+
+        first: only so many truncations count. seen: only those up to that leader epoch.
+        """
+        cuts = [each for each in self.cuts.get(partition, [])[:first] if each.leader_epoch <= seen]
+        return min((at for at, epoch in cuts if at <= offset and 0 <= leader_epoch < epoch), default=None)
+
+    def is_of_truncated(self, commit: Commit) -> bool:
+        """Whether it speaks of what the log has no more, or may: without an epoch nobody can tell. Who has not heard of
+        the truncation may still commit it."""
+        if commit.leader_epoch < 0:
+            return any(cut.end < commit.offset for cut in self.cuts.get(commit.partition, ()))
+        return self.truncated_at(commit.partition, commit.offset - 1, commit.leader_epoch) is not None
+
+    def is_cut(self, partition: TopicPartition, offset: int) -> bool:
+        """Whether its log was ever truncated here."""
+        return any(cut.end == offset for cut in self.cuts.get(partition, ()))
+
+    def goes_on_at(self, partition: TopicPartition) -> int | None:
+        """Where the next owner goes on that begins at what is committed; None where nothing is."""
+        offset = self.committed.get(partition)
+        if offset is None:
+            return None
+        cut = self.truncated_at(partition, offset - 1, self.committed_epochs.get(partition, -1))
+        return offset if cut is None else cut
 
     def may_rewind(self, who: str, partition: TopicPartition, offset: int) -> bool:
         """A later commit may go in the place of one that may go back."""

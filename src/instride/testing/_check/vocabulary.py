@@ -146,6 +146,7 @@ KINDS: Final[dict[str, tuple[Field, ...]]] = {
     "produced": _kind(partition=_partition, end=_offset),
     "log starts": _kind(partition=_partition, offset=_offset),
     "hole": _kind(partition=_partition, first=_offset, last=_offset),
+    "truncated": _kind(partition=_partition, end=_offset, leader_epoch=_offset),
     # a member's life
     "started": _kind(steady=_flag, finishes=_one_of("told", "delivered"), commits=_flag),
     "subscribes": _kind(topics=_list(_text)),

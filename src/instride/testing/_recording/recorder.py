@@ -166,7 +166,9 @@ class Recorder:
             written()
 
     def _close(self, written: Callable[[], object]) -> None:
-        """Another thread may have asked for it, which is told then: by what is noted."""
+        """Another thread may run this for the one that closes: so an error is not raised here, but noted. Who closes
+        raises what is noted.
+        """
         try:
             at_once([(written,), (self._file.close,)])
         except OSError as error:

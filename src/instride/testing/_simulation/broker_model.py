@@ -9,6 +9,8 @@ Laws
 4. What is refused for a while (`refusals`) is refused by every node, the present coordinator for the group.
 5. What is "produced", and where there is a "hole", is written down as a reader of committed records sees it: the holes
    of a transaction before the end of the log that has them.
+6. An unclean election is of a node whose log ends earlier. A record is known by its offset and its leader epoch: what
+   is written from there on has a newer one.
 """
 
 from __future__ import annotations
@@ -96,6 +98,7 @@ class BrokerModel:
         self.leader_epochs: dict[TopicPartition, int] = dict.fromkeys(partitions, 0)
         # Of which a fetch was refused, ever.
         self.out_of_range: set[TopicPartition] = set()
+        self.truncated: set[TopicPartition] = set()
         # Of each log, the offset at which each epoch begins.
         self._epoch_starts: dict[TopicPartition, list[int]] = {tp: [0] for tp in partitions}
         self.coordinator = 1
@@ -112,13 +115,15 @@ class BrokerModel:
         """Produce in a transaction that ends so many seconds later. Without records nothing is written."""
         if not count:
             return
-        first = self.logs[tp].begin(count)
-        self._scheduler.after(seconds, partial(self._end_transaction, tp, first, commit=commit))
+        number = self.logs[tp].begin(count)
+        self._scheduler.after(seconds, partial(self._end_transaction, tp, number, commit=commit))
 
-    def _end_transaction(self, tp: TopicPartition, first: int, *, commit: bool) -> None:
-        for hole in self.logs[tp].finish(first, commit=commit):
+    def _end_transaction(self, tp: TopicPartition, number: int, *, commit: bool) -> None:
+        holes = self.logs[tp].finish(number, commit=commit)
+        for hole in holes:
             self._history.add(BROKER, "hole", tp, hole[0], hole[-1])
-        self._appended(tp)
+        if holes:
+            self._appended(tp)
 
     def compact(self, tp: TopicPartition) -> None:
         for offset in self.logs[tp].compact(self._scheduler.random):
@@ -148,6 +153,17 @@ class BrokerModel:
         self._loading_until = self._scheduler.now + loading
         self._history.add(BROKER, "moved", self.coordinator, round(loading, 3))
         self.group.moved(loading)
+
+    def truncate(self, tp: TopicPartition, count: int) -> None:
+        """Law 6: so many offsets at the end of the log are lost, as far as it has them."""
+        log = self.logs[tp]
+        before = log.end
+        log.truncate(log.end - count)
+        self._epoch_starts[tp] = [min(start, log.end) for start in self._epoch_starts[tp]]
+        if log.end < before:
+            self.truncated.add(tp)
+            self._history.add(BROKER, "truncated", tp, log.end, self.leader_epochs[tp] + 1)
+        self.move_leader(tp)
 
     def move_leader(self, tp: TopicPartition) -> None:
         place = self._nodes.index(self.leaders[tp])
@@ -283,9 +299,19 @@ class BrokerModel:
         requested, present = request.epochs[partition], self.leader_epochs[tp]
         if not 0 <= requested <= present:
             return api.EpochEnd()
-        log = self.logs[tp]
-        end = log.end if requested == present else max(self._epoch_starts[tp][requested + 1], log.start)
-        return api.EpochEnd(leader_epoch=requested, end_offset=end)
+        log, starts = self.logs[tp], self._epoch_starts[tp]
+        if requested == present:
+            return api.EpochEnd(leader_epoch=requested, end_offset=log.end)
+        end = max(starts[requested + 1], log.start)
+        # Of an epoch without records there is none: the one before it is told.
+        return api.EpochEnd(leader_epoch=epoch_at(starts, end - 1) if end > log.start else requested, end_offset=end)
+
+    def next_offset(self, tp: TopicPartition, offset: int, leader_epoch: int) -> int:
+        """Where reading goes on that reached this offset in that epoch (-1: nobody knows)."""
+        starts = self._epoch_starts[tp]
+        if leader_epoch < 0 or leader_epoch + 1 >= len(starts):
+            return min(offset, self.logs[tp].end)
+        return min(offset, max(starts[leader_epoch + 1], self.logs[tp].start))
 
     # -- fetching
 

@@ -38,6 +38,8 @@ _LONGEST_REBALANCE = 3.0
 """Seconds in which all have joined: heartbeats, a commit budget, round trips."""
 _SETTLING = 2.0
 """Seconds of quiet in which what unruly users committed before a seek back is overtaken by what they read again."""
+_IDLE = 10.0
+"""Seconds of quiet, and some sessions, after which everybody has finished and committed what he can."""
 _LATE = 0.5
 """How much later than its bound something may be told: the network thread's turn comes when it comes."""
 
@@ -101,6 +103,8 @@ class SimulatedCluster:
             at(time, partial(self.brokers.compact, plan.partition(number)))
         for time, number, count in plan.retentions:
             at(time, partial(self.brokers.retain, plan.partition(number), count))
+        for time, number, count in plan.truncations:
+            at(time, partial(self.brokers.truncate, plan.partition(number), count))
         for member in plan.members:
             at(member.joins_at, partial(self._join, member))
             if member.leaves_at < float("inf"):
@@ -149,13 +153,17 @@ class SimulatedCluster:
         return all(self._is_at_end(tp, self._next_offset(tp)) for tp in self.brokers.logs)
 
     def _next_offset(self, partition: TopicPartition) -> int:
-        """What is committed; else where it is read since a reset to the latest: there may be nothing to commit."""
+        """What is committed; else where it is read since a reset to the latest: there may be nothing to commit. Nor may
+        there be of a truncated log, once everybody has had time to commit."""
         committed = self.brokers.group.committed
-        next_offset = committed.next_offset(partition)
+        place = committed.next_offset(partition), committed.leader_epoch(partition)
+        next_offset = self.brokers.next_offset(partition, *place)
         is_there = committed.has(partition) and partition not in self.brokers.out_of_range
-        if self.plan.reset == "earliest" or is_there:
+        idle = self.scheduler.now > self.plan.quiet_after + _IDLE + 3 * self.plan.session_timeout
+        may_lack_one = self.plan.reset != "earliest" and not is_there
+        if not (idle if partition in self.brokers.truncated else may_lack_one):
             return next_offset
-        return max((owned.get(partition) or 0 for owned in self._owned()), default=next_offset)
+        return max([next_offset, *(owned.get(partition) or 0 for owned in self._owned())])
 
     def _all_read(self) -> bool:
         """A user who sought back a moment ago has not, and commits less than was committed if he is stopped now."""
@@ -166,7 +174,7 @@ class SimulatedCluster:
 
     def _is_at_end(self, partition: TopicPartition, offset: int) -> bool:
         log = self.brokers.logs[partition]
-        return log.next_record(offset) == log.end
+        return offset <= log.end and log.next_record(offset) == log.end
 
     # -- members
 

@@ -35,6 +35,11 @@ class CommittedOffsets:
         found = self._offsets.get(tp)
         return 0 if found is None else found.offset
 
+    def leader_epoch(self, tp: TopicPartition) -> int:
+        """Of the last batch before that offset; -1 where nobody knows."""
+        found = self._offsets.get(tp)
+        return -1 if found is None else found.leader_epoch
+
     def _told(self, tp: TopicPartition) -> api.CommittedOffset:
         found = self._offsets.get(tp)
         if found is None:

@@ -26,10 +26,16 @@ if TYPE_CHECKING:
 
 __all__ = ["QueuedWork", "rounds"]
 
+_Run = tuple[int, int]
+
+
+def _run(record: ConsumerRecord) -> _Run:
+    return record.epoch, record.seek_number
+
 
 class QueuedWork:
-    """What `PartitionExecutor` does with threads. next: of each partition the epoch, and the first offset that was
-    never begun."""
+    """What `PartitionExecutor` does with threads. next: of each partition the epoch and the seek number, and the first
+    offset that was never begun."""
 
     def __init__(self, member: Member) -> None:
         self.queues: PartitionQueues[ConsumerRecord] = PartitionQueues(
@@ -38,7 +44,7 @@ class QueuedWork:
         self._standing: Standing | None = None
         self._member = member
         self._running = 0
-        self._next: dict[TopicPartition, tuple[int, int]] = {}
+        self._next: dict[TopicPartition, tuple[_Run, int]] = {}
 
     def _may_start(self) -> bool:
         return self._standing is None or self._standing.holds(self._member.process.scheduler.now)
@@ -48,8 +54,8 @@ class QueuedWork:
         self._standing = records.standing
         for record in records:
             tp = record.topic_partition
-            if self._next.get(tp, (-1, 0))[0] != record.epoch:
-                self._next[tp] = record.epoch, record.offset
+            if self._next.get(tp, (None, 0))[0] != _run(record):
+                self._next[tp] = _run(record), record.offset
         self.start()
 
     def start(self) -> None:
@@ -59,9 +65,9 @@ class QueuedWork:
             self._member.submit(task.record).add_done_callback(self._ends(task))
 
     def _begins(self, record: ConsumerRecord) -> None:
-        tp, epoch, offset = record.topic_partition, record.epoch, record.offset
-        self._member.did("begins", tp, offset, epoch)
-        self._next[tp] = epoch, max(offset + 1, self._next[tp][1])
+        tp, offset = record.topic_partition, record.offset
+        self._member.did("begins", tp, offset, record.epoch)
+        self._next[tp] = _run(record), max(offset + 1, self._next[tp][1])
 
     def _ends(self, task: Task[ConsumerRecord]) -> Callable[[Any], None]:
         def end(future: Any) -> None:
@@ -85,7 +91,7 @@ class QueuedWork:
     def _drop(self, partitions: Iterable[TopicPartition]) -> None:
         for tp in partitions:
             if tp in self._next:
-                epoch, offset = self._next[tp]
+                (epoch, _), offset = self._next[tp]
                 self._member.did("not begun", tp, epoch, offset)
 
 

@@ -1,12 +1,15 @@
-"""A model of one partition's log: records, transactions with their markers, and what compaction and retention take.
+"""A model of one partition's log: records, transactions with their markers, and what compaction, retention and an
+unclean leader election take.
 
 Laws
-1. Offsets rise by one with each record and each marker, and are never given twice. A transaction's records stand
-   together; when it ends, a marker is appended.
+1. Offsets rise by one with each record and each marker, and are given twice only after a truncation. A transaction's
+   records stand together; when it ends, a marker is appended.
 2. Who reads committed records only sees nothing from the first open transaction on (`stable`), nor records of an
    aborted one. Nobody sees a marker. Both have bytes: a fetch that finds only such ones moves on, and has no record.
 3. A compaction leaves no bytes of what it takes. It takes records before the last one that is stable, by chance.
 4. Retention moves the beginning of the log, never beyond what is stable. Nothing before it can be read.
+5. A truncation takes all from an offset on. Of a transaction that has lost all of its records nobody knows any more;
+   one that has lost some ends as any other. One that has lost its marker has ended all the same.
 """
 
 from __future__ import annotations
@@ -30,32 +33,36 @@ class LogModel:
     """start: the first offset that is left. end: after the last offset that was given. stable: where an open
     transaction holds readers up, or `end`."""
 
-    __slots__ = ("_aborted", "_gone", "_markers", "_open", "end", "start")
+    __slots__ = ("_aborted", "_begun", "_gone", "_markers", "_open", "end", "start")
 
     def __init__(self) -> None:
         self.start = self.end = 0
-        self._open: dict[int, int] = {}
+        # Each by a number of its own: after a truncation another one may begin at the same offset.
+        self._open: dict[int, range] = {}
+        self._begun = 0
         self._aborted: set[int] = set()
         self._markers: set[int] = set()
         self._gone: set[int] = set()
 
     @property
     def stable(self) -> int:
-        return min(self._open, default=self.end)
+        return min((each.start for each in self._open.values()), default=self.end)
 
     def append(self, count: int) -> None:
         self.end += count
 
     def begin(self, count: int) -> int:
-        """A transaction of so many records. It is known by its first offset."""
-        first = self.end
-        self._open[first] = count
+        """A transaction of so many records. Returns its number."""
+        self._begun += 1
+        self._open[self._begun] = range(self.end, self.end + count)
         self.end += count
-        return first
+        return self._begun
 
-    def finish(self, first: int, *, commit: bool) -> list[range]:
+    def finish(self, number: int, *, commit: bool) -> list[range]:
         """End a transaction. Returns where there is no record for readers of committed ones."""
-        written = range(first, first + self._open.pop(first))
+        written = self._open.pop(number, None)
+        if written is None:
+            return []  # law 5
         self._markers.add(self.end)
         self.end += 1
         marker = range(self.end - 1, self.end)
@@ -77,6 +84,14 @@ class LogModel:
         self.start = taken.stop
         return taken
 
+    def truncate(self, end: int) -> None:
+        """Law 5. The log ends here now, but not before it begins."""
+        self.end = max(self.start, min(self.end, end))
+        for places in (self._aborted, self._markers, self._gone):
+            places.difference_update([at for at in places if at >= self.end])
+        left = {number: range(each.start, min(each.stop, self.end)) for number, each in self._open.items()}
+        self._open = {number: each for number, each in left.items() if each}
+
     def next_record(self, offset: int) -> int:
         """The first offset from this one on that has a committed record, or `end`."""
         return next((at for at in range(max(offset, self.start), self.end) if self._has_record(at)), self.end)
@@ -87,7 +102,7 @@ class LogModel:
     def read(self, offset: int, most: int, *, committed: bool) -> Found:
         """From an offset on, `most` at the most."""
         limit = self.stable if committed else self.end
-        if not self._markers and not self._gone:
+        if not (self._markers or self._aborted or self._gone):
             upto = max(offset, min(limit, offset + most))
             return Found(range(offset, upto), upto, upto - offset)
         offsets, size, at = [], 0, offset

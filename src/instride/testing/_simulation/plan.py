@@ -125,7 +125,8 @@ class Plan:
     topics: "t", or "t" and "u". partitions: of all topics together; they are numbered through.
     produced: (time, number of the partition, records). transactions: (time, partition, records, seconds that it is
     open, whether it is committed), read by members that read committed records only. compactions: (time, partition).
-    retentions: (time, partition, how many offsets before the log's stable end are left).
+    retentions: (time, partition, how many offsets before the log's stable end are left). truncations: (time, partition,
+    how many offsets at the log's end are lost), each with an unclean election of another leader.
     quiet_after: no fault, and no slow handler, after it. ends_at: the history's end, if it does not end by itself.
     latency: (least, most) of one way. handler: (shortest, longest, longest of a slow one, chance of that).
     failing: chance that a handler fails. assigning: (shortest, longest) time that a leader's assignor takes.
@@ -146,6 +147,7 @@ class Plan:
     transactions: tuple[tuple[float, int, int, float, bool], ...] = ()
     compactions: tuple[tuple[float, int], ...] = ()
     retentions: tuple[tuple[float, int, int], ...] = ()
+    truncations: tuple[tuple[float, int, int], ...] = ()
     faults: tuple[Fault, ...] = ()
     quiet_after: float = 10.0
     ends_at: float = 100.0

@@ -1,5 +1,5 @@
 """Plans of groups that begin at the end of the logs, of users whose workers have a queue for each partition, and of
-logs that are cut by retention.
+logs that are cut by retention or truncated by unclean elections.
 
 Laws
 1. By numbers of its own, so that all else of a seed's plan stays as it is.
@@ -16,10 +16,12 @@ from instride.testing._simulation.plan import Plan
 
 __all__ = ["GROUPS", "with_groups"]
 
-GROUPS: Final = ("executors", "latest", "retention")
+GROUPS: Final = ("executors", "latest", "retention", "truncations")
 """executors: users handle their records as `PartitionExecutor` does (rule 16). latest: where nothing is committed the
 group begins at the end of the log, so that many partitions are handed over before anything of them is (rule 18).
-retention: logs lose what is old, read or not, so that members are reset while partitions move."""
+retention: logs lose what is old, read or not, so that members are reset while partitions move. truncations: brokers
+whose logs end earlier become leaders, so that what was read, and committed, is there no more, and other records take
+the same offsets (KIP-320)."""
 
 
 def with_groups(seed: int, plan: Plan, means: frozenset[str] = frozenset(GROUPS)) -> Plan:
@@ -28,7 +30,8 @@ def with_groups(seed: int, plan: Plan, means: frozenset[str] = frozenset(GROUPS)
     if "executors" in means:
         plan = _with_executors(rng, plan)
     plan = _latest(rng, plan) if "latest" in means else plan
-    return _retained(seed, plan) if "retention" in means else plan
+    plan = _retained(seed, plan) if "retention" in means else plan
+    return _truncated(seed, plan) if "truncations" in means else plan
 
 
 def _with_executors(rng: random.Random, plan: Plan) -> Plan:
@@ -64,3 +67,23 @@ def _retained(seed: int, plan: Plan) -> Plan:
     times = sorted(rng.uniform(0.2, plan.quiet_after) for _ in range(rng.randint(1, 8)))
     cuts = ((time, rng.randrange(plan.partitions), rng.choice((0, 0, 1, 3, 10))) for time in times)
     return replace(plan, retentions=tuple(cuts))
+
+
+def _truncated(seed: int, plan: Plan) -> Plan:
+    """Most are soon followed by other records, often by as many as were lost. Nobody seeks: a place that a user names
+    has no leader epoch, so nobody can tell that it is of the log of before."""
+    rng = random.Random(f"truncations {seed}")  # noqa: S311 - the same
+    truncations, produced = [], list(plan.produced)
+    for _ in range(rng.randint(1, 5)):
+        time, number = rng.uniform(0.2, plan.quiet_after), rng.randrange(plan.partitions)
+        lost = rng.choice((1, 2, 3, 5, 10, 1000))
+        truncations.append((time, number, lost))
+        if rng.random() < 0.8:
+            soon = min(time + rng.choice((0.0, 0.01, 0.1, 0.5)), plan.quiet_after)
+            produced.append((soon, number, rng.choice((1, lost, lost + 3, 20))))
+    return replace(
+        plan,
+        truncations=tuple(sorted(truncations)),
+        produced=tuple(sorted((time, number, min(count, 25)) for time, number, count in produced)),
+        members=tuple(replace(each, seeks=0.0, rewinds=False) for each in plan.members),
+    )

@@ -6,7 +6,9 @@ Laws
 2. The application's thread runs a generator. It waits as `_net.mailbox` does: at once where something is queued.
 3. A suspended process does nothing; what comes meanwhile is there when it goes on. A crashed one never does.
 4. What raises where nothing may raise is written down as "died": the checker calls it a violation.
-5. What is assigned by hand is written down at the step at which it is: no interrupt, and no handler, comes between.
+5. What is assigned by hand is written down at the step at which it is: no interrupt, and no handler, comes between. So
+   is a commit that may go back, when it is handed over; and where a reset leads that needs no look-up, since it is
+   known where the log was truncated.
 """
 
 from __future__ import annotations
@@ -18,7 +20,16 @@ from functools import partial
 
 from instride._core.application.calls import Wait
 from instride._core.application.machine import ApplicationMachine
-from instride._core.events import ApplicationEvent, Assign, BackgroundEvent, Epochs, Unsubscribe, Wakeup
+from instride._core.events import (
+    ApplicationEvent,
+    Assign,
+    BackgroundEvent,
+    Commit,
+    Epochs,
+    SetPosition,
+    Unsubscribe,
+    Wakeup,
+)
 from instride._core.network.actions import (
     CloseConnection,
     ConnectionKey,
@@ -194,6 +205,11 @@ class Process:
             self._assigned_by_hand(event.partitions)
         elif isinstance(event, Unsubscribe):
             self._by_hand = {}
+        elif isinstance(event, Commit) and event.allow_rewind:
+            allowed = tuple(sorted((tp, each.offset) for tp, each in event.entries.items()))
+            self.history.add(self.name, "allows rewind", allowed)
+        elif isinstance(event, SetPosition) and event.reset_from is not None and event.offset >= 0:
+            self.history.add(self.name, "positioned", event.partition, event.epoch, event.offset)
         self._turns = 0
         self._events.append(event)
         self._wake_network(self.scheduler.now + self.scheduler.jitter(_TURN))

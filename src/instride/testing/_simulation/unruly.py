@@ -464,14 +464,13 @@ class _User(RebalanceListener):
 
     def _wanted(self) -> tuple[Offsets | None, bool]:
         """What he commits, and whether it may go back: to any record that he was returned since he came first to its
-        partition."""
+        partition. `Process` writes into the history that it may."""
         if not self._may(self._plan.commits_back):
             return self._offsets(), False
         owned = {tp: at for tp, at in self._consumer.owned().items() if at is not None}
         lowest = {tp: min(self._first[tp], at) for tp, at in owned.items() if tp in self._first}
         chosen = {tp: self._random.randint(lowest[tp], owned[tp]) for tp in self._some(lowest)}
-        for what in ("own offsets", "allows rewind"):
-            self._member.did(what, tuple(sorted(chosen.items())))
+        self._member.did("own offsets", tuple(sorted(chosen.items())))
         return chosen, True
 
     def _offsets(self) -> Offsets | None:

@@ -32,6 +32,7 @@ def _sends(state: HistoryState, event: Event) -> None:
     sent: dict[TopicPartition, Commit] = {}
     for partition, offset, leader_epoch in offsets:
         sent[partition] = Commit(event, _sent_of(state, event.who, partition, offset), partition, offset, leader_epoch)
+        state.sent_epochs[event.who, partition, offset] = leader_epoch
         state.ask("commit sent", sent[partition])
         _sends_back(state, sent[partition], number)
         state.sent[partition] = max(offset, state.sent.get(partition, 0))
@@ -88,31 +89,43 @@ def _responded(state: HistoryState, event: Event) -> None:
         if code in _NOT_TAKEN:
             state.sent_back[partition].pop((event.who, number), None)
         each = state.live[event.who].get(partition)
-        if not code and each is not None:
+        is_lost = partition in sent and state.is_of_truncated(sent[partition])
+        if not code and each is not None and not is_lost:
             each.acknowledged = max(offset, each.acknowledged)
         if code and each is not None:
             each.failed_at = event.time
         elif not code and state.judged_by.view == "clients":
             # Of the assignment in which it was sent; by hand the partition may be assigned anew before the response.
             last = sent[partition].each if partition in sent else state.last.get((event.who, partition))
-            _take(state, Commit(event, last, partition, offset))
+            _take(state, Commit(event, last, partition, offset, _epoch_of(state, event.who, partition, offset)))
+
+
+def _epoch_of(state: HistoryState, who: str, partition: TopicPartition, offset: int) -> int:
+    """The leader epoch with which it was sent."""
+    return state.sent_epochs.get((who, partition, offset), -1)
 
 
 def _commit(state: HistoryState, event: Event) -> None:
     for partition, offset, code in event.detail[1]:
         if not code:
-            _take(state, Commit(event, _sent_of(state, event.who, partition, offset), partition, offset))
+            each = _sent_of(state, event.who, partition, offset)
+            _take(state, Commit(event, each, partition, offset, _epoch_of(state, event.who, partition, offset)))
 
 
 def _take(state: HistoryState, commit: Commit) -> None:
     state.ask("commit", commit)
+    may_be_older = _may_be_older(state, commit)
     is_elsewhere = _uses_rewind(state, commit)
     if commit.each is not None:
         commit.each.failed_at = None
-        if not (commit.each.is_of_before_its_seek(commit.offset) or (is_elsewhere and _may_be_older(commit))):
+        is_lost = state.is_of_truncated(commit)
+        if may_be_older and not is_lost:
+            commit.each.went_back_earlier(commit.offset)
+        elif not is_lost and not commit.each.is_of_before_its_seek(commit.offset):
             is_elsewhere |= commit.each.earlier is not None
             commit.each.committed, commit.each.earlier = commit.offset, None
     state.committed[commit.partition] = commit.offset
+    state.committed_epochs[commit.partition] = commit.leader_epoch
     state.sent_back.pop(commit.partition, None)
     state.taken[commit.event.who, commit.partition].append(commit.offset)
     # Where its user went back on purpose, what was sent before counts no more: from there on commits rise.
@@ -120,12 +133,14 @@ def _take(state: HistoryState, commit: Commit) -> None:
     state.sent[commit.partition] = max(commit.offset, before)
 
 
-def _may_be_older(commit: Commit) -> bool:
-    """Whether its user may have asked for it before he sought: it speaks of more than he has read since."""
-    each = commit.each
-    if each is None or each.earlier is None or each.start is None:
+def _may_be_older(state: HistoryState, commit: Commit) -> bool:
+    """Whether its user may have asked for it before he sought: he had allowed it by then, or it speaks of what he has
+    not read since. (A signal's handler may seek between what he asks for and what he allows.)"""
+    each, here = commit.each, (commit.event.who, commit.partition)
+    if each is None or each.earlier is None:
         return False
-    return commit.offset > each.start + each.done
+    by_then = state.rewinds[here][: state.allowed_when_moved.get(here, 0)]
+    return commit.offset in by_then or not each.covers(commit.offset, state.holes.get(commit.partition, frozenset()))
 
 
 def _uses_rewind(state: HistoryState, commit: Commit) -> bool:
@@ -138,14 +153,23 @@ def _uses_rewind(state: HistoryState, commit: Commit) -> bool:
         used = allowed[: allowed.index(commit.offset) + 1]
     else:
         has_moved = commit.each is not None and commit.each.earlier is not None
-        # Where it goes back since its user sought, it goes in the place of what he allowed before that.
-        by_then = (state.allowed_when_moved if has_moved else state.allowed_when_sent).get(here)
+        by_then = state.allowed_when_sent.get(here, len(allowed))
+        if has_moved:  # since its user sought it goes in the place of what he had allowed before that
+            by_then = min(by_then, state.allowed_when_moved.get(here, by_then))
         used = [at for at in allowed[:by_then] if goes_back and at <= commit.offset]
+    if commit.offset in allowed and _is_less_than_done(commit):  # in the place of one that was never sent, say
+        state.forget_deliveries(commit.partition, commit.offset)
     for at in used:
         state.use_rewind(*here, at)
     if used and goes_back:
         state.forget_deliveries(commit.partition, min(*used, commit.offset))
     return bool(used) and goes_back
+
+
+def _is_less_than_done(commit: Commit) -> bool:
+    """Whether its user chose to commit less than he could."""
+    each = commit.each
+    return each is not None and each.start is not None and commit.offset < each.start + each.done
 
 
 def _commit_failed(state: HistoryState, event: Event) -> None:

@@ -8,7 +8,7 @@ from instride.records import TopicPartition
 from instride.testing._check.assignment import Assignment, Delivered, InHand
 from instride.testing._check.events import Event
 from instride.testing._check.folds.turns import count_turns
-from instride.testing._check.history_state import Folds, HistoryState
+from instride.testing._check.history_state import Cut, Folds, HistoryState
 from instride.testing._check.steps import Again, Change, Delivery, Place
 
 __all__ = ["FOLDS"]
@@ -38,6 +38,15 @@ def _hole(state: HistoryState, event: Event) -> None:
         state.never[partition].update(range(max(first, state.ends.get(partition, 0)), last + 1))
     if first <= state.reached(partition) <= last:
         state.prefix[partition] = state.next_record(partition, state.reached(partition))
+    owner = state.newest.get(partition)
+    if owner is not None and owner.next is not None and not state.has_records(partition, owner.next):
+        owner.waiting_since = None
+
+
+def _truncated(state: HistoryState, event: Event) -> None:
+    """What was returned of it before is nobody's work any more."""
+    partition, end, leader_epoch = event.detail
+    state.truncate(partition, Cut(end, leader_epoch))
     owner = state.newest.get(partition)
     if owner is not None and owner.next is not None and not state.has_records(partition, owner.next):
         owner.waiting_since = None
@@ -84,6 +93,9 @@ def _positioned(state: HistoryState, event: Event) -> None:
     partition, epoch, offset = event.detail
     each = state.find(event.who, partition, epoch)
     state.ask("positioned", Place(event, each, offset))
+    is_committed = each.start is None and not each.reset and offset == state.committed.get(partition)
+    each.read_epoch = state.committed_epochs[partition] if is_committed else -1
+    each.cuts = len(state.cuts.get(partition, ()))
     _begin(state, each, offset)
     each.waiting_since = None
     if state.has_records(partition, offset):
@@ -107,6 +119,7 @@ def _resumes(state: HistoryState, event: Event) -> None:
 
 
 def _begin(state: HistoryState, each: Assignment, offset: int) -> None:
+    asked = each.moves == "asked"
     if each.moves:
         each.moves = "told"
     if state.judged_by.reset == "latest" and each.responses[-1:] == [None]:
@@ -122,7 +135,9 @@ def _begin(state: HistoryState, each: Assignment, offset: int) -> None:
         if each.reset == "out of range":
             each.log_start = state.start_of(each.partition)
             state.was_reset.add(each.partition)
-        if each.next != offset:
+        if each.next != offset or (asked and state.is_cut(each.partition, offset)):  # it may have been behind a marker
+            if offset < (each.next or 0) and not state.is_cut(each.partition, offset):
+                state.forget_deliveries(each.partition, offset)  # the policy leads back
             each.reset_to(offset)
             _has_moved(state, each)
         state.skip_to(each.partition, offset)
@@ -144,9 +159,6 @@ def _poll(state: HistoryState, event: Event) -> None:
     who = event.who
     deliveries, requested, lost = event.detail
     paused = state.paused.pop(who, ())
-    if not any(event.detail) and state.judged_by.view == "clients":
-        count_turns(state, event, paused)  # it says that time has passed, and nothing else
-        return
     state.ask("poll", event)
     waiting = state.to_tell[who]
     state.to_tell[who] = [
@@ -200,13 +212,15 @@ def _delivered(state: HistoryState, event: Event, each: Assignment, what: Delive
         each.waits(event.time)
     each.failed_at = None
     each.passed = 0
-    each.next = what.last + 1
+    each.next, each.read_epoch = what.last + 1, what.leader_epoch
     if each.moves == "told":
         each.moves = ""
+        if each.reset == "seek":  # to there, though the log may have been truncated since
+            state.skip_to(each.partition, what.first)
     each.deliveries.append(what)
     each.left.difference_update(range(what.first, what.last + 1))
-    before = state.delivered[each.partition]
-    for offset in range(what.first, what.last + 1):
+    before, cut = state.delivered[each.partition], state.truncated_at(each.partition, what.last, what.leader_epoch)
+    for offset in range(what.first, what.last + 1 if cut is None else cut):
         if offset in before and not each.superseded:
             old = before[offset].delivery_of(offset)
             lines = (old.line if old is not None else what.line, what.line)
@@ -219,9 +233,23 @@ def _delivered(state: HistoryState, event: Event, each: Assignment, what: Delive
 def _finish(state: HistoryState, each: Assignment, first: int, last: int) -> None:
     holes: Set[int] = state.holes.get(each.partition, frozenset())
     for offset in range(first, last + 1):
+        if _is_truncated(state, each, offset):
+            each.begun.discard(offset)
+            each.lost_work.discard(offset)
+            continue
         if offset not in each.left:
             each.finish(offset, holes)
         state.finish(each.partition, offset)
+
+
+def _is_truncated(state: HistoryState, each: Assignment, offset: int, *, first: int | None = None) -> bool:
+    """Whether the log has no more what was returned. first: as in `truncated_at`."""
+    if each.partition not in state.cuts:
+        return False
+    returned = each.delivery_of(offset)
+    if returned is None:
+        return False
+    return state.truncated_at(each.partition, offset, returned.leader_epoch, first=first) is not None
 
 
 def _signal(state: HistoryState, event: Event) -> None:
@@ -253,7 +281,8 @@ def _begins(state: HistoryState, event: Event) -> None:
     each = state.find(event.who, partition, epoch)
     state.ask("begins", Place(event, each, offset))
     state.tells_begins.add(event.who)
-    each.begun.add(offset)
+    of_before_a_reset = _is_truncated(state, each, offset, first=each.cuts)
+    (each.lost_work if of_before_a_reset else each.begun).add(offset)
 
 
 def _done(state: HistoryState, event: Event) -> None:
@@ -286,6 +315,7 @@ FOLDS: Folds = {
     "produced": _produced,
     "log starts": _log_starts,
     "hole": _hole,
+    "truncated": _truncated,
     "looked up": _looked_up,
     "out of range": _out_of_range,
     "seek": _seek,

@@ -12,9 +12,10 @@ from instride.testing._check.steps import Commit
 
 @rule("S4", "no commit beyond a gap", "commit")
 def s4(commit: Commit, state: HistoryState) -> str | None:
-    """Every commit is at or before the lowest offset that nobody has finished."""
+    """Every commit is at or before the lowest offset that nobody has finished. (Not judged: one of records that the log
+    has no more, since it was truncated; nor by S5 and S6.)"""
     reached = state.reached(commit.partition)
-    if commit.offset <= reached:
+    if commit.offset <= reached or state.is_of_truncated(commit):
         return None
     who = commit.event.who
     return f"{who}: {commit.partition} at {commit.offset}; {reached} is not done"
@@ -27,7 +28,7 @@ def s5_back(commit: Commit, state: HistoryState) -> str | None:
     was lost the user hears that it failed, though the coordinator may have taken it: he may commit less then, and not
     less than he knows to be committed."""
     each = commit.each
-    if state.may_rewind(commit.event.who, commit.partition, commit.offset):
+    if state.may_rewind(commit.event.who, commit.partition, commit.offset) or state.is_of_truncated(commit):
         return None
     if each is not None and each.is_of_before_its_seek(commit.offset):
         return None
@@ -60,6 +61,8 @@ def s5_leader_epoch(commit: Commit, state: HistoryState) -> str | None:
     sought to."""
     each = commit.each
     if each is None or (commit.leader_epoch < 0 and (commit.partition, commit.offset) in state.own[each.who]):
+        return None
+    if state.is_of_truncated(commit):
         return None
     sought = each.sought and (commit.offset == each.start or each.is_of_before_its_seek(commit.offset))
     if sought and commit.leader_epoch < 0:
@@ -99,7 +102,7 @@ def s6(commit: Commit, state: HistoryState) -> str | None:
     seek may still be taken after it; and what its user allows to rewind is his own choice, as is how commits rise again
     from there. By hand a commit may be taken when its partition is assigned anew already: then it speaks of either.
     (What nobody has finished is S4.)"""
-    if commit.offset > state.reached(commit.partition):
+    if commit.offset > state.reached(commit.partition) or state.is_of_truncated(commit):
         return None
     if state.may_rewind(commit.event.who, commit.partition, commit.offset):
         return None

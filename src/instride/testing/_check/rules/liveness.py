@@ -23,20 +23,20 @@ def l3(end: EndOf, state: HistoryState) -> str | None:
     """Once the last fault is over, the group is stable and its lag drains: at the end all that was produced is
     returned, finished and committed. What a member lost while it left, and nobody was assigned after it, nobody may
     commit any more. Nor has one anything to commit that was reset to the end and received nothing since; or that was
-    leaving when it began where the group is, after such a reset of another one."""
+    leaving when it began where the group is, after such a reset of another one. The same holds of one whose log was
+    truncated, and who received nothing of what has taken the place."""
     if end.prefix < end.end:
         returned = end.prefix in state.delivered.get(end.partition, ())
         return None if returned else f"{end.partition}: {end.prefix} of {end.end} are finished"
-    stored = state.committed if state.stored is None else state.stored
     if state.stored is None and (state.commits_unseen or state.judged_by.view == "clients"):
         return None
-    at = stored.get(end.partition)
+    at = state.goes_on_at(end.partition) if state.stored is None else state.stored.get(end.partition)
     if state.judged_by.reset == "latest" and (at is None or at < state.start_of(end.partition)):
         return None  # a member that begins at the end and receives nothing has nothing to commit
     owner = state.newest.get(end.partition)
     if owner is not None and owner.lost_leaving:
         return None
-    if owner is not None and state.judged_by.reset == "latest" and _has_received_nothing_since_a_reset(owner, state):
+    if owner is not None and _has_received_nothing_since_a_reset(owner, state):
         return None
     if state.has_records(end.partition, state.start_of(end.partition) if at is None else at):
         return f"{end.partition}: {at} of {end.end} is committed"
@@ -45,7 +45,12 @@ def l3(end: EndOf, state: HistoryState) -> str | None:
 
 def _has_received_nothing_since_a_reset(owner: Assignment, state: HistoryState) -> bool:
     own = owner.log_start is not None
-    return owner.next == owner.start and (own or (owner.was_leaving and owner.partition in state.was_reset))
+    if state.judged_by.reset != "latest" and owner.partition not in state.cuts:
+        return False
+    leaves = owner.was_leaving and owner.partition in state.was_reset
+    if leaves and owner.partition in state.cuts:
+        return True
+    return owner.next == owner.start and (own or leaves)
 
 
 def _all_was_to_be_done(step: Change, _state: HistoryState) -> bool:

@@ -12,7 +12,8 @@ from instride.testing._check.steps import Again, EndOf
 def s1(again: Again, state: HistoryState) -> str | None:
     """Each offset is returned at most once per group, across any sequence of joins and leaves. It may come again only
     where who had it before lost it, crashed, was fenced, closed without a response, saw its handler or a blocking
-    commit of it fail, gave it up, or had begun no work on it. A user's seek lets what follows it come once more, and
+    commit of it fail, gave it up, or had begun no work on it; or was reset, since the log was truncated, before it had
+    committed it. A user's seek lets what follows it come once more, and
     what was not committed then, whose commit it ends."""
     before, after = again.before, again.after
     if _may_come_again(again):
@@ -23,7 +24,8 @@ def s1(again: Again, state: HistoryState) -> str | None:
 def _may_come_again(again: Again) -> bool:
     before = again.before
     not_begun = before.not_begun is not None and again.offset >= before.not_begun
-    return before.ended in ("lost", "crashed") or before.excused or not_begun
+    left = again.offset < before.left_below
+    return before.ended in ("lost", "crashed") or before.excused or not_begun or left
 
 
 @rule("S2", "duplicates are confined", "again")

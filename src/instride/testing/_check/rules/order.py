@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 from instride.testing._check.history_state import HistoryState
 from instride.testing._check.rules.rule import rule
 from instride.testing._check.steps import Delivery
@@ -14,7 +16,9 @@ def s3_order(step: Delivery, state: HistoryState) -> str | None:
     each = step.each
     if step.first == step.due or (step.due is None and each.reset == "seek"):
         return None
-    holes = state.holes.get(each.partition, ())
+    holes: Set[int] = state.holes.get(each.partition, frozenset())
+    if _is_truncated(step, state):
+        holes = holes | state.former_holes[each.partition]
     if step.due is not None and step.due < step.first and all(at in holes for at in range(step.due, step.first)):
         return None
     return f"{each}: {step.first} was returned where {step.due} was due"
@@ -24,9 +28,38 @@ def s3_order(step: Delivery, state: HistoryState) -> str | None:
 def s3_hole(step: Delivery, state: HistoryState) -> str | None:
     """Nothing is returned for an offset that never was a record to be read: a marker, or one of an aborted
     transaction. (What a compaction has taken may still be on its way.)"""
-    never = state.never.get(step.each.partition, ())
+    never = () if _is_truncated(step, state) else state.never.get(step.each.partition, ())
     wrong = [at for at in range(step.first, step.last + 1) if at in never] if never else []
     return f"{step.each}: {wrong[0]} was returned, and is no record" if wrong else None
+
+
+def _is_truncated(step: Delivery, state: HistoryState, *, first: int | None = None) -> bool:
+    """Whether the log has no more what is returned: the member need not know. first: as in `truncated_at`."""
+    return state.truncated_at(step.each.partition, step.last, step.leader_epoch, first=first) is not None
+
+
+def _was_truncated(step: Delivery, state: HistoryState) -> bool:
+    return step.each.partition in state.cuts
+
+
+@rule("S3", "nothing of a truncated log", "delivery", when=_was_truncated)
+def s3_truncated(step: Delivery, state: HistoryState) -> str | None:
+    """What begins anew after a truncation, be it by a reset or by another owner, returns nothing that was truncated."""
+    if not _is_truncated(step, state, first=step.each.cuts):
+        return None
+    return f"{step.each}: {step.last} of leader epoch {step.leader_epoch} was returned, and was truncated before"
+
+
+@rule("S3", "a truncation is noticed", "delivery", when=_was_truncated)
+def s3_notices(step: Delivery, state: HistoryState) -> str | None:
+    """Behind what was truncated nothing of the present log is returned before what has taken its place (KIP-320)."""
+    each = step.each
+    if step.due is None:
+        return None
+    cut = state.truncated_at(each.partition, step.due - 1, each.read_epoch, seen=step.leader_epoch)
+    if cut is None or state.next_record(each.partition, cut) >= step.first:  # retention may have taken that, too
+        return None
+    return f"{each}: {step.first} was returned, and {cut} is due: the log was truncated there"
 
 
 @rule("S3", "begins where committed", "delivery")
@@ -37,6 +70,8 @@ def s3_begin(step: Delivery, state: HistoryState) -> str | None:
     each = step.each
     if each.start is None or each.deliveries or each.ended or each.reset or each.superseded or state.commits_unseen:
         return None
+    if _is_truncated(step, state):
+        return None  # it began in the log of before
     parameters = state.judged_by
     has_gone_back = each.committed < each.start  # its own user, since it began
     if has_gone_back and parameters.view == "clients":

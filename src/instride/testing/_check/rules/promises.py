@@ -49,9 +49,10 @@ def p3(step: Change, state: HistoryState) -> str | None:
 @rule("P4", "a calm commit succeeds", "commit failed", within="calm")
 def p4(event: Event, state: HistoryState) -> str | None:
     """Where nothing fails and nobody is late, each commit succeeds: a rebalance is no reason. One that speaks of a
-    place which its own user has left by a seek is refused as stale, and that is true (rule 15)."""
+    place which its own user has left by a seek, or that a reset has left, is refused as stale, and that is true (rule
+    15)."""
     error = event.detail[0]
-    if error.startswith(StaleCommitError.__name__) and state.has_sought(event.who):
+    if error.startswith(StaleCommitError.__name__) and state.has_moved(event.who):
         return None
     return f"{event.who}: {error}"
 

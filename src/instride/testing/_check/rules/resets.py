@@ -1,4 +1,4 @@
-"""S9: the reset policy."""
+"""S9: the reset policy, and where a truncated log is read on."""
 
 from __future__ import annotations
 
@@ -24,3 +24,20 @@ def s9(step: Place, state: HistoryState) -> str | None:
         return f"{each} is read from {step.offset}, and neither a seek nor a reset led there from {each.next}"
     said = f"the coordinator said {each.responses[-1]}" if each.responses else "no good response had come"
     return f"{each} is read from {step.offset}, and {said}"
+
+
+def _was_truncated(step: Place, state: HistoryState) -> bool:
+    """Retention may have taken the place, too: then the policy says where it is read on."""
+    return step.each.partition in state.cuts and step.each.partition not in state.starts
+
+
+@rule("S9", "a truncated log is read on where it was truncated", "positioned", when=_was_truncated)
+def s9_truncated(step: Place, state: HistoryState) -> str | None:
+    """Where a reset leads since the log was truncated behind what was read, whatever the policy: to where that was."""
+    each = step.each
+    if each.next is None or (each.reset, each.moves) != ("out of range", "asked"):
+        return None
+    cut = state.truncated_at(each.partition, each.next - 1, each.read_epoch)
+    if cut is None or state.is_cut(each.partition, step.offset):
+        return None
+    return f"{each} is read from {step.offset}; the log was truncated at {cut}"
