@@ -317,6 +317,28 @@ def test_letters_that_nobody_acknowledges_hold_no_place_of_coroutines() -> None:
         assert (workers._attempts, workers._letters) == ({}, set())
 
 
+def test_letters_acknowledged_at_once_open_no_more_connections_than_handlers() -> None:
+    bench, producer = bench_of(6, 1), Silent()
+    told, go = list[Task](), asyncio.Event()
+
+    async def pass_over(task: Task) -> None:
+        told.append(task)
+        await go.wait()
+
+    with closing(asyncio.new_event_loop()) as loop:
+        desk = replace(desk_of(bench.engine, dead_letters="dlq"), pass_over=pass_over)
+        workers = LoopWorkers(desk, handle_awaited, producer.awaited, 2, loop, None, AsyncLifespan(desk.fail))
+        workers.wake()
+        turn(loop)
+        for future in producer.futures:
+            future.set_result(None)
+        turn(loop)
+        assert (len(producer.letters), len(told)) == (6, 2)
+        go.set()
+        turn(loop)
+        assert (len(told), bench.engine.tally.dead_lettered) == (6, 6)
+
+
 def test_letters_that_block_a_thread_of_asyncio_are_no_more_than_coroutines_may_be() -> None:
     """Else a handler's own `to_thread` waits for all of them."""
     bench, letters, go = bench_of(6, 1), list[DeadLetter](), threading.Event()

@@ -213,6 +213,34 @@ def test_a_partition_that_was_added_to_a_topic_is_no_loss(consumer: Scripted, ha
     assert consumer.looked_up == [{P0, P1}, {TopicPartition("t", 2)}]
 
 
+@pytest.mark.parametrize("ends", [9, 0])
+def test_an_offset_that_this_run_committed_hides_no_loss(consumer: Scripted, ends: int) -> None:
+    """Another application had the second partition, and left. But a partition that never had a record lacks none."""
+    group = Group(consumer, earliest=False, fail=True)
+    group.table.confirm(READ_P0)
+    group.assigned(P0)
+    assert group.asked(lambda: group.table.placed) == [P0]
+    consumer.group_has, consumer.ends = {P0: 10}, ends
+    group.assigned(P1)
+    if ends:
+        with pytest.raises(OffsetsGoneError, match=r"forgotten its offsets of topic t, .* t-1: some data may be lost"):
+            group.asked(lambda: True)
+    else:
+        assert group.asked(lambda: group.table.placed) == [P0, P1]
+    group.member.close()
+
+
+def test_whether_what_is_lost_had_records_is_asked_again(consumer: Scripted) -> None:
+    """Until then nothing of the topic begins."""
+    consumer.raises["end_offsets"] = [KafkaTimeoutError("late")]
+    consumer.ends = 0
+    group = read_before(consumer, READ_P0)
+    assert not group.table.placed
+    group.turn()
+    assert group.asked(lambda: group.table.placed) == [P0, P1]
+    group.member.close()
+
+
 def test_what_the_last_batch_read_goes_on_there_though_the_group_has_forgotten_it(consumer: Scripted) -> None:
     both = BatchPlan({P0: Span(10, 20), P1: Span(5, 6)}, READ_P0.topic_ids, READ_P0.mark)
     group = read_before(consumer, both)
@@ -226,7 +254,7 @@ def test_what_is_read_again_since_the_group_has_forgotten_its_offset_is_told(
     group = read_before(consumer, READ_P0, earliest=True)
     assert group.asked(lambda: consumer.commits[0][0]) == {P0: 10, P1: 3}
     group.member.close()
-    assert "t-1 is read again from its first record" in "".join(caplog.messages)
+    assert [each for each in caplog.messages if "t-1 is read again from its first record" in each]
 
 
 def test_whether_the_group_has_forgotten_is_asked_again(consumer: Scripted) -> None:

@@ -57,6 +57,8 @@ class LoopWorkers:
         self._clocks: dict[Job, asyncio.Timeout] = {}
         # Of the attempts those that have ended, and whose dead letter is handed over.
         self._letters: set[Job] = set()
+        # Where many are acknowledged at once, their store would be told by as many connections.
+        self._turn = asyncio.Semaphore(concurrency)
         self._waking = False
         self._closed = False
 
@@ -164,7 +166,7 @@ class LoopWorkers:
 
     async def _write(self, task: Task) -> None:
         try:
-            await write_letter_async(self._desk, self._produce, task, partial(self._is_handed_over, task))
+            await write_letter_async(self._desk, self._produce, task, partial(self._is_handed_over, task), self._turn)
         except GeneratorExit:
             self._is_thrown_away(task)
             raise

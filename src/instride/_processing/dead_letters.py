@@ -20,6 +20,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import AbstractAsyncContextManager, nullcontext
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -61,6 +62,7 @@ _logger = logging.getLogger("instride.processing")
 _ACKNOWLEDGED = ACKNOWLEDGED
 """Seconds in which a dead letter must be acknowledged; then it is tried again."""
 _CANCELLED: Final = "it was cancelled"
+_NO_TURN: Final = nullcontext[object]()
 _LONGEST_TEXT: Final = 1_000
 _OURS: Final = 8
 """Headers of ours at the end of a letter."""
@@ -302,16 +304,23 @@ def _error_of(future: Future[Any]) -> BaseException | None:
 
 
 async def write_letter_async(
-    desk: Desk, produce: Produce | None, task: Task, handed_over: Callable[[], object] = lambda: None
+    desk: Desk,
+    produce: Produce | None,
+    task: Task,
+    handed_over: Callable[[], object] = lambda: None,
+    turn: AbstractAsyncContextManager[object] = _NO_TURN,
 ) -> None:
-    """For coroutine handlers, and returns when that has ended. handed_over: as of `produce_all_async`."""
+    """For coroutine handlers, and returns when that has ended. handed_over: as of `produce_all_async`. turn: awaited
+    before the store is told: each that tells it needs a connection.
+    """
     error: BaseException | None = None
     try:
         if not (task.is_skipped or task.letter_written):
             await _produce_letter_async(produce, desk.letter(task), handed_over)
             task.letter_written = True
-        if (passed := desk.pass_over(task)) is not None:
-            await passed
+        async with turn:
+            if (passed := desk.pass_over(task)) is not None:
+                await passed
     # CancelledError is no Exception, by which the run would end (`_wrote`): the letter is tried again.
     except asyncio.CancelledError:
         error = KafkaTimeoutError(_CANCELLED)

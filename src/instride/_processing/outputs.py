@@ -68,9 +68,7 @@ def _addressed(output: OutputRecord, topic: str) -> OutputRecord:
     return output if output.topic is not None else replace(output, topic=topic)
 
 
-def produce_all(
-    produce: Produce | None, records: Sequence[OutputRecord | DeadLetter], patience: float = ACKNOWLEDGED
-) -> None:
+def produce_all(produce: Produce | None, records: Sequence[OutputRecord | DeadLetter]) -> None:
     """In their order, for plain handlers. Raises what kept one from being acknowledged."""
     if not records:
         return
@@ -79,10 +77,10 @@ def produce_all(
     for found in [produce(each) for each in records]:
         if found is not None:
             future = refuse_awaitable(found)
-            # Not `result(patience)`, whose TimeoutError could be the producer's own.
-            wait([future], patience)
+            # Not `result(ACKNOWLEDGED)`, whose TimeoutError could be the producer's own.
+            wait([future], ACKNOWLEDGED)
             if not future.done():
-                raise TimeoutError(not_acknowledged(records[0].topic, patience))
+                raise TimeoutError(not_acknowledged(records[0].topic, ACKNOWLEDGED))
             result_of(future)
 
 

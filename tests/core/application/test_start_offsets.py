@@ -172,16 +172,19 @@ def test_without_a_group_there_is_nothing_to_commit_to() -> None:
 
 
 @pytest.mark.rule("18")
-def test_after_a_truncation_it_is_where_the_log_was_truncated() -> None:
-    """Else the next owner would be reset to a later end, and pass over what was written between."""
+@pytest.mark.parametrize(("end", "start"), [(30, 30), (50, 40)])
+def test_after_a_truncation_it_is_in_what_is_left_of_the_log(end: int, start: int) -> None:
+    """Else the next owner would be reset to a later end, or begin behind records that nobody has finished."""
     script = member(commit_start_offsets=True)
-    error = LogTruncationError("truncated", topic="t", partition=0, offset=40, divergent_offset=30)
+    script.fetched(0, 40, 60)
+    script.poll()
+    error = LogTruncationError("truncated", topic="t", partition=0, offset=60, divergent_offset=end)
     failed = PartitionFailed(
-        partition=tp(0), epoch=1, fetch_number=0, error=error, reset=30, leader_epoch=2, void_from=30, divergences=1
+        partition=tp(0), epoch=1, fetch_number=0, error=error, reset=end, leader_epoch=2, void_from=end, divergences=1
     )
     script.up(failed)
     script.poll()
     script.revocation_requested(0)
     script.poll()
     script.poll()
-    assert starts(script) == {0: 30}
+    assert starts(script) == {0: start}

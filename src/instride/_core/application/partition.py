@@ -600,14 +600,17 @@ class OwnedPartition:
         writes = self.restarting()
         _, _, _, place = writes[0]
         after = place._replace(position=offset if offset >= 0 else None, end=offset, leader_epoch=leader_epoch)
-        # A reset to where the log was truncated. (If the network side is to find the offset, it tells that it reset.)
-        moves = self.began is not None and reset_from is not None and offset >= 0
+        began = self.began
+        if reset_from is None or offset < 0:
+            began = None  # a user's; or the network side is to find the offset, and tells that it reset
+        elif began is not None and began[0] > offset:
+            began = offset, leader_epoch, None  # the log was truncated, and has no more where it began
         return [
             *writes,
             (setattr, self, "_place", after),
             (setattr, self, "seek_number", self.seek_number + 1),
             (setattr, self, "_fetched_of", ()),
-            (setattr, self, "began", (offset, leader_epoch, None) if moves else None),
+            (setattr, self, "began", began),
             (setattr, self, "origin", offset),
             (setattr, self, "reset_from", reset_from),
         ]

@@ -23,6 +23,8 @@ Laws
 9. That the group has forgotten its offsets (nobody was in it for long) is data loss, too, where startingOffsets is
    latest: what the last batch did not read begins at the end of its log. A topic that the checkpoint knows had offsets.
    If the group still has one of another of its partitions, one without was added to the topic, and that is no loss.
+   But once this run knows that they were forgotten, it is of all partitions that were there then: an offset may be one
+   that it has committed since. What never had a record lacks none.
 """
 
 from __future__ import annotations
@@ -102,6 +104,8 @@ class GroupMember(RebalanceListener):
         self._doubted: dict[str, float] = {}
         self._places_from = float("-inf")  # when look-ups may be tried again
         self._obstacles: set[str] = set()  # told in the log
+        # Law 9. By topic id, the partitions that were there when this run learnt that offsets were forgotten.
+        self._forgotten: dict[str, frozenset[TopicPartition]] = {}
         self._failed: dict[str | Node, None] = {}  # topics and leaders whose newest look-up failed, in that order
         self._requested: set[TopicPartition] = set()
         self._requests: list[tuple[Callable[[], object], Future[object]]] = []
@@ -330,16 +334,36 @@ class GroupMember(RebalanceListener):
         begins = []
         new = [each for each, committed in found.items() if committed is None]
         for topic, partitions in _grouped(new, lambda each: each.topic).items():
-            lost = self.table.forgotten(partitions, self.topic_ids[topic])
-            # If the last batch has one of them, the group had an offset of it, and so nobody else is asked.
-            others = described[topic] if len(lost) == len(partitions) else ()
-            is_known = self._tried([topic], partial(self._has_any, others, found), until) if lost else True
-            if is_known is None:
+            lost = self._lost(topic, partitions, found, described[topic], until)
+            if lost is None:
                 continue
-            if not is_known:
+            if lost:
                 self._tell_forgotten(topic, lost)
             begins += partitions
         return begins
+
+    def _lost(
+        self,
+        topic: str,
+        partitions: Sequence[TopicPartition],
+        found: Mapping[TopicPartition, Committed | None],
+        described: Collection[TopicPartition],
+        until: float,
+    ) -> Sequence[TopicPartition] | None:
+        """Law 9, of partitions without an offset. None: it cannot be learnt now. Raises WakeupError."""
+        topic_id = self.topic_ids[topic]
+        lost = self.table.forgotten(partitions, topic_id)
+        # If the last batch has one of them, the group had an offset of it, and so nobody else is asked.
+        if len(lost) < len(partitions):
+            self._forgotten[topic_id] = frozenset(described)
+        if not self._forgotten.get(topic_id, frozenset()).issuperset(lost):
+            is_known = self._tried([topic], partial(self._has_any, described, found), until)
+            if is_known is not False:
+                return None if is_known is None else ()
+        if not lost or self._earliest:
+            return lost
+        ends = self._tried([topic], partial(self.consumer.end_offsets, lost, timeout=_ASKING), until)
+        return None if ends is None else [each for each in lost if ends[each] > 0]
 
     def _has_any(self, partitions: Iterable[TopicPartition], found: Mapping[TopicPartition, Committed | None]) -> bool:
         """The group has an offset of one of them. found: what is known of some."""
@@ -350,7 +374,10 @@ class GroupMember(RebalanceListener):
     def _tell_forgotten(self, topic: str, lost: Sequence[TopicPartition]) -> None:
         what = f"the group has forgotten its offsets of topic {topic}"
         if self._earliest:
-            _log.warning("%s: %s is read again from its first record", what, _names(lost))
+            told = f"{what}: {_names(lost)} is read again from its first record"
+            if told not in self._obstacles:
+                self._obstacles.add(told)
+                _log.warning("%s", told)
         else:
             self._loss.tell(f"{what}, and the last batch did not read {_names(lost)}", once=what)
 
