@@ -135,7 +135,8 @@ simulate: $(COMPILED)
 	@$(BIN)/python -m instride.testing.simulate --histories 10000 --jobs $(JOBS) $(SIMULATE_ARGS)
 	@$(SIMULATE) --harsh leaves,errors --histories 200
 	@$(SIMULATE) --groups executors,latest --histories 200
-	@$(SIMULATE) --groups latest,retention,truncations --histories 200
+	@$(SIMULATE) --groups latest,retention --histories 100
+	@$(SIMULATE) --groups latest,truncations --histories 100
 	@$(SIMULATE) --unruly verbs,listeners,ends,interrupts --harsh leaves,commits,errors --histories 100
 	@$(SIMULATE) --unruly verbs,listeners,ends,interrupts,lines,modes,looks --histories 60
 	@$(SIMULATE) --unruly verbs,signals,looks,modes --histories 60
