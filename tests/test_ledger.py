@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from asyncio import new_event_loop, sleep
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -205,6 +206,36 @@ def test_a_hand_over_tries_once_more_what_was_refused_before_it() -> None:
             settle(ledger.committable(), committed=False, refused=True)
             assert ledger.uncommitted([P0]) == awaiting_commit(ledger, [P0]) == held
         settle(ledger.committable())
+
+
+Asks = Callable[[OffsetLedger, list[TopicPartition]], set[TopicPartition]]
+
+
+@pytest.mark.parametrize("asks", [OffsetLedger.uncommitted, awaiting_commit])
+@pytest.mark.parametrize("between", [[[]], [[P1], [P1]]])
+def test_a_second_hand_over_tries_once_more_what_was_refused_in_the_first(
+    asks: Asks, between: list[list[TopicPartition]]
+) -> None:
+    """The group let us keep it, and the right may have been given back since. between: what is asked meanwhile."""
+    ledger = OffsetLedger()
+    ledger.done(*ledger.track(records(0)))
+    for _ in range(3):
+        for held in ({P0}, set[TopicPartition]()):
+            assert asks(ledger, [P0]) == held
+            settle(ledger.committable(), committed=False, refused=True)
+        for others in between:
+            asks(ledger, others)
+        settle(ledger.committable(), committed=False, refused=True)
+
+
+def test_of_hand_overs_that_are_asked_about_one_by_one_a_refusal_is_believed() -> None:
+    ledger = OffsetLedger()
+    for number in (0, 1):
+        ledger.done(*ledger.track(records(0, partition=number)))
+    nobody = set[TopicPartition]()
+    for held in ([{P0}, {P1}], [nobody, nobody], [nobody, nobody]):
+        assert [ledger.uncommitted([each]) for each in (P0, P1)] == held
+        settle(ledger.committable(), committed=False, refused=True)
 
 
 def test_uncommitted_leaves_out_what_waiting_cannot_mend() -> None:

@@ -77,12 +77,12 @@ def _pictures() -> Iterator[str]:
 def _picture(table: Table, start: Enum) -> Iterator[str]:
     states, inputs = type(start), type(next(iter(table))[1])
     yield from state_diagram(table, start)
-    yield "| state | which is | stays at |"
+    yield "| state | meaning | inputs at which it stays |"
     yield "|---|---|---|"
     for state in states:
         stays = [event.name for event in inputs if table.get((state, event)) is state]
         yield f"| {state.name} | {state.value} | {', '.join(stays)} |"
-    yield "\n| input | which is |\n|---|---|"
+    yield "\n| input | meaning |\n|---|---|"
     yield from (f"| {event.name} | {event.value} |" for event in inputs)
     yield ""
 
@@ -104,23 +104,23 @@ def state_diagram(table: Table, start: Enum) -> Iterator[str]:
 
 def _differences(classic: Table, table: Table, protocol: RebalanceProtocol) -> Iterator[str]:
     rows = [
-        f"{source.name} at {event.name}: {target.name}"
+        f"{source.name} {'stays' if target is source else f'becomes {target.name}'} at {event.name}"
         for (source, event), target in table.items()
         if classic.get((source, event)) is not target
     ]
     if rows or set(classic) != set(table):
-        yield f"With the protocol {protocol.name} these rows differ: {'; '.join(rows)}.\n"
+        yield f"With the protocol {protocol.name} this differs from the picture: {'; '.join(rows)}.\n"
 
 
 def _error_codes() -> Iterator[str]:
-    yield "| code | Kafka's name | class in `instride.errors` | about | the request may succeed later | fatal |"
+    yield "| code | Kafka's name | class in `instride.errors` | category | the request may succeed later | fatal |"
     yield "|---|---|---|---|---|---|"
     for code in ErrorCode:
         if code is not ErrorCode.NONE:
             kind = BROKER_ERRORS.get(code, BrokerResponseError).__name__
             later, fatal = "yes" if code.retriable else "", "yes" if code.fatal else ""
             yield f"| {code} | {code.name} | `{kind}` | {code.category.name.lower()} | {later} | {fatal} |"
-    yield "\n| about | which is |\n|---|---|"
+    yield "\n| category | what it is about |\n|---|---|"
     yield from (f"| {category.name.lower()} | {category.value} |" for category in ErrorCategory)
     yield ""
 

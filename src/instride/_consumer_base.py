@@ -308,9 +308,13 @@ class ConsumerBase:
         found = yield from self._application.topics(now(), names, limit, internal=True)
         return list(found.get(topic, ()))
 
-    def _topics_call(self, timeout: float | None, *, internal: bool) -> Call[dict[str, list[PartitionInfo]]]:
-        limit = self._timeout("list_topics", timeout)
-        found = yield from self._application.topics(now(), None, limit, internal=internal)
+    def _topics_call(
+        self, topics: Iterable[str] | None, timeout: float | None, *, internal: bool
+    ) -> Call[dict[str, list[PartitionInfo]]]:
+        names, limit = None if topics is None else _names(topics), self._timeout("list_topics", timeout)
+        # An internal one that is named is meant.
+        internal = internal or names is not None
+        found = yield from self._application.topics(now(), names, limit, internal=internal)
         return {topic: list(found[topic]) for topic in sorted(found)}
 
     def _poll_call(
@@ -544,14 +548,17 @@ class BlockingConsumer(ConsumerBase):
             return self._driver.run(self._partitions_call(topic, timeout))
 
     def list_topics(
-        self, *, include_internal: bool = False, timeout: float | None = None
+        self, topics: Iterable[str] | None = None, *, include_internal: bool = False, timeout: float | None = None
     ) -> dict[str, list[PartitionInfo]]:
-        """Every topic that we may describe, with its partitions. Asks a broker each time.
+        """Every topic that we may describe, or those of `topics` that there are, with their partitions. Asks a broker
+        each time, in one request. Creates no topic.
 
-        include_internal: also __consumer_offsets and its like. Raises KafkaTimeoutError.
+        include_internal: also __consumer_offsets and its like, which `topics` may name in any case.
+        Raises KafkaTimeoutError; with `topics` TopicAuthorizationFailedError and InvalidTopicError, too, if one of them
+        has it.
         """
         with self._driver.use():
-            return self._driver.run(self._topics_call(timeout, internal=include_internal))
+            return self._driver.run(self._topics_call(topics, timeout, internal=include_internal))
 
     # -- the end
 
@@ -640,6 +647,13 @@ class BlockingConsumer(ConsumerBase):
         except NetworkThreadDiedError as error:
             self._driver.tell_death(error)
             raise
+
+
+def _names(topics: Iterable[str]) -> tuple[str, ...]:
+    """Raises TypeError, ValueError."""
+    if isinstance(topics, str | bytes) or not isinstance(topics, Iterable):
+        raise TypeError(f'list_topics takes a list of topics, such as ["flights"], not {topics!r}')
+    return tuple(dict.fromkeys(arguments.text("list_topics", "topic", each) for each in topics))
 
 
 def _as_dict(call: Call[Mapping[K, T]]) -> Call[dict[K, T]]:

@@ -247,9 +247,13 @@ class PartitionLedger:
         self.is_awaited = False
 
     def refuses(self, offset: int) -> None:
-        """The broker refuses it for good; until the right is given back, say: what nobody waited for is tried again."""
+        """The broker refuses it for good, or until the right is granted: what nobody waited for is tried again."""
         if self.is_awaited:
             self.refused = max(self.refused, offset)
+
+    def waits_no_more(self) -> None:
+        """The hand-over that asked has ended otherwise: the right to commit may be granted before the next one."""
+        self.is_awaited, self.refused = False, -1
 
     def is_ahead(self) -> bool:
         """Whether something is finished that was not committed and can be."""

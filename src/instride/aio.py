@@ -332,15 +332,18 @@ class AsyncConsumer(ConsumerBase, Generic[K, V]):
             return await self._driver.run(self._partitions_call(topic, timeout))
 
     async def list_topics(
-        self, *, include_internal: bool = False, timeout: float | None = None
+        self, topics: Iterable[str] | None = None, *, include_internal: bool = False, timeout: float | None = None
     ) -> dict[str, list[PartitionInfo]]:
-        """Every topic that we may describe, with its partitions. Asks a broker each time.
+        """Every topic that we may describe, or those of `topics` that there are, with their partitions. Asks a broker
+        each time, in one request. Creates no topic.
 
-        include_internal: also __consumer_offsets and its like. timeout: seconds, else default_api_timeout. Raises
-        KafkaTimeoutError.
+        include_internal: also __consumer_offsets and its like, which `topics` may name in any case. timeout: seconds,
+        else default_api_timeout.
+        Raises KafkaTimeoutError; with `topics` TopicAuthorizationFailedError and InvalidTopicError, too, if one of them
+        has it.
         """
         with self._driver.use():
-            return await self._driver.run(self._topics_call(timeout, internal=include_internal))
+            return await self._driver.run(self._topics_call(topics, timeout, internal=include_internal))
 
     # -- the end
 

@@ -18,7 +18,7 @@ Laws
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import groupby
@@ -76,6 +76,9 @@ class OffsetLedger:
         self._ahead: dict[tuple[str, int], PartitionLedger] = {}
         self._gaps: dict[tuple[str, int], OffsetGapError] = {}
         self._unraised: dict[tuple[tuple[str, int], int], BaseException] = {}
+        # By which call it was asked last whether these are worth a delay.
+        self._asked: dict[tuple[str, int], int] = {}
+        self._calls = 0
         self._under_way = 0
 
     def track(self, records: Iterable[R], *, stretches: Sequence[Stretch] | None = None) -> list[R]:
@@ -199,7 +202,7 @@ class OffsetLedger:
             return failure
 
     def forget(self, partitions: Iterable[tuple[str, int]]) -> list[Any]:
-        """Drop all that is known of these partitions, and give back the records that were still in progress.
+        """Drop all that is known of these partitions, and return the records that were still in progress.
 
         When those end nevertheless, it is ignored. A partition that is not known is nothing.
         """
@@ -238,13 +241,24 @@ class OffsetLedger:
 
         Left out are those whose other records all failed or were cancelled, or are finished, but come after such a
         record, or after records that a poll returned and that were never tracked: no wait gets these committed. Nor
-        where the broker refuses their commit for good, since their topic is gone, say; what it refused before this was
-        first asked is tried once more.
+        where the broker refuses their commit for good, since their topic is gone, say; what it refused before the
+        hand-over began is tried once more.
         """
         named = arguments.partitions("uncommitted", partitions)
         with self._lock:
-            runs = [self._runs.get(partition) for partition in named]
-            return {run.partition for run in runs if run is not None and run.is_worth_a_delay()}
+            return {run.partition for run in self._asked_about(named) if run.is_worth_a_delay()}
+
+    def _asked_about(self, named: Collection[tuple[str, int]]) -> list[PartitionLedger]:
+        """Under the lock. A hand-over has ended that no call has named from one to the next about another partition, or
+        where a call names none: what was refused in it says nothing of the next one (law 4)."""
+        self._calls += 1
+        since = max((self._asked.get(each, 0) for each in named), default=self._calls)
+        for partition in [each for each, call in self._asked.items() if call < since and each not in named]:
+            del self._asked[partition]
+            if partition in self._runs:
+                self._runs[partition].waits_no_more()
+        self._asked.update(dict.fromkeys(named, self._calls))
+        return [self._runs[partition] for partition in named if partition in self._runs]
 
     def check(self) -> None:
         """Raise the error of a failed record, or an OffsetGapError, the oldest first, each once; nothing where none is.
@@ -298,11 +312,10 @@ class OffsetLedger:
             return f"OffsetLedger({self._under_way} in progress in {counted(len(self._runs), 'partition')})"
 
 
-def awaiting_commit(ledger: OffsetLedger, partitions: Iterable[tuple[str, int]]) -> set[TopicPartition]:
+def awaiting_commit(ledger: OffsetLedger, partitions: Collection[tuple[str, int]]) -> set[TopicPartition]:
     """Those of which something is finished and to be committed, and not refused for good."""
     with ledger._lock:
-        runs = [ledger._ahead.get(partition) for partition in partitions]
-        return {run.partition for run in runs if run is not None and run.asks_for_commit()}
+        return {run.partition for run in ledger._asked_about(partitions) if run.asks_for_commit()}
 
 
 def _blocks(batch: list[Any], stretches: Sequence[Stretch]) -> list[Block]:

@@ -84,7 +84,7 @@ class ResetCause(Enum):
 
     OUT_OF_RANGE = "its log, by both of its ends, does not have the offset"
     TRUNCATED = "its log was truncated below the offset"
-    RECREATED = "its topic was deleted and made again"
+    RECREATED = "its topic was deleted and recreated"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,7 @@ from typer.testing import CliRunner, Result
 
 from instride import ConsumerConfig, ConsumerRecord, OffsetAndMetadata, PartitionInfo, TopicPartition
 from instride._cli import dead_letters
+from instride._processing.commit_metadata import Remembered, encode
 from instride._processing.dead_letters import dead_letter
 from instride.errors import KafkaTimeoutError, OffsetMetadataTooLargeError, RecordTooLargeError
 
@@ -264,7 +265,7 @@ def test_a_refused_letter_is_left_out_for_ever_when_that_is_said(monkeypatch: py
     topic.refused = set()
     assert replay(topic, monkeypatch) == []
     assert topic.sent == ["0:0", "0:2", "0:4", "0:5"]
-    assert topic.group[PARTITIONS[0]] == OffsetAndMetadata(offset=6)
+    assert topic.group[PARTITIONS[0]] == all_sent(6)
 
 
 def test_letters_are_not_refused_for_the_size_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -297,7 +298,7 @@ def test_letters_of_a_topic_made_again_are_sent_whatever_is_remembered(monkeypat
     topic.refused = {"0:0"}
     assert command(topic, monkeypatch).exit_code == 1
     topic.topic_id, topic.refused = UUID(int=2), set()
-    assert replay(topic, monkeypatch) == ["0:0  sent", "0:1  sent", "0:2  sent"]
+    assert replay(topic, monkeypatch, "--from-beginning") == ["0:0  sent", "0:1  sent", "0:2  sent"]
 
 
 def test_a_replay_ends_early_where_too_many_letters_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -532,6 +533,22 @@ def test_a_replay_waits_for_as_long_as_any_record_is_acknowledged(
     assert sent or "not acknowledged in 15 s (--timeout): 4 records (0:0, 0:1, 0:2, ...)" in done.stderr
 
 
+def test_of_two_replays_at_once_the_one_that_commits_later_says_so_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It must not put back what the other has committed."""
+    topic = Topic(4, 1)
+    topic.at_once, topic.interrupts = 2, "0:1"
+    theirs = OffsetAndMetadata(offset=4)
+    topic.interrupt = lambda: topic.group.update({PARTITIONS[0]: theirs})
+    done = command(topic, monkeypatch)
+    assert (done.exit_code, topic.group[PARTITIONS[0]]) == (1, theirs)
+    assert "0:0  sent" in done.stdout.splitlines(), "what was sent is told"
+    assert done.stderr == (
+        "instride dead-letters: the group's offsets have changed meanwhile (another replay?), and the same letters "
+        "were sent twice perhaps: this one ends\n"
+    )
+    assert "0:2" not in topic.sent
+
+
 # -- what the brokers have forgotten
 
 
@@ -549,6 +566,88 @@ def test_where_no_offset_is_left_nothing_is_sent_unless_that_is_said(monkeypatch
     assert "Say --from-beginning to send all" in done.stderr
     topic.refused = set()
     assert replay(topic, monkeypatch, "--from-beginning") == ["0:0  sent", "0:1  sent", "0:2  sent"]
+
+
+def all_sent(offset: int, topic_id: int = 1) -> OffsetAndMetadata:
+    """What a replay commits that has sent all before, and none beyond."""
+    what = Remembered(finished=[(offset, offset)])
+    return OffsetAndMetadata(offset=offset, metadata=encode(offset, what, topic_id=UUID(int=topic_id), limit=4_000))
+
+
+SENT_BEFORE = encode(1, Remembered(finished=[(2, 3)]), topic_id=UUID(int=9), limit=4_000)
+"""What a replay of the topic with another id remembers."""
+
+
+@pytest.mark.parametrize(
+    "committed",
+    [
+        OffsetAndMetadata(offset=17),
+        OffsetAndMetadata(offset=1, metadata=SENT_BEFORE),
+        all_sent(2, 9),
+        all_sent(3, 9),
+    ],
+)
+def test_letters_of_a_topic_made_again_are_not_passed_over_in_silence(
+    monkeypatch: pytest.MonkeyPatch, committed: OffsetAndMetadata
+) -> None:
+    topic = Topic(3, 0)
+    topic.group = {PARTITIONS[0]: committed, PARTITIONS[1]: OffsetAndMetadata(offset=0)}
+    before = dict(topic.group)
+    done = command(topic, monkeypatch)
+    assert (done.exit_code, topic.sent, topic.group) == (1, [], before)
+    assert done.stderr == (
+        "instride dead-letters: what the group instride-replay-dlq has committed of dlq-0 does not fit what is there "
+        "now: the topic was made again, or lost its end, or a transaction is still open there (then wait for its end). "
+        "Say --from-beginning to send all letters there\n"
+    )
+    assert replay(topic, monkeypatch, "--from-beginning") == ["0:0  sent", "0:1  sent", "0:2  sent"]
+    assert replay(topic, monkeypatch) == []
+
+
+def test_a_topic_made_again_after_all_letters_were_sent_is_known_by_its_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = Topic(2, 0)
+    assert replay(topic, monkeypatch) == ["0:0  sent", "0:1  sent"]
+    topic.topic_id = UUID(int=2)
+    topic.write(PARTITIONS[0])
+    done = command(topic, monkeypatch)
+    assert (done.exit_code, topic.sent) == (1, ["0:0", "0:1"])
+    assert "has committed of dlq-0 does not fit what is there now: the topic was made again" in done.stderr
+    assert replay(topic, monkeypatch, "--from-beginning") == ["0:0  sent", "0:1  sent", "0:2  sent"]
+
+
+def test_of_a_topic_made_again_no_partitions_offset_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the metadata of a partition say nothing."""
+    topic = Topic(3, 2)
+    topic.group = {PARTITIONS[0]: all_sent(0, 9), PARTITIONS[1]: OffsetAndMetadata(offset=1)}
+    done = command(topic, monkeypatch)
+    assert (done.exit_code, topic.sent) == (1, [])
+    assert "has committed of dlq-0, dlq-1 does not fit what is there now" in done.stderr
+    assert len(replay(topic, monkeypatch, "--from-beginning")) == 5
+
+
+def test_beyond_the_end_of_a_partition_the_others_offsets_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = Topic(3, 2)
+    topic.group = {PARTITIONS[0]: OffsetAndMetadata(offset=17), PARTITIONS[1]: OffsetAndMetadata(offset=1)}
+    assert replay(topic, monkeypatch, "--from-beginning") == ["0:0  sent", "0:1  sent", "0:2  sent", "1:1  sent"]
+
+
+def test_the_commits_of_older_versions_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They name no topic id where nothing is sent beyond the offset."""
+    topic = Topic(3, 1)
+    remembered = encode(0, Remembered(finished=[(1, 2)]), topic_id=topic.topic_id, limit=4_000)
+    topic.group = {
+        PARTITIONS[0]: OffsetAndMetadata(offset=0, metadata=remembered),
+        PARTITIONS[1]: OffsetAndMetadata(offset=1),
+    }
+    assert replay(topic, monkeypatch) == ["0:0  sent", "0:2  sent"]
+    assert topic.group == {PARTITIONS[0]: all_sent(3), PARTITIONS[1]: all_sent(1)}
+
+
+def test_an_offset_of_a_topic_made_again_without_letters_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = Topic(0, 0)
+    topic.group = {PARTITIONS[0]: OffsetAndMetadata(offset=17), PARTITIONS[1]: OffsetAndMetadata(offset=0)}
+    assert replay(topic, monkeypatch) == []
+    assert topic.group[PARTITIONS[0]] == all_sent(0)
 
 
 def test_a_partition_that_is_new_is_sent_from_its_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -569,7 +668,7 @@ def test_a_replay_that_finds_nothing_commits_so_that_nothing_is_forgotten(monkey
     commits = topic.group.commits
     assert commits[0] == before, "as it was before, also what is remembered beyond it"
     assert replay(topic, monkeypatch) == []
-    assert commits[2:] == [{PARTITIONS[0]: OffsetAndMetadata(offset=4), PARTITIONS[1]: OffsetAndMetadata(offset=0)}]
+    assert commits[2:] == [{PARTITIONS[0]: all_sent(4), PARTITIONS[1]: all_sent(0)}]
 
 
 def test_a_topic_that_never_had_a_letter_is_replayed_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:

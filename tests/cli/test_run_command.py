@@ -18,7 +18,7 @@ import pytest
 
 from attack.broker import Broker
 from instride._cli import worker
-from instride._cli.run import _Processes
+from instride._cli.run import _Processes, _tell_worker
 from instride._cli.supervisor import CANNOT_BEGIN, Start, Tell, Word
 from instride._cli.targets import settings_of
 from instride._cli.worker import loaded
@@ -356,6 +356,65 @@ def test_where_threads_end_just_too_late_no_exit_function_is_called_twice() -> N
     assert done.stderr == "instride run: threads of a worker did not end in 10 s: they are left behind\n"
 
 
+HANGING_THREAD = """
+import atexit, threading
+from instride._cli import worker
+
+hangs = threading.Event()
+
+class Timer(threading.Thread):
+    # Its time is over at once.
+
+    def __init__(self, _, cut_off, arguments):
+        super().__init__(target=cut_off, args=arguments)
+
+class Thread(threading.Thread):
+    # One waits for it until the user's function hangs.
+
+    def join(self, timeout=None):
+        hangs.wait()
+        print("waited", timeout, flush=True)
+
+def hang():
+    # As a pool's does, for a process that does not end.
+    hangs.set()
+    threading.Event().wait()
+
+threading.Thread(target=threading.Event().wait).start()
+worker.threading.Timer, worker.threading.Thread = Timer, Thread
+atexit.register(hang)
+atexit.register(print, "first", flush=True)
+worker._end(3)
+"""
+
+
+def test_exit_functions_that_hang_beside_a_thread_that_does_keep_no_worker() -> None:
+    """The supervisor would hear of no end, and wait for its grace, or for ever if nobody stops it."""
+    script = [sys.executable, "-c", HANGING_THREAD]
+    done = subprocess.run(script, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert (done.returncode, done.stdout) == (3, "first\nwaited 10.0\n")
+    assert done.stderr.splitlines() == [
+        f"instride run: {what} of a worker did not end in 10 s: they are left behind"
+        for what in ("threads", "exit functions")
+    ]
+
+
+NO_THREAD = HANGING_THREAD.replace(
+    "    def join(self, timeout=None):",
+    """    def start(self):
+        raise RuntimeError("can't start new thread")
+
+    def join(self, timeout=None):""",
+)
+
+
+def test_where_no_thread_is_left_for_the_exit_functions_they_are_left_behind() -> None:
+    script = [sys.executable, "-c", NO_THREAD]
+    done = subprocess.run(script, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "exit functions of a worker did not end" in done.stderr
+
+
 def test_a_worker_without_a_thread_for_the_supervisors_words_cannot_begin(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -410,6 +469,145 @@ def test_a_worker_that_is_importing_is_stopped_at_once(folder: Path) -> None:
         assert running.told()[0] == "up"
         running.process.terminate()
         assert running.end() == (0, []), running.errors
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_importing_takes_sigint_for_a_stop(folder: Path) -> None:
+    """It is replaced, as one that ended by itself."""
+    (folder / "slow.py").write_text("import billing, threading\nbilling.tell('up')\nthreading.Event().wait()\n")
+    with run(folder, "slow:app", "--settings", "billing:settings") as running:
+        _, _, worker = running.told()
+        os.kill(worker, signal.SIGINT)
+        what, _, another = running.told()
+        assert what == "up"
+        assert another != worker
+        running.process.terminate()
+        assert running.end() == (0, []), running.errors
+    assert "Traceback" not in running.errors
+
+
+EARLY_SIGNAL = """
+import signal, sys
+from instride._cli import main
+
+class Finder:
+    def find_spec(self, name, *_):
+        if name == "typer":
+            signal.raise_signal(int(number))
+
+_, number, *arguments = sys.argv
+sys.argv = ["instride", *arguments]
+sys.meta_path.insert(0, Finder())
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "verb", "status"),
+    [
+        (signal.SIGTERM, "run", 0),
+        (signal.SIGINT, "run", 0),
+        (signal.SIGTERM, "doctor", -signal.SIGTERM),
+        (signal.SIGINT, "doctor", -signal.SIGINT),
+    ],
+)
+def test_a_signal_that_comes_while_the_command_is_imported_is_the_first(
+    folder: Path, number: signal.Signals, verb: str, status: int
+) -> None:
+    """To a container's first process the kernel gives no signal that it does not handle."""
+    arguments = [verb, "billing:app", "--settings", "billing:settings"] if verb == "run" else [verb]
+    done = subprocess.run(
+        [sys.executable, "-c", EARLY_SIGNAL, str(number.value), *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (status, ""), done.stderr
+
+
+def test_the_programs_that_a_handler_started_are_killed_with_its_worker() -> None:
+    """Each leads its own process group. A program that lived on would do its work beside the next owner's."""
+    script = "exec 3<&0; cat <&3 & echo up; wait"
+    started = subprocess.Popen(
+        ["sh", "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=0, bufsize=0
+    )
+    with started:
+        assert started.stdout is not None
+        assert started.stdout.readline() == b"up\n"
+        _tell_worker(started, Word.KILL)
+        assert started.communicate(b"the program lives\n", timeout=PATIENCE)[0] == b""
+        assert started.returncode == -signal.SIGKILL
+
+
+def test_a_worker_that_has_ended_is_not_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its number may be another's."""
+    with subprocess.Popen(["true"], process_group=0) as ended:
+        ended.wait()
+        killed = list[int]()
+        monkeypatch.setattr(os, "killpg", lambda group, _: killed.append(group))
+        _tell_worker(ended, Word.KILL)
+    assert killed == []
+
+
+@pytest.mark.parametrize("error", [ProcessLookupError, PermissionError])
+def test_a_worker_that_ends_as_it_is_killed_is_no_error(error: type[OSError], monkeypatch: pytest.MonkeyPatch) -> None:
+    """On macOS a group of which all have ended cannot be signalled: EPERM."""
+
+    def killpg(_group: int, _number: int) -> None:
+        raise error
+
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, process_group=0) as ending:
+        monkeypatch.setattr(os, "killpg", killpg)
+        _tell_worker(ending, Word.KILL)
+
+
+ORPHANS = """
+import ctypes, os, subprocess, sys
+from instride._cli import run
+from instride._cli.supervisor import Supervisor
+
+PR_SET_CHILD_SUBREAPER = 36
+assert ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+
+def orphan():
+    # Of a program that has ended.
+    script = "exec 3<&0; cat <&3 >/dev/null & echo $!"
+    with subprocess.Popen(["sh", "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
+        found = int(program.stdout.readline())
+        program.wait()
+    os.waitid(os.P_PID, found, os.WEXITED | os.WNOWAIT)
+    return found
+
+def is_there(process):
+    return os.path.exists(f"/proc/{process}")
+
+worker = subprocess.Popen(["false"])
+os.waitid(os.P_PID, worker.pid, os.WEXITED | os.WNOWAIT)
+for _ in range(2):
+    run._reap_orphans({worker.pid})
+assert is_there(worker.pid)
+assert worker.wait() == 1
+
+supervisor, processes = Supervisor(workers=1, grace=60.0), run._Processes(["sleep", "600"])
+left = [orphan(), orphan()]
+processes._next(supervisor)
+assert all(map(is_there, left))  # they go to the first process
+os.getpid = lambda: 1
+processes._next(supervisor)
+assert not any(map(is_there, left))
+run._reap_orphans(set())  # with no child at all
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the first process of a container")
+def test_as_a_containers_first_process_it_reaps_orphans_and_no_worker() -> None:
+    """Each would keep its number for ever, until there are no more processes."""
+    done = subprocess.run(
+        [sys.executable, "-c", ORPHANS], capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.slow

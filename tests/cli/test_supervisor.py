@@ -8,7 +8,6 @@ import pytest
 
 from instride._cli.supervisor import CANNOT_BEGIN, FAILED, Action, Start, Supervisor, Tell, Word
 
-TERM = signal.SIGTERM
 STOP, CANCEL, KILL = Word
 
 
@@ -99,12 +98,13 @@ def test_the_end_of_the_grace_kills_once() -> None:
     assert supervisor.exit_code == FAILED
 
 
-def test_a_stop_ends_well_when_all_have_and_replaces_nobody() -> None:
+@pytest.mark.parametrize("code", [0, -signal.SIGTERM, -signal.SIGINT])
+def test_a_stop_ends_well_when_all_have_and_replaces_nobody(code: int) -> None:
     supervisor = begun()
     supervisor.ended(0, -9, 1.0)
     assert supervisor.signalled(1.1) == told(STOP, 1), "the one that waits for its successor gets none"
     assert supervisor.passed(2.0) == []
-    supervisor.ended(1, -TERM, 2.0)
+    supervisor.ended(1, code, 2.0)
     assert supervisor.exit_code == 0
 
 
@@ -112,4 +112,10 @@ def test_a_stop_while_nobody_lives_is_the_end() -> None:
     supervisor = begun(1)
     supervisor.ended(0, -9, 1.0)
     assert supervisor.signalled(1.1) == []
+    assert supervisor.exit_code == 0
+
+
+def test_a_signal_that_came_before_the_begin_is_the_end() -> None:
+    supervisor = Supervisor(workers=2, grace=10.0)
+    assert supervisor.signalled(0.0) == []
     assert supervisor.exit_code == 0

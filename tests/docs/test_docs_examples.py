@@ -1,4 +1,4 @@
-"""The examples of README.md, docs/consumer.md and docs/telemetry.md are run as they stand, against a real Kafka."""
+"""The examples of README.md, the consumer's pages and docs/telemetry.md are run as they stand, against a real Kafka."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ from instride.testing.check import BROKER, Event, Parameters, write
 
 ROOT = Path(__file__).parents[2]
 RECORDS = 60
+PAGES = {"docs/consumer.md": 4, "docs/errors.md": 1, "docs/ranges.md": 1}
+"""How many examples each of the consumer's pages has."""
 
 
 def examples(path: str) -> list[str]:
@@ -74,10 +76,10 @@ def flights(kafka: LocalKafka, request: pytest.FixtureRequest) -> str:
 
 
 @pytest.mark.kafka
-@pytest.mark.parametrize("number", range(6))
-def test_the_examples_of_the_consumers_page(kafka: LocalKafka, flights: str, number: int) -> None:
-    code = examples("docs/consumer.md")
-    assert len(code) == 6
+@pytest.mark.parametrize(("page", "number"), [(page, number) for page, many in PAGES.items() for number in range(many)])
+def test_the_examples_of_the_consumers_pages(kafka: LocalKafka, flights: str, page: str, number: int) -> None:
+    code = examples(page)
+    assert len(code) == PAGES[page]
     handled = run(code[number], kafka.bootstrap_servers, flights)
     as_json = "json.loads" in code[number]
     assert handled == [each if as_json else str(each).encode() for each in range(RECORDS)]
@@ -203,7 +205,7 @@ def processed(servers: str, topic: str) -> list[int]:
 
 
 @pytest.mark.kafka
-def test_a_program_sets_a_groups_offsets_back_as_the_consumers_page_says(kafka: LocalKafka, flights: str) -> None:
+def test_a_program_sets_a_groups_offsets_back_as_the_page_of_offsets_says(kafka: LocalKafka, flights: str) -> None:
     """And a Processor then handles all again."""
     servers, partition = kafka.bootstrap_servers, TopicPartition(flights, 0)
     assert processed(servers, flights) == list(range(RECORDS))
@@ -240,7 +242,7 @@ def test_the_first_example_of_the_histories_page(tmp_path: Path) -> None:
 
 
 def test_every_setting_is_told_of() -> None:
-    page = (ROOT / "docs/consumer.md").read_text()
-    table = page[page.index("## Settings") :]
+    page = (ROOT / "docs/settings.md").read_text()
+    table = "\n".join(line for line in page.splitlines() if line.startswith("| `"))
     missing = [field.name for field in fields(ConsumerConfig) if f"`{field.name}`" not in table]
     assert missing == []

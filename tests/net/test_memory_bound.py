@@ -1,4 +1,4 @@
-"""What a consumer holds of what brokers and producers send stays within the bound that docs/consumer.md publishes.
+"""What a consumer holds of what brokers and producers send stays within the bound that docs/settings.md publishes.
 
 Each case runs in a process of its own, whose memory is measured: a network machine with the real codec, brokers that
 respond to every fetch with as much as it asks for, and an application that consumes nothing, or leaves a few records of

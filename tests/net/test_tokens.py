@@ -8,6 +8,8 @@ import ssl
 import threading
 from collections.abc import Callable, Iterator
 from email.message import Message
+from http.client import BadStatusLine, IncompleteRead, InvalidURL
+from subprocess import CalledProcessError, TimeoutExpired
 from types import SimpleNamespace
 from typing import Any
 from urllib.error import HTTPError, URLError
@@ -371,6 +373,16 @@ class MissingSchema(OSError, ValueError):  # noqa: N818 - as `requests` has it
     pass
 
 
+class ChunkedEncodingError(OSError):
+    """As `requests` has it."""
+
+
+def of_package(module: str, name: str) -> Exception:
+    """As the package has it, which need not be installed."""
+    kind: type[Exception] = type(name, (Exception,), {"__module__": module})
+    return kind("Server disconnected")
+
+
 def in_a_circle() -> Exception:
     error = RuntimeError("a")
     error.__context__ = caused(error)
@@ -409,6 +421,18 @@ def in_a_circle() -> Exception:
         (URLError("unknown url type: htps"), False),
         (MissingSchema("no scheme supplied"), False),
         (ssl.SSLError(errno.ENETUNREACH, "a number of OpenSSL's"), False),
+        (IncompleteRead(b"{", 5), True),
+        (BadStatusLine(""), True),
+        (amid(caused(IncompleteRead(b"{", 5)), ChunkedEncodingError()), True),
+        (InvalidURL("nonnumeric port"), False),
+        (TimeoutExpired("a program that prints a token", 5.0), True),
+        (CalledProcessError(1, "a program that prints a token"), False),
+        (of_package("httpx", "RemoteProtocolError"), True),
+        (caused(of_package("httpcore", "RemoteProtocolError")), True),
+        (of_package("aiohttp.client_exceptions", "ServerDisconnectedError"), True),
+        (of_package("aiohttp.client_exceptions", "ClientPayloadError"), True),
+        (of_package("httpx", "LocalProtocolError"), False),
+        (of_package("billing.httpx", "RemoteProtocolError"), False),
     ],
     ids=lambda each: type(each).__name__,
 )

@@ -24,6 +24,7 @@ from instride import (
     SkipRecord,
     TopicPartition,
 )
+from instride._processing import async_store
 from instride._processing.attempts import enter_attempt
 from instride._processing.engine import Lane, Task
 from instride.errors import ConfigError, IllegalStateError, StorePositionError
@@ -174,6 +175,33 @@ def test_what_is_cancelled_in_its_transaction_is_rolled_back(play: Play) -> None
         assert (await bank.written(), await bank.position()) == ([0, 1], 2)
 
     play(what)
+
+
+@pytest.mark.parametrize("silent", ["rollback", "close"])
+def test_a_connection_that_is_silent_at_its_end_is_waited_for_no_longer(
+    silent: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is cancelled, or out of time, would hold its handler's place for ever."""
+    monkeypatch.setattr(async_store, "_ENDING", 0.0)
+    raw, waited = sqlite3.connect(":memory:"), list[str]()
+    connection = AwaitedConnection(raw)
+
+    async def for_long() -> None:
+        await asyncio.sleep(5.0)
+        waited.append(silent)
+
+    async def connect() -> AwaitedConnection:
+        return connection
+
+    async def play() -> None:
+        with pytest.raises(TimeoutError):
+            async with AsyncDatabaseStore(connect, paramstyle="qmark").database.transaction():
+                raise TimeoutError
+
+    monkeypatch.setattr(connection, silent, for_long)
+    with closing(raw):
+        asyncio.run(play())
+    assert waited == []
 
 
 def test_a_task_that_outlives_its_handler_writes_into_no_other_transaction(play: Play) -> None:

@@ -34,8 +34,8 @@ class Undecided(type):
 class OddError(Exception, metaclass=Undecided): ...
 
 
-def engine(retry: Retry) -> Engine:
-    made = Engine(EnginePlan(order="none", failures=Failures(retry=retry)), lambda _: 1)
+def engine(retry: Retry, **plan: Any) -> Engine:
+    made = Engine(EnginePlan(order="none", failures=Failures(retry=retry), **plan), lambda _: 1)
     made.submit(keyed(P0, "aa"))
     made.locate(P0, OffsetAndMetadata(offset=0))
     return made
@@ -49,6 +49,16 @@ def test_where_the_end_of_an_attempt_cannot_be_judged_the_run_ends() -> None:
     assert desk.end(job, ValueError("bad")) == (None, True)
     assert isinstance(of_run.failure, LookupError)
     assert (of_run.started, of_run.queued, desk.next_task()) == (0, 2, None)
+
+
+def test_a_batch_whose_end_cannot_be_judged_is_counted_off_once() -> None:
+    of_run = engine(Retry(attempts=2, on=OddError), max_batch=2)
+    desk = desk_of(of_run)
+    batch = desk.next_task()
+    assert batch is not None
+    desk.end(batch, ValueError("bad"))
+    assert isinstance(of_run.failure, LookupError)
+    assert (of_run.started, of_run.queued, batch.lane.jobs) == (0, 2, 0)
 
 
 def test_an_attempt_whose_end_cannot_be_judged_was_made() -> None:

@@ -204,7 +204,7 @@ def test_a_handler_whose_event_loop_is_closed_has_not_failed(loop: asyncio.Abstr
 
     bench = Bench(loop, handler, 1)
     bench.turn(lambda: begun)
-    (server,) = bench.workers._attempts.values()
+    (server,) = bench.workers._attempts
     coroutine: Any = server.get_coro()
     coroutine.close()
     assert (bench.engine.started, bench.engine.queued, bench.engine.tally.attempts) == (0, 1, 0)

@@ -479,6 +479,298 @@ def test_an_accused_record_whose_commits_are_refused_keeps_no_other_partition() 
     assert process.takes() == [0]
 
 
+def test_an_accused_whose_commit_is_refused_afterwards_keeps_no_other_partition() -> None:
+    """It is named until a commit says otherwise, and none does before the right to commit is given back."""
+    group = accused_by(2)
+    process = group.process(later=[tp(1)])
+    process.commit()
+    accused = process.take()
+    assert accused is not None
+    process.assign(tp(1))
+    assert process.takes() == []
+    process.commit(refused=[P0])
+    assert process.takes() == [], "it is at work"
+    process.end(accused)
+    assert process.takes() == []
+    process.commit(refused=[P0])
+    process.commit(refused=[P0])
+    assert process.takes() == [0, 1]
+
+
+def accused_by(deaths: int) -> Group:
+    """Of P0 the record that was at work when the last process died; P1 has two."""
+    group = Group({P0: "-"}, order="none")
+    for _ in range(deaths):
+        process = group.process()
+        process.commit()
+        assert process.takes() == [0]
+    group.logs[tp(1)] = keyed(tp(1), "--")
+    return group
+
+
+def behind_others(others: int = 1, **plan: Any) -> Group:
+    """The accused record of P0: so many before it are suspects. P1 is empty so far."""
+    group = Group({P0: "-" * (others + 1)}, order="none", backoff=9.0, **plan)
+    process = group.process()
+    process.commit()
+    process.takes()
+    process = group.process()
+    process.commit()
+    for _ in range(others):
+        job = process.take()
+        assert job is not None
+        process.end(job, ValueError("it is tried again"))
+        assert process.takes() == []
+        process.commit()
+    assert process.takes() == [others]
+    group.logs[tp(1)] = keyed(tp(1), "--")
+    return group
+
+
+def with_a_letter_in_flight(**plan: Any) -> tuple[Group, Process]:
+    """Before the accused record 1 of P0."""
+    group = behind_others(**plan)
+    process = group.process(later=[tp(1)])
+    process.commit()
+    failed(process)
+    return group, process
+
+
+def beside_a_steady_partition() -> tuple[Group, Process]:
+    """The same, and of P1 one record is finished, and the other needs no commit. The accused one is named."""
+    group = behind_others()
+    process = group.process()
+    process.commit()
+    jobs = {job.lane.partition: job for job in (process.take(), process.take()) if job is not None}
+    process.end(jobs[tp(1)])
+    process.commit()
+    process.end(jobs[P0], DeadLetterRecord("bad"), is_acknowledged=False)
+    assert process.takes() == []
+    process.commit()
+    assert group.mark(P0) == Mark(reach=4, named=1, deaths=1, is_at_work=True)
+    return group, process
+
+
+@pytest.mark.parametrize("outcome", ["committed", "refused", "failed"])
+def test_others_wait_until_a_commit_takes_back_that_an_accused_is_at_work(outcome: str) -> None:
+    """What they do would be blamed on it. Unless nobody knows for how long: the broker does not take that commit."""
+    group, process = beside_a_steady_partition()
+    assert process.engine.hold([P0]) == {P0}
+    assert process.takes() == []
+    assert process.engine.hold([P0]) == {P0}, "as in each round"
+    assert process.takes() == []
+    assert process.engine.has_starts(), "soon"
+    snapshot = process.engine.committable()
+    for partition, entry in snapshot.entries.items():
+        snapshot.settle(partition, entry, committed=outcome == "committed", refused=outcome == "refused")
+    assert process.takes() == [1]
+    assert group.mark(P0).is_at_work
+
+
+def test_others_wait_until_a_commit_takes_back_that_what_was_given_up_is_at_work() -> None:
+    """At the deadline of its hand-over: the group's mark still says so, and what others do would be blamed on it."""
+    group = accused_by(2)
+    process = group.process(later=[tp(1)])
+    assert process.takes() == []
+    process.commit()
+    assert process.takes() == [0]
+    process.assign(tp(1))
+    process.commit()
+    process.engine.hold([P0])
+    process.engine.give_up_of(P0)
+    assert process.takes() == []
+    assert process.engine.has_starts(), "soon"
+    process.engine.hold([P0])
+    assert process.takes() == []
+    assert group.mark(P0).is_at_work
+    process.commit()
+    assert not group.mark(P0).is_at_work
+    process.commit()
+    assert process.takes() == [0, 1]
+
+
+def test_others_wait_for_no_commit_of_a_partition_that_is_gone() -> None:
+    _, process = beside_a_steady_partition()
+    process.engine.hold([P0])
+    process.engine.submit([], [P0])
+    assert process.takes() == [1]
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_an_accused_that_is_named_anew_while_its_mark_is_taken_back_is_waited_for(*, committed: bool) -> None:
+    """Its hand-over does not take place, and a commit that was sent before, or failed, says nothing of that."""
+    _, process = beside_a_steady_partition()
+    process.engine.hold([P0])
+    snapshot = process.engine.committable()
+    process.engine.hold([])
+    assert process.takes() == []
+    for partition, entry in snapshot.entries.items():
+        snapshot.settle(partition, entry, committed=committed)
+    assert process.takes() == []
+    process.commit()
+    assert [job.lane.partition for job in [process.take()] if job is not None] == [P0]
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+def test_due_letters_that_fill_a_partition_keep_its_accused_but_no_other_partition(*, is_named: bool) -> None:
+    """The topic of letters is away for long: of two one is in flight, and the other one comes before the accused."""
+    group = behind_others(2, per_partition=1)
+    process = group.process(later=[tp(1)])
+    process.commit()
+    for number in range(2):
+        job = process.take()
+        assert isinstance(job, Task)
+        assert job.offset == number
+        process.end(job, DeadLetterRecord("bad"), is_acknowledged=False)
+        if number == 0:
+            process.engine.wrote(job, ConnectionError(), process.now, 0.5)
+            process.takes()
+            process.commit()
+    process.assign(tp(1))
+    assert process.takes() == [], "while the accused waits for nothing but its commit"
+    if is_named:
+        process.commit()
+    process.now = 100.0
+    process.engine.has_next(process.now)
+    for _ in range(3):
+        process.commit()
+    assert [(job.lane.partition, job.offset) for job in [process.take()] if job is not None] == [(tp(1), 0)]
+    assert not group.mark(P0).is_at_work
+
+
+@pytest.mark.parametrize("when", ["before", "while", "after"])
+def test_a_hand_over_names_no_accused_at_work_while_a_letter_is_in_flight(when: str) -> None:
+    """Others are at work meanwhile: what they do would be blamed on it. when: the commit that names it is sent."""
+    group, process = with_a_letter_in_flight()
+    assert process.takes() == []
+    snapshot = process.engine.committable()
+    if when == "before":
+        process.commit()
+        assert group.mark(P0) == Mark(reach=4, named=1, deaths=1, is_at_work=True)
+    assert process.engine.hold([P0]) == {P0}
+    if when == "while":
+        group.committed |= snapshot
+        commit(snapshot)
+        assert group.mark(P0).is_at_work
+        assert process.engine.hold([P0]) == {P0}
+    assert process.engine.has_starts(), "soon, whenever the letter is acknowledged"
+    process.commit()
+    assert group.mark(P0) == Mark(named=1, deaths=1)
+    assert process.engine.hold([P0]) == {P0}
+    assert not process.commit(), "once is enough"
+    process.assign(tp(1))
+    process.commit()
+    assert process.takes() == [0, 1]
+
+
+def test_an_accused_given_up_by_a_hand_over_is_named_anew_when_it_is_taken_back() -> None:
+    """Not by a commit that comes before anybody has looked at it."""
+    group, process = with_a_letter_in_flight()
+    assert process.takes() == []
+    assert process.engine.hold([P0]) == {P0}
+    process.assign(tp(1))
+    process.commit()
+    assert process.takes() == [0, 1]
+    assert process.engine.hold([]) == set()
+    process.end(next(process.engine.at_work()))
+    assert process.commit()
+    assert (group.offset(P0), group.mark(P0).is_at_work) == (1, False), "others are at work"
+
+
+@pytest.mark.parametrize("when", ["before", "while", "after"])
+def test_a_stop_takes_a_mark_back_while_a_letter_is_in_flight(when: str) -> None:
+    """when: the commit that names the accused record is accepted."""
+    group, process = with_a_letter_in_flight()
+    assert process.takes() == []
+    snapshot = process.engine.committable()
+    if when == "before":
+        process.commit()
+    process.engine.stop()
+    if when == "while":
+        group.committed |= snapshot
+        commit(snapshot)
+        assert group.mark(P0).is_at_work
+    assert process.engine.has_starts(), "it may be killed before the letter is acknowledged"
+    process.commit()
+    assert group.mark(P0) == Mark(named=1, deaths=1)
+    assert not process.engine.has_starts()
+    assert not process.commit(), "once is enough"
+
+
+def test_a_stop_takes_the_mark_of_a_suspect_back_that_a_commit_on_its_way_names() -> None:
+    group = Group({P0: "--"}, order="none")
+    process = group.process()
+    process.commit()
+    assert process.takes() == [0, 1]
+    process = group.process()
+    process.commit()
+    failed(process)
+    assert process.takes() == []
+    snapshot = process.engine.committable()
+    process.engine.stop()
+    group.committed |= snapshot
+    commit(snapshot)
+    assert group.mark(P0) == Mark(reach=4, named=1, is_at_work=True)
+    assert process.engine.has_starts(), "it may be killed before the letter of the other one is acknowledged"
+    process.commit()
+    assert group.mark(P0) == Mark()
+
+
+def test_a_stop_takes_a_mark_back_when_the_last_handler_ends_by_a_letter() -> None:
+    """It ran at the stop: the process may be killed before the letter is acknowledged."""
+    group = Group({P0: "--"}, order="none")
+    process = group.process()
+    process.commit()
+    job = process.take()
+    assert job is not None
+    process.engine.stop()
+    assert not process.engine.has_starts(), "its handler runs"
+    process.end(job, DeadLetterRecord("bad"), is_acknowledged=False)
+    assert process.engine.has_starts()
+    process.commit()
+    assert group.mark(P0) == Mark()
+    assert not process.commit(), "once is enough"
+
+
+def test_letters_that_fill_a_partition_keep_its_accused_from_no_trial() -> None:
+    """Nobody may acknowledge them for long, and all other partitions may wait for its trial."""
+    _, process = with_a_letter_in_flight(per_partition=1)
+    process.assign(tp(1))
+    assert process.takes() == []
+    process.commit()
+    accused = process.take()
+    assert accused is not None
+    assert (accused.lane.partition, accused.offset) == (P0, 1)
+    assert process.takes() == []
+    process.end(accused)
+    for _ in range(2):
+        process.commit()
+    assert process.takes() == [0], "of the other partition one at a time"
+
+
+def test_where_a_handler_fills_its_partition_nobody_waits_for_its_accused() -> None:
+    group = Group({P0: "--"}, order="none", per_partition=1, backoff=9.0)
+    process = group.process()
+    process.commit()
+    process.takes()
+    process = group.process()
+    process.commit()
+    first = process.take()
+    assert first is not None
+    process.end(first, ValueError("it is tried again"))
+    assert process.takes() == []
+    process.commit()
+    assert process.takes() == [1]
+    group.logs[tp(1)] = keyed(tp(1), "-")
+    process = group.process(later=[tp(1)])
+    process.commit()
+    assert process.takes() == [0], "a suspect, which is at work for long"
+    process.assign(tp(1))
+    assert process.takes() == []
+    process.commit()
+    assert process.takes() == [0]
+
+
 def test_a_broker_that_takes_no_metadata_is_not_waited_for() -> None:
     group = Group({P0: "--"}, order="none")
     process = group.process()

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import ctypes
+import queue
+import sys
 import threading
+import weakref
 from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
+import confluent_kafka
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 from engine_help import Bench, desk_of, keyed
@@ -22,6 +29,7 @@ from instride._processing.dead_letters import (
     DeadLetter,
     LetterWriter,
     NotTakenError,
+    _Life,
     _refused,
     write_letter_async,
 )
@@ -192,10 +200,13 @@ def test_a_letter_is_written_once_while_the_store_is_away(form: str, caplog: pyt
     task = bench.take()
     bench.end(task, ValueError("bad"))
     desk = desk_of(bench.engine, _LOCK, dead_letters="dlq")
-    for _ in range(2):
+    for number in range(2):
         if form == "plain":
             LetterWriter(replace(desk, pass_over=store), topic).write(task)
         else:
+            if number == 0:
+                asyncio.run(write_letter_async(replace(desk, pass_over=store.awaited), topic.awaited, task))
+                assert desk.next_task() is task
             asyncio.run(write_letter_async(replace(desk, pass_over=store.awaited), topic.awaited, task))
         assert "its dead letter was written, but the store could not be told" in caplog.messages[-1]
         assert list(unwritten_letters(bench.engine)) == []
@@ -206,6 +217,26 @@ def test_a_letter_is_written_once_while_the_store_is_away(form: str, caplog: pyt
     LetterWriter(replace(desk, pass_over=store), topic).write(task)
     assert (len(topic.taken), bench.engine.tally.dead_lettered) == (1, 1)
     assert bench.commit()[P0][0] == 1
+
+
+def test_a_coroutine_that_cannot_tell_the_store_in_time_tries_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It holds a handler's place, and another transaction may have a lock on the row for long."""
+    monkeypatch.setattr(dead_letters, "_TOLD", 0.0)
+    bench = Bench(after="skip", has_store=True)
+    bench.submit(keyed(P0, "a"))
+    task = bench.take()
+    bench.end(task, ValueError("bad"))
+
+    async def is_locked(_: Task) -> None:
+        await asyncio.Event().wait()
+
+    writing = write_letter_async(replace(desk_of(bench.engine), pass_over=is_locked), None, task)
+    asyncio.run(asyncio.wait_for(writing, PATIENCE))
+    assert caplog.messages[-1].startswith("t-0 at offset 0: skipped, but the store could not be told, tried again in")
+    assert caplog.messages[-1].endswith("s: TimeoutError")
+    assert (bench.engine.started, bench.engine.queued) == (0, 1)
 
 
 @pytest.mark.parametrize("form", ["plain", "coroutine"])
@@ -234,7 +265,7 @@ def test_a_letter_whose_event_loop_is_closed_ends_the_run_and_is_due_still() -> 
         workers.wake()
         for _ in range(10):
             loop.run_until_complete(asyncio.sleep(0))
-        (server,) = workers._attempts.values()
+        (server,) = workers._attempts
         coroutine: Any = server.get_coro()
         coroutine.close()
         server.cancel()
@@ -310,12 +341,13 @@ class Reporting:
             raise self._refuses.pop()
         self.reports.append(on_delivery)
 
-    def poll(self, _: float) -> None:
+    def poll(self, wait: float) -> None:
         """Nothing is served by the thread: the test does."""
 
-    def purge(self) -> None: ...
+    def purge(self, *, in_flight: bool = True) -> None: ...
 
-    def flush(self, _: float) -> None: ...
+    def __len__(self) -> int:
+        return 0
 
 
 def test_a_report_of_what_nobody_waits_for_any_more_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -331,12 +363,18 @@ def test_a_report_of_what_nobody_waits_for_any_more_ends_nothing(monkeypatch: py
                     await asyncio.wrap_future(each)
 
     asyncio.run(give_up())
-    delivered, refused = produce._producer.reports
+    delivered, refused = client_of(produce).reports
     delivered(None, None)
     refused(KafkaError(KafkaError._MSG_TIMED_OUT), None)
     assert acknowledged[0].result(0) is None
     assert acknowledged[1].exception(0) is not None
     produce.close()
+
+
+def client_of(produce: ConfluentProduce) -> Any:
+    """What it has of librdkafka."""
+    assert produce._producer is not None
+    return produce._producer
 
 
 def producing(monkeypatch: pytest.MonkeyPatch, *refuses: Exception) -> ConfluentProduce:
@@ -352,7 +390,7 @@ def test_the_producer_gives_up_before_we_hand_it_over_again(monkeypatch: pytest.
     """Else it sends, when the broker is back, what we gave up and each copy of it."""
     produce = producing(monkeypatch)
     produce(OUTPUT)
-    tries = produce._producer.settings["message.timeout.ms"] / 1000
+    tries = client_of(produce).settings["message.timeout.ms"] / 1000
     assert tries + dead_letters._ROOM < min(outputs.ACKNOWLEDGED, dead_letters._ACKNOWLEDGED)
     produce.close()
 
@@ -360,7 +398,7 @@ def test_the_producer_gives_up_before_we_hand_it_over_again(monkeypatch: pytest.
 def test_what_finds_a_full_queue_waits_for_room(monkeypatch: pytest.MonkeyPatch) -> None:
     produce = producing(monkeypatch, *[BufferError("Local: Queue full")] * 3)
     acknowledged = produce(OUTPUT)
-    (delivered,) = produce._producer.reports
+    (delivered,) = client_of(produce).reports
     delivered(None, None)
     assert acknowledged.result(0) is None
     produce.close()
@@ -375,20 +413,28 @@ def test_a_queue_that_stays_full_is_told(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_close_ends_the_wait_for_room_and_nothing_is_handed_over_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    produce, me = producing(monkeypatch, BufferError("Local: Queue full")), threading.current_thread()
-    produced: list[Reporting] = []
+    monkeypatch.setattr(dead_letters, "_ROOM", PATIENCE)
+    produce, is_full = producing(monkeypatch), threading.Event()
 
-    def closes(producer: Reporting, _: float) -> None:
-        if threading.current_thread() is me:
-            produced.append(producer)
-            produce.close(0.0)
+    def full(*_: Any, **__: Any) -> None:
+        is_full.set()
+        raise BufferError("Local: Queue full")
 
-    monkeypatch.setattr(Reporting, "poll", closes)
-    for _ in range(2):
-        with pytest.raises(NotTakenError, match="t: the producer is closed"):
-            produce(OUTPUT)
+    def close() -> None:
+        assert is_full.wait(PATIENCE)
+        produce.close(0.0)
+
+    monkeypatch.setattr(Reporting, "produce", full)
+    closer = threading.Thread(target=close)
+    closer.start()
+    with pytest.raises(NotTakenError, match="t: the producer is closed"):
+        produce(OUTPUT)
+    closer.join()
+    is_full.clear()
+    with pytest.raises(NotTakenError, match="t: the producer is closed"):
+        produce(OUTPUT)
     produce.close(PATIENCE)  # its thread would call what the next tests patch
-    assert [each.reports for each in produced] == [[]]
+    assert not is_full.is_set()
 
 
 def test_what_is_handed_over_while_it_closes_is_given_up_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -399,9 +445,8 @@ def test_what_is_handed_over_while_it_closes_is_given_up_too(monkeypatch: pytest
     report = Reporting.produce
 
     def slow(*arguments: Any, **options: Any) -> None:
-        produce._closed = True  # as `close` does before it waits for the lock
-        assert produce._server is not None
-        produce._server.join(0.2)  # if it does not wait for us, it has purged then
+        produce._closed.set()  # as `close` does before it waits for the lock
+        produce._servers[0].join(0.2)  # if it does not wait for us, it has purged then
         report(*arguments, **options)
 
     monkeypatch.setattr(Reporting, "produce", slow)
@@ -414,15 +459,18 @@ def test_what_is_handed_over_while_it_closes_is_given_up_too(monkeypatch: pytest
 def test_what_a_closed_producer_gives_up_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     """librdkafka may give it up by threads of its own, a moment after `purge` has returned."""
     produce = producing(monkeypatch)
-    acknowledged = produce(OUTPUT)
+    acknowledged = [produce(OUTPUT) for _ in range(2)]
 
-    def flush(producer: Reporting, _: float) -> None:
-        for report in producer.reports:
-            report(KafkaError(KafkaError._PURGE_QUEUE), None)
+    def purge(producer: Reporting) -> None:
+        monkeypatch.setattr(Reporting, "poll", polls)
 
-    monkeypatch.setattr(Reporting, "flush", flush)
+    def polls(producer: Reporting, _: float) -> None:
+        producer.reports.pop()(KafkaError(KafkaError._PURGE_QUEUE), None)
+
+    monkeypatch.setattr(Reporting, "purge", purge)
+    monkeypatch.setattr(Reporting, "__len__", lambda producer: len(producer.reports))
     produce.close(PATIENCE)
-    assert isinstance(acknowledged.exception(0), NotTakenError)
+    assert all(isinstance(each.exception(0), NotTakenError) for each in acknowledged)
 
 
 def test_what_a_closed_producer_still_has_is_never_written(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -448,7 +496,7 @@ def test_a_thread_for_acknowledgements_that_the_system_refuses_is_tried_again(
     threads_left[0] = 1
     produce(OUTPUT)
     assert is_served.wait(PATIENCE)
-    assert len(produce._producer.reports) == 1, "and what was refused was not handed over"
+    assert len(client_of(produce).reports) == 1, "and what was refused was not handed over"
     produce.close()
 
 
@@ -468,3 +516,255 @@ def test_what_the_producer_refuses_at_once_is_told_as_what_the_broker_does(monke
     with pytest.raises(NotTakenError, match="has no such topic"):
         produce(OUTPUT)
     produce.close()
+
+
+DESYNCHRONIZED = KafkaError(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, "sequence number desynchronization", True)
+"""Of librdkafka's texts, that after an unclean election."""
+
+
+class Mortal(Reporting):
+    """A producer that a fatal error may end: `poll` raises it once, and it takes nothing from then on.
+
+    unanswered: records that are sent: a purge of what is queued only leaves them. dropped: by which threads it was.
+    """
+
+    made: ClassVar[list[weakref.ref[Mortal]]] = []
+    unanswered: ClassVar[int] = 0
+    dropped: ClassVar[queue.SimpleQueue[str]] = queue.SimpleQueue()
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        super().__init__(settings)
+        self.errors: queue.SimpleQueue[KafkaError] = queue.SimpleQueue()
+        self.is_dead = False
+        self.purged: list[tuple[KafkaError, Any]] = []
+        self.made.append(weakref.ref(self))
+
+    def die(self) -> None:
+        self.is_dead = True
+        self.errors.put(DESYNCHRONIZED)
+
+    def produce(self, *content: Any, on_delivery: Any, **options: Any) -> None:
+        if self.is_dead:
+            raise KafkaException(KafkaError(KafkaError._FATAL))
+        super().produce(*content, on_delivery=on_delivery, **options)
+
+    def poll(self, wait: float) -> None:
+        for error, report in self.purged:
+            report(error, None)
+        self.purged.clear()
+        with contextlib.suppress(queue.Empty):
+            raise KafkaException(self.errors.get(timeout=wait))
+
+    def purge(self, *, in_flight: bool = True) -> None:
+        error = KafkaError(KafkaError._PURGE_QUEUE)
+        while len(self.reports) > (0 if in_flight else self.unanswered):
+            self.purged.append((error, self.reports.pop()))
+
+    def __len__(self) -> int:
+        return len(self.reports) + len(self.purged)
+
+    def __del__(self) -> None:
+        self.dropped.put(threading.current_thread().name)
+
+
+def mortal(monkeypatch: pytest.MonkeyPatch, pace: float = 0.0) -> ConfluentProduce:
+    monkeypatch.setattr(dead_letters, "_PACE", pace)
+    monkeypatch.setattr(Mortal, "made", [])
+    monkeypatch.setattr(Mortal, "dropped", queue.SimpleQueue())
+    monkeypatch.setattr("confluent_kafka.Producer", Mortal)
+    return ConfluentProduce({"bootstrap_servers": "b:1"})
+
+
+def test_a_fatal_error_ends_what_is_in_flight_with_its_reason(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    produce = mortal(monkeypatch)
+    acknowledged = produce(OUTPUT)
+    client_of(produce).die()
+    error = acknowledged.exception(PATIENCE)
+    assert isinstance(error, NotTakenError)
+    assert "sequence number desynchronization" in str(error)
+    assert [each.levelname for each in caplog.records if "sequence number desynchronization" in each.message] == [
+        "ERROR"
+    ]
+    produce.close()
+
+
+def test_after_a_fatal_error_another_producer_takes_the_next_letter(monkeypatch: pytest.MonkeyPatch) -> None:
+    produce = mortal(monkeypatch)
+    refused = produce(OUTPUT)
+    first = client_of(produce)
+    first.die()
+    acknowledged = produce(OUTPUT)
+    assert client_of(produce) is not first
+    client_of(produce).reports.pop()(None, None)
+    assert acknowledged.result(0) is None
+    assert isinstance(refused.exception(PATIENCE), NotTakenError)
+    produce.close()
+
+
+def test_what_is_sent_before_a_fatal_error_is_not_given_up_while_an_answer_may_come(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The broker has it: given up, it would be written again."""
+    monkeypatch.setattr(Mortal, "unanswered", 1)
+    produce = mortal(monkeypatch)
+    sent, queued = produce(OUTPUT), produce(OUTPUT)
+    first = client_of(produce)
+    first.die()
+    assert isinstance(queued.exception(PATIENCE), NotTakenError)
+    first.purged.append((None, first.reports.pop()))
+    assert sent.result(PATIENCE) is None
+    produce.close()
+
+
+def test_what_is_sent_before_a_fatal_error_is_given_up_by_the_close(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where another producer has taken the place of that."""
+    monkeypatch.setattr(Mortal, "unanswered", 1)
+    produce = mortal(monkeypatch)
+    sent, queued = produce(OUTPUT), produce(OUTPUT)
+    client_of(produce).die()
+    assert isinstance(queued.exception(PATIENCE), NotTakenError)
+    produce(OUTPUT)
+    produce.close(PATIENCE)
+    assert isinstance(sent.exception(0), NotTakenError)
+
+
+def test_no_lock_is_held_while_a_producer_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """librdkafka joins its threads then, one of which may look up a name: nobody else could hand over a record."""
+    produce = mortal(monkeypatch)
+    produce(OUTPUT)
+    client_of(produce).is_dead = True
+    errors = client_of(produce).errors
+    errors.put(DESYNCHRONIZED)  # while this thread has no reference
+    produce(OUTPUT)
+    assert Mortal.dropped.get(timeout=PATIENCE) == "instride-producer", "by its own thread"
+    assert Mortal.made[0]() is None
+    produce.close()
+
+
+def test_producers_are_not_made_as_fast_as_they_die(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cluster that refuses each one at once would be asked by each letter of thousands, as fast as they come."""
+    produce = mortal(monkeypatch, pace=3600.0)
+    acknowledged = produce(OUTPUT)
+    client_of(produce).die()
+    assert isinstance(acknowledged.exception(PATIENCE), NotTakenError)
+    monkeypatch.setattr(dead_letters, "_ROOM", 0.0)
+    with pytest.raises(NotTakenError, match=r"is lost, .* too early for another: .*desynchronization"):
+        produce(OUTPUT)
+    assert len(Mortal.made) == 1
+    produce.close()
+
+
+def test_the_pace_slows_until_a_record_is_acknowledged() -> None:
+    life, paces = _Life(pause=1.0), []
+    for _ in range(8):
+        paces.append(life.pause)
+        life = life.next_one()
+    assert paces == [1, 2, 4, 8, 16, 32, 60, 60]
+    life.has_acknowledged.set()
+    assert life.next_one().pause == 1
+    assert life.next_one().next_one().pause == 2
+
+
+def test_a_producer_knows_whether_it_had_an_acknowledgement(monkeypatch: pytest.MonkeyPatch) -> None:
+    produce = mortal(monkeypatch)
+    for error in (KafkaError(KafkaError._MSG_TIMED_OUT), None):
+        produce(OUTPUT)
+        client_of(produce).reports.pop()(error, None)
+        assert produce._life.has_acknowledged.is_set() is (error is None)
+    produce.close()
+
+
+def test_a_fatal_error_of_which_nobody_hears_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dead_letters, "_ROOM", 0.0)
+    produce = mortal(monkeypatch)
+    produce(OUTPUT)
+    client_of(produce).is_dead = True
+    with pytest.raises(NotTakenError, match=r"did not take the record: .*_FATAL"):
+        produce(OUTPUT)
+    produce.close()
+
+
+def test_a_fatal_error_at_the_close_promises_no_other_producer(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    produce, is_closed = mortal(monkeypatch), threading.Event()
+    poll = Mortal.poll
+
+    def late(producer: Mortal, wait: float) -> None:
+        assert is_closed.wait(PATIENCE)
+        producer.die()
+        poll(producer, wait)
+
+    monkeypatch.setattr(Mortal, "poll", late)
+    acknowledged = produce(OUTPUT)
+    produce.close(0.0)
+    is_closed.set()
+    assert isinstance(acknowledged.exception(PATIENCE), NotTakenError)
+    produce.close(PATIENCE)
+    assert not caplog.records
+
+
+class Mock:
+    """librdkafka's own, with a broker within it; by ctypes what confluent-kafka does not offer."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, **options: Any) -> None:
+        self._of_python = confluent_kafka.Producer
+        self._options = {"test.mock.num.brokers": 1, "log_level": 0, **options}
+        with Path("/proc/self/maps").open() as lines:
+            path = next(line.split()[-1] for line in lines if "rdkafka" in line)
+        self._library = ctypes.CDLL(path)
+        self._library.rd_kafka_handle_mock_cluster.restype = ctypes.c_void_p
+        monkeypatch.setattr("confluent_kafka.Producer", self._make)
+
+    def _make(self, settings: dict[str, Any]) -> Any:
+        return self._of_python({**settings, **self._options})
+
+    def answers_after(self, producer: Any, milliseconds: int) -> None:
+        cluster = ctypes.c_void_p(self._library.rd_kafka_handle_mock_cluster(_handle(producer)))
+        self._library.rd_kafka_mock_broker_set_rtt(cluster, 1, ctypes.c_int(milliseconds))
+
+    def die(self, producer: Any) -> None:
+        self._library.rd_kafka_test_fatal_error(_handle(producer), ctypes.c_int(45), b"the reason")
+
+
+def _handle(producer: Any) -> ctypes.c_void_p:
+    """The rd_kafka_t of confluent-kafka's object."""
+    return ctypes.c_void_p.from_address(id(producer) + object.__basicsize__)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="librdkafka's library is found by /proc")
+def test_librdkafka_itself_loses_no_report_after_a_fatal_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is in flight is answered by an acknowledgement: given up, it would be written again."""
+    mock = Mock(monkeypatch)
+    produce = ConfluentProduce({"bootstrap_servers": "b:1"})
+    assert produce(OUTPUT).result(PATIENCE) is None
+    first = client_of(produce)
+    mock.answers_after(first, 500)
+    waiting = [produce(OUTPUT) for _ in range(3)]
+    mock.die(first)
+    reasons = [each.exception(PATIENCE) for each in waiting]
+    assert all(reason is None or "the reason" in str(reason) for reason in reasons)
+    produce.close(PATIENCE)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="librdkafka's library is found by /proc")
+def test_librdkafka_itself_loses_no_report_at_a_close(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fatal error comes while it is heard what the close has given up."""
+    monkeypatch.setattr(dead_letters, "_CLOSING", PATIENCE)
+    mock = Mock(monkeypatch)
+    produce = ConfluentProduce({"bootstrap_servers": "b:1"})
+    assert produce(OUTPUT).result(PATIENCE) is None
+    first = client_of(produce)
+    mock.answers_after(first, 500)
+    waiting = [produce(OUTPUT) for _ in range(5)]
+    drain = ConfluentProduce._drain
+
+    def dies(*arguments: Any) -> None:
+        mock.die(first)
+        drain(*arguments)
+
+    monkeypatch.setattr(ConfluentProduce, "_drain", dies)
+    produce.close(PATIENCE)
+    assert all(each.done() for each in waiting)

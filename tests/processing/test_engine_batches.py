@@ -121,6 +121,17 @@ def test_a_batch_that_is_not_tried_again(after: Any) -> None:
         assert bench.commit() == {P0: (0, (), {})}
 
 
+@pytest.mark.parametrize("after", ["dead-letter", "skip"])
+def test_a_batch_that_failed_makes_room_for_the_next_call_of_its_partition(after: Any) -> None:
+    """At once: perhaps no poll brings anything more."""
+    bench = Bench(order="none", after=after, max_batch=3, per_partition=1)
+    bench.submit(keyed(P0, "-" * 6))
+    batch = bench.take_batch()
+    assert bench.engine.take(bench.now) is None
+    bench.end(batch, ValueError())
+    assert bench.engine.has_next(bench.now)
+
+
 @pytest.mark.rule("16")
 def test_a_hand_over_waits_for_a_batch_and_a_loss_gives_all_of_it_up() -> None:
     bench = Bench(order="none", max_batch=2, max_wait=5.0)

@@ -25,6 +25,7 @@ from instride._processing.lifespan import AsyncLifespan, SyncLifespan
 from instride._processing.process_workers import ProcessWorkers
 from instride._processing.thread_workers import ThreadWorkers
 from instride.errors import RecordTooLargeError
+from step_counter import steps
 
 PATIENCE = 30.0
 Record = ConsumerRecord[Any, Any]
@@ -251,8 +252,7 @@ def test_a_store_is_told_of_an_acknowledged_letter_by_a_thread_of_handlers() -> 
 
 def test_a_store_is_told_of_a_smaller_letter_by_no_thread_without_its_connection() -> None:
     """Also where the producer acknowledges it by returning."""
-    bench, futures, told = bench_of(1, has_store=True), list[Future[None]](), list[Task]()
-    tellers: list[str] = []
+    bench, futures, tellers = bench_of(1, has_store=True), list[Future[None]](), list[str]()
 
     def produce(letter: DeadLetter) -> Future[None] | None:
         if letter.left_out:
@@ -264,15 +264,98 @@ def test_a_store_is_told_of_a_smaller_letter_by_no_thread_without_its_connection
         tellers.append(threading.current_thread().name)
 
     desk = replace(desk_of(bench.engine, dead_letters="dlq"), pass_over=pass_over)
-    writer = LetterWriter(desk, produce, told.extend)
+    writer = LetterWriter(desk, produce)
     task = bench.take()
     bench.end(task, ValueError("bad"))
     writer.write(task)
     futures[0].set_exception(RecordTooLargeError("too large"))
     join_writers()
-    assert (tellers, told, task.letter_written) == ([], [task], True)
+    assert (tellers, task.letter_written) == ([], True)
+    assert desk.next_task() is task
     writer.write(task)
     assert (tellers, bench.engine.tally.dead_lettered) == ([threading.current_thread().name], 1)
+
+
+def test_a_store_is_told_of_a_letter_though_all_threads_that_there_are_are_busy() -> None:
+    """There may be more of them."""
+    bench, producer, runs, ends = bench_of(1, has_store=True), Silent(), threading.Event(), threading.Event()
+
+    def handler(record: Record) -> None:
+        handle(record)
+        runs.set()
+        assert ends.wait(PATIENCE)
+
+    threads = Threads(bench, producer, handler=handler)
+    producer.until(1)
+    threads.resting.until(1)
+    with threads.workers._desk.lock:
+        bench.submit(keyed(P1, "a"))
+    threads.workers.wake()
+    assert runs.wait(PATIENCE)
+    producer.futures[0].set_result(None)
+    assert len(threads.workers._threads) == 1
+    threads.workers.wake()
+    assert threads.told.wait(PATIENCE)
+    ends.set()
+    threads.close()
+    assert (bench.engine.tally.dead_lettered, bench.engine.tally.finished) == (1, 1)
+
+
+def test_a_store_is_told_of_a_letter_by_a_thread_more_where_handlers_have_all() -> None:
+    """Another partition's, perhaps long ones. It is one thread, and none that stays."""
+    bench, producer, runs, ends = bench_of(2, has_store=True), Silent(), threading.Semaphore(0), threading.Event()
+
+    def handler(record: Record) -> None:
+        handle(record)
+        runs.release()
+        assert ends.wait(PATIENCE)
+
+    threads = Threads(bench, producer, handler=handler)
+    producer.until(2)
+    threads.resting.until(len(threads.workers._threads))
+    with threads.workers._desk.lock:
+        bench.submit(keyed(P1, "aaa"))
+    threads.workers.wake()
+    assert all(runs.acquire(timeout=PATIENCE) for _ in range(2))
+    producer.futures[0].set_result(None)
+    threads.workers.wake()
+    assert threads.told.wait(PATIENCE)
+    assert not runs.acquire(blocking=False), "it handles no record"
+    ends.set()
+    assert runs.acquire(timeout=PATIENCE)
+    producer.futures[1].set_result(None)
+    threads.close()
+    assert len(threads.workers._threads) == 2
+    assert (len(threads.teller), bench.engine.tally.finished) == (2, 3)
+
+
+@pytest.mark.parametrize("may_start", [True, False])
+def test_of_an_acknowledged_letter_a_store_is_told_first_by_whoever_takes_a_record(*, may_start: bool) -> None:
+    """Also where nothing may be started: it is in progress, and its hand-over waits for it."""
+    bench = bench_of(1, 1, has_store=True)
+    desk = desk_of(bench.engine, may_start=lambda: may_start)
+    task, other = bench.take(), bench.take()
+    bench.end(task, ValueError("bad"))
+    bench.end(other)
+    bench.submit(keyed(P1, "a", start=1))
+    assert bench.engine.acknowledged(task)
+    bench.engine.hold([P0])
+    assert desk.next_task() is task
+    assert bench.engine.hold([P0]) == {P0}
+    assert (desk.next_task() is not None) == may_start
+    assert desk.next_task() is None
+
+
+def test_of_an_acknowledged_letter_that_was_given_up_no_store_is_told() -> None:
+    bench = bench_of(1, has_store=True)
+    task = bench.take()
+    bench.end(task, ValueError("bad"))
+    assert bench.engine.acknowledged(task)
+    assert bench.engine.has_next(0.0)
+    bench.submit([], [P0])
+    assert not bench.engine.has_next(0.0)
+    assert desk_of(bench.engine).next_task() is None
+    assert not bench.engine.acknowledged(task)
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), Exception("no leader")])
@@ -318,7 +401,7 @@ def test_letters_that_nobody_acknowledges_hold_no_place_of_coroutines() -> None:
 
 
 def test_letters_acknowledged_at_once_open_no_more_connections_than_handlers() -> None:
-    bench, producer = bench_of(6, 1), Silent()
+    bench, producer = bench_of(6, 1, has_store=True), Silent()
     told, go = list[Task](), asyncio.Event()
 
     async def pass_over(task: Task) -> None:
@@ -337,6 +420,99 @@ def test_letters_acknowledged_at_once_open_no_more_connections_than_handlers() -
         go.set()
         turn(loop)
         assert (len(told), bench.engine.tally.dead_lettered) == (6, 6)
+
+
+def steps_of_acknowledgements(letters: int) -> int:
+    """Of five, one after the other, with so many letters in flight."""
+    bench, producer = bench_of(letters, has_store=True, metadata_limit=1 << 20), Silent()
+    with closing(asyncio.new_event_loop()) as loop:
+        desk = desk_of(bench.engine, dead_letters="dlq")
+        workers = LoopWorkers(desk, handle_awaited, producer.awaited, 10, loop, None, AsyncLifespan(desk.fail))
+        workers.wake()
+        loop.run_until_complete(until_in_flight(workers, letters))
+
+        def acknowledge() -> None:
+            for future in producer.futures[:5]:
+                future.set_result(None)
+                turn(loop)
+
+        counted = steps(acknowledge)
+        assert bench.engine.tally.dead_lettered == 5
+        for future in producer.futures[5:]:
+            future.set_result(None)
+        loop.run_until_complete(until_empty(workers))
+    return counted
+
+
+def test_an_acknowledgement_costs_the_same_however_many_letters_are_in_flight() -> None:
+    """Whatever it does, all coroutines of the loop wait for."""
+    assert steps_of_acknowledgements(1000) < 1.2 * steps_of_acknowledgements(100)
+
+
+def test_tellers_and_handlers_together_are_no_more_than_handlers() -> None:
+    """Of coroutines too: each has a connection."""
+    bench, producer, running = bench_of(3, has_store=True), Silent(), list[int]()
+    told, go = list[Task](), asyncio.Event()
+
+    async def pass_over(task: Task) -> None:
+        told.append(task)
+        await go.wait()
+
+    async def handler(record: Record) -> None:
+        handle(record)
+        running.append(record.offset)
+        await go.wait()
+
+    with closing(asyncio.new_event_loop()) as loop:
+        desk = replace(desk_of(bench.engine, dead_letters="dlq"), pass_over=pass_over)
+        workers = LoopWorkers(desk, handler, producer.awaited, 2, loop, None, AsyncLifespan(desk.fail))
+        workers.wake()
+        turn(loop)
+        bench.submit(keyed(P1, "a"))
+        workers.wake()
+        turn(loop)
+        for future in producer.futures:
+            future.set_result(None)
+        turn(loop)
+        assert (len(producer.letters), len(running), len(told)) == (3, 1, 1)
+        go.set()
+        turn(loop)
+        assert (len(told), bench.engine.tally.dead_lettered, bench.engine.started) == (3, 3, 0)
+        assert (workers._attempts, workers._letters) == ({}, set())
+
+
+def test_a_store_is_told_of_a_letter_beside_coroutines_that_have_all_places() -> None:
+    """They may be another partition's, and long; a hand-over waits for the letter."""
+    bench, producer, running = bench_of(2, has_store=True), Silent(), list[int]()
+    told, go = list[Task](), asyncio.Event()
+
+    async def pass_over(task: Task) -> None:
+        told.append(task)
+        await go.wait()
+
+    async def handler(record: Record) -> None:
+        handle(record)
+        running.append(record.offset)
+        await asyncio.Event().wait()
+
+    with closing(asyncio.new_event_loop()) as loop:
+        desk = replace(desk_of(bench.engine, dead_letters="dlq"), pass_over=pass_over)
+        workers = LoopWorkers(desk, handler, producer.awaited, 2, loop, None, AsyncLifespan(desk.fail))
+        workers.wake()
+        turn(loop)
+        bench.submit(keyed(P1, "aaa"))
+        workers.wake()
+        turn(loop)
+        for future in producer.futures:
+            future.set_result(None)
+        turn(loop)
+        assert (len(running), len(told)) == (2, 1), "by one place more"
+        go.set()
+        turn(loop)
+        assert (len(running), len(told), bench.engine.tally.dead_lettered) == (2, 2, 2)
+        for server in workers._attempts:
+            server.cancel()
+        turn(loop)
 
 
 def test_letters_that_block_a_thread_of_asyncio_are_no_more_than_coroutines_may_be() -> None:
@@ -365,7 +541,7 @@ def test_letters_that_block_a_thread_of_asyncio_are_no_more_than_coroutines_may_
 
 async def until_empty(workers: LoopWorkers) -> None:
     while workers._attempts:
-        await asyncio.wait(list(workers._attempts.values()), timeout=PATIENCE)
+        await asyncio.wait(list(workers._attempts), timeout=PATIENCE)
 
 
 @pytest.mark.parametrize("future", [True, False])
@@ -414,7 +590,7 @@ def test_however_many_letters_there_are_coroutines_are_as_many_as_they_may_be() 
             future.set_result(None)
         turn(loop)
         assert (bench.engine.tally.dead_lettered, len(running)) == (2, 2)
-        for server in workers._attempts.values():
+        for server in workers._attempts:
             server.cancel()
         turn(loop)
 

@@ -119,6 +119,21 @@ def test_a_hand_over_tries_once_more_what_was_refused_before_it() -> None:
         assert found.hold([P0]) == held
 
 
+def test_a_second_hand_over_tries_once_more_what_was_refused_in_the_first() -> None:
+    """The group let this member keep the partition, whose right may have been given back since."""
+    found = queues()
+    found.submit(records(P0, 0, 1))
+    one, two = take(found, 2)
+    found.end(one)
+    for _ in range(2):
+        assert found.hold([P0]) == {P0}
+        snapshot = found.ledger.committable()
+        snapshot.settle(P0, snapshot.entries[P0], committed=False, refused=True)
+    assert found.hold([]) == set()
+    found.end(two, ValueError())
+    assert found.hold([P0]) == {P0}
+
+
 @pytest.mark.rule("16")
 def test_a_hand_over_waits_for_the_gap_below_the_highest_started_record() -> None:
     found = queues()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import nullcontext
 from itertools import pairwise
@@ -18,6 +18,7 @@ from instride._core.session_lease import Lease, Standing
 from instride._processing.engine import Engine, EnginePlan, Task
 from instride._processing.poll_loop import Drains, Pace, Rounds, Verb
 from instride._processing.retries import NO_RETRY, Failures, SkipRecord
+from instride._processing.store_positions import StorePositions
 from instride.commits import CommitResult
 from instride.consumer_records import ConsumerRecords
 from instride.errors import (
@@ -577,18 +578,48 @@ def test_a_question_that_nobody_answers_is_asked_anew_after_a_long_patience(capl
     assert asked_at[5] == asked_at[4] + 60.0
 
 
-def test_no_more_than_so_many_questions_hang_at_a_time() -> None:
-    """Each is a thread."""
-    script, answers = silent(seconds=4000.0, hangs=True)
+def test_where_many_questions_hang_there_is_one_more_an_hour() -> None:
+    """Each is a thread; but the database may be back. Partitions come and go, so that no question has long patience."""
+    script, answers = silent(seconds=300.0, hangs=True)
+    asked_at: list[float] = []
+    ask = script.results["stored"][0]
+
+    def stored(verb: Verb) -> Future[Any]:
+        asked_at.append(script.now)
+        found: Future[Any] = ask(verb)
+        return found
+
+    script.results["stored"] = [stored] * 99
+    for _ in range(25):
+        script.rounds.on_partitions_assigned([P0])
+        script.play(until=polls(script, 2))
+        script.rounds.on_partitions_revoked([P0])
+    first = asked_at[0]
+    assert [each - first for each in asked_at] == [*(600.0 * number for number in range(8)), 7800.0, 11_400.0]
     script.rounds.on_partitions_assigned([P0])
-    script.play(until=polls(script, 20))
-    assert len(answers) == 8
-    answers[3].set_exception(OSError("the connection was reset"))
-    script.play(until=polls(script, 10))
-    assert len(answers) == 9
-    answers[8].set_result({P0: 5})
+    script.play(until=lambda: len(answers) == 11)
+    answers[10].set_result({P0: 5})
     script.play(until=lambda: script.started != {})
     assert script.started == {P0: 5}
+    script.rounds.on_partitions_assigned([P1])
+    script.play(until=polls(script, 2))
+    assert len(answers) == 12, "it answers again: whatever hangs on, it is asked at once"
+
+
+def test_where_many_questions_hang_a_dropped_one_that_is_answered_ends_the_hour() -> None:
+    """Its partition was revoked meanwhile. But whoever comes next need not wait: the database is back."""
+    positions, now = StorePositions(), 0.0
+    for number in range(9):
+        answer = Future[Mapping[TopicPartition, int]]()
+        answer.set_running_or_notify_cancel()
+        assert positions.missing({P0: None}, now) == {P0: None}, number
+        positions.asked({P0: None}, answer, now)
+        positions.forget([P0])
+        assert positions.is_awaited(now)
+        now += 3600.0 if number < 8 else 1.0
+    answer.set_result({P0: 5})
+    assert not positions.is_awaited(now)
+    assert positions.missing({P1: None}, now) == {P1: None}
 
 
 def test_a_rebalance_asks_no_database_beside_a_question_that_hangs() -> None:

@@ -91,7 +91,7 @@ class Scene:
         """As by the acknowledgement of a letter, which another record waited for."""
         with self.workers._desk.lock:
             self.bench.submit(records(100, 1))
-        self.workers._go_on([])
+        self.workers._go_on()
 
     def close(self) -> None:
         self.workers.close()

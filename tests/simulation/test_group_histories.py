@@ -1,5 +1,6 @@
 """Groups of another kind: users with a queue for each partition, a beginning at the end of the logs, logs that lose
-what is old, and logs that unclean leader elections truncate. `--groups` plays more of them."""
+what is old, logs that unclean leader elections truncate, and topics that are recreated. `--groups` plays more of them.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from collections import Counter
 
 import pytest
 
+from instride.errors.codes import ErrorCode
 from instride.testing._simulation.corpus import decode, encode
 from instride.testing._simulation.planning_groups import with_groups
 from instride.testing.simulation import check, plan_for, run
@@ -48,6 +50,17 @@ def test_what_was_queued_of_a_truncated_log_is_dropped(seed: int) -> None:
     assert not found, f"--groups executors,truncations --seed {seed}: {found[0]}"
 
 
+@pytest.mark.parametrize(
+    "means",
+    [frozenset({"recreations"}), frozenset({"latest", "recreations"}), frozenset({"executors", "recreations"})],
+    ids=sorted,
+)
+@pytest.mark.parametrize("seed", range(2, 122, 6))
+def test_no_offset_of_a_deleted_topic_counts_in_the_next_one(seed: int, means: frozenset[str]) -> None:
+    found = check(run(with_groups(seed, plan_for(seed), means)))
+    assert not found, f"--groups {','.join(sorted(means))} --seed {seed}: {found[0]}"
+
+
 def test_what_is_planned_befalls_the_group() -> None:
     """The histories above would be good if nothing were queued, delayed or reset."""
     seen: Counter[str] = Counter()
@@ -76,6 +89,18 @@ def test_truncations_befall_positions_and_what_is_committed() -> None:
         seen["reset to one"] += sum(event.detail[::2] in cuts for event in history if event.what == "positioned")
     assert seen["truncated"] > 20, seen
     assert seen["reset to one"] > 10, seen
+
+
+def test_recreations_befall_positions_and_commits() -> None:
+    seen: Counter[str] = Counter()
+    for seed in range(2, 122, 6):
+        history = run(with_groups(seed, plan_for(seed), frozenset({"recreations"})))
+        seen.update(event.what for event in history)
+        codes = [code for event in history if event.what == "commit response" for _, _, code in event.detail[1]]
+        seen["refused by its id"] += codes.count(ErrorCode.UNKNOWN_TOPIC_ID)
+    assert seen["recreated"] > 60, seen
+    assert seen["out of range"] > 40, seen
+    assert seen["refused by its id"] > 5, seen
 
 
 def test_a_plan_of_another_group_is_a_value_that_can_be_kept() -> None:

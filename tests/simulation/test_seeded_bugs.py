@@ -14,6 +14,7 @@ from instride._core.application.partition import OwnedPartition
 from instride._core.application.polling import Poller
 from instride._core.application.revoke_lists import RevokeLists
 from instride._core.network import commits as commits_module
+from instride._core.network.actions import ConnectionKey
 from instride._core.network.assigned_partitions import AssignedPartition
 from instride._core.network.assignment import MemberAssignment
 from instride._core.network.commits import Commits
@@ -86,7 +87,7 @@ def _stale_fetches_are_taken(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(AssignedPartition, "fence", property(lambda owned: (owned.epoch, 0)))
     take = Fetcher._take_partitions
 
-    def wherever_it_begins(fetcher: Fetcher, node_id: int, fences: Any, requested: Any, *result: Any) -> None:
+    def wherever_it_begins(fetcher: Fetcher, key: ConnectionKey, fences: Any, requested: Any, *result: Any) -> None:
         """Law A2 alone would refuse most of them."""
         table = fetcher._owned()
         named = requested.known or {(each.topic, each.partition): each for each in requested.partitions}
@@ -95,7 +96,7 @@ def _stale_fetches_are_taken(patch: pytest.MonkeyPatch) -> None:
             for tp, each in named.items()
             if table.get(TopicPartition(*tp)) is not None
         }
-        take(fetcher, node_id, fences, replace(requested, known=known or requested.known), *result)
+        take(fetcher, key, fences, replace(requested, known=known or requested.known), *result)
 
     patch.setattr(Fetcher, "_take_partitions", wherever_it_begins)
 

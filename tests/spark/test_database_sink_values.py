@@ -11,6 +11,7 @@ from typing import Any
 
 import psycopg
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from test_database_sink import commit, span
 
@@ -31,6 +32,11 @@ GIVEN: dict[str, pa.Array] = {
     "whole float": pa.array([5.0]),
     "decimal": pa.array([Decimal("12.25")]),
     "string": pa.array(["a\\101b"]),
+    "string with NUL": pa.array(["a\0b"]),
+    "string view with NUL": pa.array(["a\0b"], pa.string_view()),
+    "strings with NUL of a dictionary": pa.array(["a\0b"]).dictionary_encode(),
+    "runs of strings": pc.run_end_encode(pa.array(["DL1"])),
+    "runs of strings with NUL": pc.run_end_encode(pa.array(["a\0b"])),
     "number's string": pa.array(["7"]),
     "json's string": pa.array(['{"a": [1, "\\u00e9"]}']),
     "large string": pa.array(["DL1"], pa.large_string()),
@@ -55,6 +61,7 @@ GIVEN: dict[str, pa.Array] = {
     "duration": pa.array([timedelta(hours=1, microseconds=5)]),
     "interval": pa.array([(1, 2, 3)], pa.month_day_nano_interval()),
     "list": pa.array([["a\\b", None, "NULL", ""]]),
+    "list with NUL": pa.array([["a", "a\0b"]]),
     "list of escapes": pa.array([[b"a\\101b"]]),
     "list of binary": pa.array([[b"DL1", None]]),
     "list of binary, no UTF-8": pa.array([[b"\xff"]]),
@@ -181,6 +188,7 @@ TAKEN = [
     ("varchar(1)[]", "list of bool", ["t", "f", None]),
     ("timestamp(6)", "timestamp of Zulu", NOON),
     ("bytea", "strings of a dictionary", b"DL1"),
+    ("text", "runs of strings", "DL1"),
 ]
 
 
@@ -201,6 +209,13 @@ REFUSED = [
     ("octets", "bool", "bytea does not take bool: .*binary values"),
     ("octets[]", "list", r"bytea\[\] does not take list<.*binary values"),
     ("text", "binary with NUL", "text does not take binary: .*no NUL"),
+    ("text", "string with NUL", "text does not take string: .*no NUL"),
+    ("varchar(40)", "string view with NUL", r"character varying\(40\) does not take string_view: .*no NUL"),
+    ("text", "strings with NUL of a dictionary", "text does not take dictionary<.*no NUL"),
+    ("text", "runs of strings with NUL", "text does not take run_end_encoded<.*no NUL"),
+    ("bytea", "string with NUL", r"bytea does not take string: .*str\.encode"),
+    ("jsonb", "string with NUL", "jsonb does not take string: .*no NUL"),
+    ("text[]", "list with NUL", r"text\[\] does not take list<.*no NUL"),
     ("time", "int64", "time without time zone does not take int64: .*does not tell its unit"),
     ("timestamp(3)", "uint8", r"timestamp\(3\) without time zone does not take uint8: .*does not tell its unit"),
     ("timestamptz", "float64", "timestamp with time zone does not take double: .*does not tell its unit"),

@@ -241,6 +241,22 @@ def test_whether_what_is_lost_had_records_is_asked_again(consumer: Scripted) -> 
     group.member.close()
 
 
+def test_where_the_logs_end_of_which_offsets_are_forgotten_is_asked_once(consumer: Scripted) -> None:
+    """They had no record by the first response, which was no loss, and began at the end of the second: what had come
+    in between was in no batch, and nobody told of it."""
+    asked: list[set[TopicPartition]] = []
+
+    def end_offsets(partitions: Sequence[TopicPartition], *, timeout: float) -> dict[TopicPartition, int]:
+        asked.append(set(partitions))
+        return dict.fromkeys(partitions, 0 if len(asked) == 1 else 5)
+
+    consumer.end_offsets = end_offsets  # type: ignore[method-assign]
+    group = read_before(consumer, READ_NOTHING)
+    assert group.asked(lambda: consumer.commits[0][0]) == {P0: 0, P1: 0}
+    assert asked == [{P0, P1}]
+    group.member.close()
+
+
 def test_what_the_last_batch_read_goes_on_there_though_the_group_has_forgotten_it(consumer: Scripted) -> None:
     both = BatchPlan({P0: Span(10, 20), P1: Span(5, 6)}, READ_P0.topic_ids, READ_P0.mark)
     group = read_before(consumer, both)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 import pickle
+import sys
 from collections.abc import Callable, Iterator
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 from pyspark.sql.types import BinaryType, LongType, StringType, StructType
 
 from instride import Consumer, TopicPartition
@@ -165,6 +168,99 @@ def test_a_record_that_the_producer_refuses_says_how_large_it_is() -> None:
     task = write_task({**NOBODY, "kafka.max.request.size": "2000"}, VALUES, overwrite=False)
     with pytest.raises(SinkError, match=r"record of 5000 bytes .*'t'.* kafka.max.request.size bounds it"):
         task.write([pa.record_batch({"value": [b"x" * 5000]})])
+
+
+class Mortal:
+    """A producer that acknowledges each record when it is polled, until a fatal error; `poll` raises it."""
+
+    made: ClassVar[list[Mortal]] = []
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self.settings = settings
+        self.taken: list[Any] = []
+        self.served = 0
+        self.is_dead = False
+        self.unheard: list[KafkaError] = []
+        self.made.append(self)
+
+    def die(self) -> None:
+        self.is_dead = True
+        self.unheard.append(KafkaError(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, "desynchronization", True))
+
+    def produce(self, value: bytes, **_: Any) -> None:
+        if self.is_dead:
+            raise KafkaException(KafkaError(KafkaError._FATAL))
+        self.taken.append(value)
+
+    def poll(self, _: float) -> None:
+        if self.unheard:
+            raise KafkaException(self.unheard.pop())
+        self.served = len(self.taken)
+
+    def __len__(self) -> int:
+        return len(self.taken) + len(self.unheard) - self.served
+
+
+@pytest.fixture
+def mortals(monkeypatch: pytest.MonkeyPatch) -> list[Mortal]:
+    monkeypatch.setattr(Mortal, "made", [])
+    monkeypatch.setattr("confluent_kafka.Producer", Mortal)
+    return Mortal.made
+
+
+def test_a_producer_that_died_between_two_tasks_fails_none(mortals: list[Mortal]) -> None:
+    """A worker that Spark uses again would fail its next task."""
+    task = write_task(SERVERS, VALUES, overwrite=False)
+    task.write([pa.record_batch({"value": [b"1"]})])
+    mortals[0].die()
+    task.write([pa.record_batch({"value": [b"2"]})])
+    task.write([pa.record_batch({"value": [b"3"]})])
+    assert [each.taken for each in mortals] == [[b"1"], [b"2", b"3"]]
+
+
+@pytest.mark.parametrize("records", [1, 2])
+def test_a_fatal_error_fails_the_task_with_its_reason(mortals: list[Mortal], records: int) -> None:
+    """When the next record is handed over, or at the end. The task that runs again has another producer."""
+    task = write_task(SERVERS, VALUES, overwrite=False)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch({"value": [b"1"]})
+        mortals[0].die()
+        yield from [pa.record_batch({"value": [b"2"]})] * (records - 1)
+
+    with pytest.raises(SinkError, match=r"a fatal error: .*desynchronization"):
+        task.write(batches())
+    task.write([pa.record_batch({"value": [b"3"]})])
+    assert [each.taken for each in mortals] == [[b"1"], [b"3"]]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="librdkafka's library is found by /proc")
+def test_librdkafka_itself_tells_why_it_died_at_the_end_of_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its mock broker, which refuses it an id: all that it has is given up at once, with that error pending."""
+    task = write_task(SERVERS, VALUES, overwrite=False)
+
+    def make(settings: dict[str, Any]) -> Producer:
+        made = Producer({**settings, "test.mock.num.brokers": 1, "log_level": 0})
+        with Path("/proc/self/maps").open() as lines:
+            library = ctypes.CDLL(next(line.split()[-1] for line in lines if "rdkafka" in line))
+        library.rd_kafka_handle_mock_cluster.restype = ctypes.c_void_p
+        handle = ctypes.c_void_p.from_address(id(made) + object.__basicsize__)
+        cluster = ctypes.c_void_p(library.rd_kafka_handle_mock_cluster(handle))
+        init_producer_id, code = ctypes.c_int16(22), ctypes.c_int(KafkaError.CLUSTER_AUTHORIZATION_FAILED)
+        library.rd_kafka_mock_push_request_errors(cluster, init_producer_id, ctypes.c_size_t(1), code)
+        return made
+
+    monkeypatch.setattr("confluent_kafka.Producer", make)
+    with pytest.raises(SinkError, match=r"a fatal error: .*CLUSTER_AUTHORIZATION_FAILED"):
+        task.write([pa.record_batch({"value": [b"x"] * 3})])
+
+
+def test_over_tls_it_trusts_whom_the_source_trusts(mortals: list[Mortal], monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the variables of the executor, and not those of the driver."""
+    task = write_task({**SERVERS, "kafka.security.protocol": "SSL"}, VALUES, overwrite=False)
+    monkeypatch.setenv("SSL_CERT_DIR", "/")
+    task.write([pa.record_batch({"value": [b"1"]})])
+    assert mortals[0].settings["ssl.ca.location"] == "/"
 
 
 def test_a_topic_is_not_overwritten() -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -11,14 +14,15 @@ from hypothesis import strategies as st
 from parquet_help import PARTITION, commit, span, write
 
 from instride.errors import CorruptManifestError, SinkError
-from instride.spark.parquet import Manifest, ParquetSink, read_table
+from instride.spark.parquet import Manifest, ParquetSink, _manifest_chain, _read, read_table
 from instride.spark.parquet._checkpoint import Checkpoint, number_of
 from instride.spark.parquet._local_storage import LocalStorage
 from instride.spark.parquet._manifest import decode, encode, key_of
-from instride.spark.parquet._manifest_chain import Chain
+from instride.spark.parquet._manifest_chain import READERS, Chain
 from instride.spark.sink import FileInfo
 
 KEY = key_of("flights", 3, 2)
+PATIENCE = 20.0
 
 
 def manifest(sequence: int, start: int, end: int, job: str = "a") -> Manifest:
@@ -145,6 +149,55 @@ def test_an_offset_is_found_in_few_steps(length: int, start: int) -> None:
     holds = max(2, start - start % 2)
     assert (found.start if found else None) == (holds if start < 2 * length + 2 else None)
     assert len(store.requested) <= 12
+
+
+def test_chains_that_are_read_beside_each_other_share_their_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each had threads of its own: an object store was asked by 256 at once."""
+    threads: set[threading.Thread] = set()
+
+    class Watched(MemoryStore):
+        def read(self, key: str) -> bytes | None:
+            threads.add(threading.current_thread())
+            return super().read(key)
+
+    chains = [Chain(Watched(40), "flights", 3) for _ in range(READERS + 4)]
+    monkeypatch.setattr(_manifest_chain, "_PART", 2)
+    monkeypatch.setattr(_read, "open_sink", lambda storage: storage)
+    monkeypatch.setattr(_read, "chains_in", lambda _: chains)
+    states = _read._states(cast("Any", None))
+    assert [chain for chain, _ in states] == chains
+    assert {tuple(each.sequence for each in state.manifests) for _, state in states} == {tuple(range(1, 41))}
+    assert len(threads) <= READERS
+
+
+def test_a_long_chain_is_read_by_several_threads_beside_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of two waits until another reads as well."""
+    beside = threading.Barrier(2)
+
+    class Slow(MemoryStore):
+        def read(self, key: str) -> bytes | None:
+            if key in (key_of("flights", 3, 1), key_of("flights", 3, 3)):
+                beside.wait(PATIENCE)
+            return super().read(key)
+
+    monkeypatch.setattr(_manifest_chain, "_PART", 2)
+    with ThreadPoolExecutor(2) as pool:
+        state = pool.submit(lambda: Chain(Slow(4), "flights", 3).state(pool)).result(PATIENCE)
+    assert [each.sequence for each in state.manifests] == [1, 2, 3, 4]
+
+
+def test_what_fails_of_a_chain_is_raised_and_the_rest_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken(MemoryStore):
+        def read(self, key: str) -> bytes | None:
+            if key == key_of("flights", 3, 1):
+                raise SinkError("no network")
+            return super().read(key)
+
+    store = Broken(1000)
+    monkeypatch.setattr(_manifest_chain, "_PART", 1)
+    with ThreadPoolExecutor(1) as pool, pytest.raises(SinkError, match="no network"):
+        pool.submit(lambda: Chain(store, "flights", 3).state(pool)).result(PATIENCE)
+    assert len(store.requested) == 1, "the listing; the pool's only thread is the one that has failed"
 
 
 def test_a_listing_that_misses_a_new_name_is_no_gap() -> None:

@@ -542,10 +542,10 @@ def test_many_manifests_are_read_beside_each_other(
     place.server.instead = instead
     real = manifest_chain.Chain._read_all
 
-    def watched(chain: manifest_chain.Chain, sequences: range) -> list[Any]:
+    def watched(chain: manifest_chain.Chain, *given: Any) -> list[Any]:
         reading.set()
         try:
-            return real(chain, sequences)
+            return real(chain, *given)
         finally:
             reading.clear()
 

@@ -165,6 +165,9 @@ class PlayedConsumer:
             return self._brokers.behind
         return infos(self._brokers.topic_id)
 
+    def list_topics(self, topics: Iterable[str], *, timeout: float) -> dict[str, list[PartitionInfo]]:
+        return {topic: found for topic in topics if (found := self.partitions_for(topic, timeout=timeout))}
+
     def end_offsets(self, partitions: Iterable[TopicPartition], *, timeout: float) -> dict[TopicPartition, int]:
         return dict.fromkeys(partitions, LENGTH)
 
@@ -341,3 +344,41 @@ def test_the_ends_of_a_topic_are_known_though_a_broker_is_behind(play: Any) -> N
     assert ends == {TopicPartition("t", n): LENGTH for n in range(PARTITIONS)}
     brokers.behind_until = 1e9
     assert end_offsets(ReaderSettings(bootstrap_servers="nowhere:1"), ["t"]) == {}
+
+
+class Listing(PlayedConsumer):
+    """Each response names the topics that one broker knows. asked: which topics, by request."""
+
+    def __init__(self, brokers: Brokers, *known: str) -> None:
+        super().__init__(brokers)
+        self._known_by = list(known)
+        self.asked: list[str] = []
+
+    def list_topics(self, topics: Iterable[str], *, timeout: float) -> dict[str, list[PartitionInfo]]:
+        self.asked.append("".join(sorted(topics)))
+        known = self._known_by.pop(0) if len(self._known_by) > 1 else self._known_by[0]
+        # "E": e without partitions.
+        there = {topic: [PartitionInfo(topic=topic, partition=0, leader=None)] for topic in known if topic in topics}
+        return there | ({"e": []} if "E" in known else {})
+
+
+@pytest.mark.parametrize(
+    ("known", "topics", "asked"),
+    [
+        (("abc",), "abc", ["abc"]),
+        (("ab", "c", "b"), "abc", ["abc", "c"]),
+        (("a", "c", "b"), "abc", ["abc", "bc", "b"]),
+        (("aE", "e"), "ae", ["ae", "e"]),
+        (("",), "", [""]),
+    ],
+    ids=["all at once", "two brokers", "three brokers", "no partitions yet", "nothing"],
+)
+def test_the_ends_of_several_topics_are_asked_together_and_what_lacks_again(
+    play: Any, monkeypatch: pytest.MonkeyPatch, known: tuple[str, ...], topics: str, asked: list[str]
+) -> None:
+    """What one broker has told stays told: another one may be behind in what this one knew."""
+    consumer = Listing(play(983, by_id=True, again=0.0), *known)
+    monkeypatch.setattr(_range_reader, "Consumer", lambda **_: consumer)
+    ends = end_offsets(ReaderSettings(bootstrap_servers="nowhere:1"), list(topics))
+    assert ends == {TopicPartition(topic, 0): LENGTH for topic in topics}
+    assert consumer.asked == asked

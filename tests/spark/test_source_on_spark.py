@@ -249,7 +249,11 @@ class Stream:
 
     def _follow(self) -> StreamingQuery:
         query = self._writer().start()
-        query.processAllAvailable()
+        try:
+            query.processAllAvailable()
+        except BaseException:
+            query.stop()  # else it would go on beside the tests that follow
+            raise
         return query
 
     def _writer(self) -> DataStreamWriter:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any, ClassVar, cast
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
@@ -28,7 +29,7 @@ from instride.errors import (
     UnknownTopicOrPartitionError,
     WrongTopicError,
 )
-from instride.records import TopicPartition
+from instride.records import PartitionInfo, TopicPartition
 from instride.spark import OffsetsBehindListener
 from instride.spark._data_source import batch, batch_reader, cluster, planning, reading, sampling, source_schema, stream
 from instride.spark._data_source.admission import Pace, Sample, Scale, admitted
@@ -795,6 +796,30 @@ def test_of_what_is_gone_the_newest_are_remembered(monkeypatch: pytest.MonkeyPat
     assert remembered == ["", "ab", "bc", "bc", "cd"]
 
 
+def test_what_a_batch_forgets_is_told_once_it_is_made(
+    brokers: Brokers, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where nothing is to be read, no batch is made, and the checkpoint has all of it still."""
+    monkeypatch.setattr(planning, "_REMEMBERED", 1)
+    made, told = named_reader(subscribePattern=".*", failOnDataLoss="false"), list[str]()
+
+    def planned(last: dict[str, Any], end: int, names: str) -> dict[str, Any]:
+        brokers.logs = {tp(0): (0, end)} | {tp(0, name): (0, 1) for name in names}
+        caplog.clear()
+        after = latest(made, last)
+        told.extend(each for each in caplog.messages if each.startswith("forgotten"))
+        return after
+
+    first = planned(made.initialOffset(), 1, "abcdefgh")
+    third = planned(planned(first, 2, ""), 3, "z")
+    assert planned(third, 3, "h") == third, "h is there again, z is gone"
+    assert not told
+    planned(planned(third, 4, "h"), 5, "h")
+    assert told == [
+        "forgotten, and read from the first record if they come back, are a-0, b-0, c-0, d-0, e-0 and 1 more"
+    ]
+
+
 class SilentLeaders(Brokers):
     """No leader says where the log of a partition ends that is not there any more, and none says so in no time."""
 
@@ -912,6 +937,35 @@ def test_each_request_for_where_a_query_begins_has_the_time_that_was_given(
     made = cluster.Cluster(parse_options({"kafka.bootstrap.servers": "nowhere:1", "subscribe": "t"}, "stream"))
     assert made.resolve(bound, [tp(0), tp(1)], name="startingOffsets", timeout=1.5) == {tp(0): 5, tp(1): 5}
     assert set(asked.timeouts) == {1.5}
+
+
+class Listing:
+    """A consumer of topics that have an id each, which notes what it is asked of them."""
+
+    def __init__(self) -> None:
+        self.asked: list[list[str]] = []
+
+    def list_topics(self, names: Iterable[str]) -> dict[str, list[PartitionInfo]]:
+        self.asked.append(list(names))
+        there = [name for name in self.asked[-1] if name != "gone"]
+        return {
+            name: [PartitionInfo(topic=name, partition=each, leader=None, topic_id=UUID(int=1)) for each in range(2)]
+            for name in there
+        }
+
+
+@pytest.mark.parametrize("option", ["subscribe", "assign"])
+def test_a_look_at_named_topics_is_one_request(monkeypatch: pytest.MonkeyPatch, option: str) -> None:
+    """Each topic was one: a query of a hundred waited for a hundred responses at each of its looks."""
+    names, asked = [f"t{number}" for number in range(100)] + ["gone"], Listing()
+    monkeypatch.setattr(cluster, "Consumer", lambda **_: asked)
+    topics = (
+        Topics(subscribe=tuple(names)) if option == "subscribe" else Topics(assign=tuple(tp(1, name) for name in names))
+    )
+    made = cluster.Cluster(parse_options({"kafka.bootstrap.servers": "nowhere:1", "subscribe": "t"}, "stream"))
+    numbers = (0, 1) if option == "subscribe" else (1,)
+    assert made.partitions(topics) == {tp(each, name): str(UUID(int=1)) for name in names[:-1] for each in numbers}
+    assert [sorted(each) for each in asked.asked] == [sorted(names)]
 
 
 class SlowBroker(Brokers):

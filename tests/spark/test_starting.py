@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, ClassVar, cast
 
 import pytest
@@ -152,8 +152,17 @@ class Ends(Opened):
         self.error = error
         self.asked_ends: list[set[TopicPartition]] = []
 
+    def list_topics(self, names: Collection[str], *, timeout: float) -> dict[str, list[PartitionInfo]]:
+        """One request."""
+        self.asked += 1
+        return {
+            topic: [PartitionInfo(topic=topic, partition=each, leader=None) for each in range(count)]
+            for topic, count in self.topics.items()
+            if topic in names
+        }
+
     def partitions_for(self, topic: str, *, timeout: float) -> list[PartitionInfo]:
-        return [PartitionInfo(topic=topic, partition=each, leader=None) for each in range(self.topics.get(topic, 0))]
+        return self.list_topics([topic], timeout=timeout).get(topic, [])
 
     def end_offsets(self, partitions: set[TopicPartition], *, timeout: float) -> dict[TopicPartition, int]:
         self.asked_ends.append(partitions)
@@ -173,6 +182,7 @@ def test_only_logs_that_are_ours_and_there_are_asked_for_their_ends(monkeypatch:
     assert lookup.ends([tp(0), tp(1), tp(2), GONE], [tp(0), GONE]) == {tp(0): 7, tp(1): None}
     assert lookup.ends([tp(1), GONE], [GONE]) == {tp(1): None}
     assert consumer.asked_ends == [{tp(0)}]
+    assert consumer.asked == 2, "one request a look, however many topics"
     lookup.close()
 
 

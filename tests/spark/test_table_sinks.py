@@ -306,27 +306,55 @@ def test_a_field_within_a_column_that_the_table_lacks_is_refused(
 
 
 MISREAD = [
-    (pa.timestamp("us", tz="UTC"), pa.int64(), "a number does not tell its unit"),
-    (pa.timestamp("us", tz="UTC"), pa.uint32(), "a number does not tell its unit"),
-    (pa.date32(), pa.int32(), "a number does not tell its unit"),
-    (pa.bool_(), pa.float64(), "returned double: return booleans"),
-    (pa.timestamp("us", tz="UTC"), pa.dictionary(pa.int32(), pa.int64()), "a number does not tell its unit"),
-    (pa.bool_(), pa.dictionary(pa.int32(), pa.float64()), "returned double: return booleans"),
+    (pa.timestamp("us", tz="UTC"), pa.int64(), 1, "a number does not tell its unit"),
+    (pa.timestamp("us", tz="UTC"), pa.uint32(), 1, "a number does not tell its unit"),
+    (pa.date32(), pa.int32(), 1, "a number does not tell its unit"),
+    (pa.bool_(), pa.float64(), 0.5, "returned double: return booleans"),
+    (pa.timestamp("us", tz="UTC"), pa.dictionary(pa.int32(), pa.int64()), 1, "a number does not tell its unit"),
+    (pa.bool_(), pa.dictionary(pa.int32(), pa.float64()), 0.5, "returned double: return booleans"),
 ]
 
 
+HOLDING: dict[str, Callable[[Any], Any]] = {
+    "a": lambda value: value,
+    "a.y": lambda value: {"y": value},
+    "a.element": lambda value: [value],
+    "a.value": lambda value: [(7, value)],
+}
+
+
 @each_format
-@pytest.mark.parametrize("around", ["a", "a.y", "a.element", "a.value"])
-@pytest.mark.parametrize(("there", "given", "told"), MISREAD, ids=[f"{each[1]} for {each[0]}" for each in MISREAD])
+@pytest.mark.parametrize("around", HOLDING)
+@pytest.mark.parametrize(
+    ("there", "given", "number", "told"), MISREAD, ids=[f"{each[1]} for {each[0]}" for each in MISREAD]
+)
 def test_a_number_is_not_taken_for_what_was_hardly_meant(
-    kind: str, around: str, there: pa.DataType, given: pa.DataType, told: str, tmp_path: Path
+    kind: str, around: str, there: pa.DataType, given: pa.DataType, number: float, told: str, tmp_path: Path
 ) -> None:
     """Milliseconds were taken for microseconds, 0.5 for true."""
     sink = MAKERS[kind](tmp_path / "out", pa.schema([("a", AROUND[around](there))]))
     with pytest.raises(SinkError, match=rf"{re.escape(around)} is .*{told}") as caught:
-        put(sink, 0, a=pa.nulls(1, AROUND[around](given)))
+        put(sink, 0, a=pa.array([HOLDING[around](number)], AROUND[around](given)))
     assert not caught.value.retriable
     assert put(sink, 0, a=pa.nulls(1, AROUND[around](there))) is COMMITTED
+
+
+@each_format
+def test_a_float_that_is_0_or_1_is_a_boolean(kind: str, tmp_path: Path) -> None:
+    """So pandas gives a flag that some records lack: its batch failed the range."""
+    sink = MAKERS[kind](tmp_path / "out", pa.schema([("late", pa.bool_())]))
+    assert put(sink, 0, late=pa.array([0.0, 1.0, None])) is COMMITTED
+    assert READERS[kind](tmp_path / "out")["late"].to_pylist() == [False, True, None]
+
+
+@each_format
+def test_a_column_that_holds_no_value_is_taken_whatever_its_type(kind: str, tmp_path: Path) -> None:
+    """So pandas gives a column of nulls, or one that `apply` gave for no rows: its batch failed the range for ever."""
+    times = pa.timestamp("us", tz="UTC")
+    sink = MAKERS[kind](tmp_path / "out", pa.schema([("at", times), ("late", pa.bool_()), ("l", pa.list_(times))]))
+    lists = pa.array([[None]], pa.list_(pa.int64()))
+    assert put(sink, 0, at=pa.nulls(1, pa.int64()), late=pa.nulls(1, pa.float64()), l=lists) is COMMITTED
+    assert READERS[kind](tmp_path / "out").to_pylist() == [{"at": None, "late": None, "l": [None]}]
 
 
 @each_format

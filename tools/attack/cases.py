@@ -578,7 +578,7 @@ _PAUSED = {
 @case(
     "paused, compressible lines",
     "2",
-    "50 lagging partitions on 20 brokers, log lines 28:1, 40 of them paused once they are on their way",
+    "50 lagging partitions on 20 brokers, log lines 28:1; after 1.5 s 40 of the partitions are paused",
     **_PAUSED,
 )
 class PausedLines(OnBrokers, LogLines):
@@ -724,7 +724,7 @@ class OutOfRange(Broker):
 @case(
     "a partition 300 times",
     "10",
-    "the same partition 300 times in one response, a megabyte unpacked each",
+    "the same partition 300 times in one response, each time a megabyte when it is decompressed",
     flows=(),
     values=False,
     may_raise=TRANSPORT,
@@ -937,7 +937,8 @@ class Wandering(Broker):
 @case(
     "partitions that come and go",
     "7",
-    "the consumer leads its group, each metadata has another number of partitions, every other fetch asks for metadata",
+    "the consumer leads its group, each metadata has another number of partitions, "
+    "every other fetch gets NOT_LEADER_OR_FOLLOWER",
     assign=0,
     seconds=6.0,
     values=False,
@@ -1151,9 +1152,9 @@ class ForeignAssignment(Broker):
 
 
 @case(
-    "a thousand names of 32 KB",
+    "names of 32 KB",
     "9",
-    "the metadata name a thousand brokers and topics besides, each with a name of 32,000 letters",
+    "the metadata name 198 further brokers and 200 further topics, each with a name of 32,000 letters",
     flows=(0, 1, 2),
     most_seconds=90.0,
     settings={"request_timeout": 30.0},
@@ -1481,6 +1482,16 @@ class TlsStalls(Broker):
                 pass
 
 
+_HAPPENS = {
+    "flipped": "has a flipped bit",
+    "cut": "is cut off",
+    "late": "arrives late",
+    "twice": "arrives twice",
+    "shortened": "lacks some bytes",
+    "swapped": "has two parts swapped",
+}
+
+
 class TlsBroker(Broker):
     """Speaks TLS. What it sends is damaged on its way, by `damage` of the proxy's: ciphertext, and handshakes too."""
 
@@ -1521,11 +1532,11 @@ def _as_it_is(data: bytes) -> tuple[bytes, bool]:
 
 
 # A record is delivered as it was written or not at all, and the next connection goes on where the last one ended.
-for _damage in ("flipped", "cut", "late", "twice", "shortened", "swapped"):
+for _damage, _happens in _HAPPENS.items():
     case(
         f"TLS, {_damage}",
         "5",
-        f"a twentieth of what is received over TLS is {_damage}, handshakes too",
+        f"a twentieth of what is received over TLS {_happens}, handshakes too",
         flows=(0, 1, 2),
         enough=100,
         may_raise=TRANSPORT,
@@ -1648,7 +1659,7 @@ class AbsurdlyAborted(Broker):
 @case(
     "16 MiB of nothing with each response",
     "9",
-    "each response but fetches is followed by zeros up to 16 MiB, and a membership is awaited",
+    "each response, except those to fetches, is followed by zeros up to 16 MiB, and a membership is awaited",
     assign=0,
     any_error=True,
     seconds=4.0,
@@ -1757,7 +1768,7 @@ class NoThreadsForNames(Broker):
 @case(
     "little memory",
     "4",
-    "400 MiB of addresses, and compressible lines of 50 partitions",
+    "400 MiB of address space, and compressible lines of 50 partitions",
     assign=50,
     flows=(0, 49),
     values=False,
@@ -1773,7 +1784,7 @@ class LittleMemory(LogLines):
 @case(
     "too little memory",
     "4",
-    "40 MiB of addresses, and values of 60 MB in three partitions of three",
+    "40 MiB of address space, and values of 60 MB in all three partitions",
     limits={"RLIMIT_AS": 40 << 20},
     limit_later=True,
     values=False,
@@ -1791,7 +1802,7 @@ for _damage in ("flipped", "cut", "late", "twice"):
     case(
         f"network, {_damage}",
         "5",
-        f"a tenth of what is received is {_damage}",
+        f"a tenth of what is received {_HAPPENS[_damage]}",
         damages=(_damage,),
         seconds=6.0,
         flows=(0, 1, 2) if _damage != "flipped" else (),

@@ -26,12 +26,12 @@ above.
 """
 _OTHERS = "\n## The same cases against other clients\n"
 _OTHERS_HEAD = """
-Made by `make attack ATTACK_ARGS="--others --write docs/attacks.md"`: those cases that need only settings which
-each client has, run and judged in the same way. The judge accepts the errors of the client's own library. The bounds
-are instride's; the other clients do not promise them. Each cell has the outcome, the peak of memory above the start,
-and the processor time of the process. A consumer "stands still" if its polls did not return the records of the
-partitions that the broker served rightly. "Not what was written": polls returned other records than the log has. "An
-error that is not ours": one that is not of the client's own library.
+Made by `make attack ATTACK_ARGS="--others --write docs/attacks.md"`: the table has those cases that need only settings
+which each client has. They were run and judged in the same way. The judge accepts the errors of the client's own
+library. The bounds are instride's; the other clients do not promise them. Each cell has the outcome, the peak of memory
+above the start, and the processor time of the process. A consumer "stands still" if its polls did not return the
+records of the partitions that the broker served rightly. "Not what was written": polls returned other records than the
+log has. "An error that is not ours": one that is not of the client's own library.
 
 """
 _LONGEST_CELL = 150

@@ -15,10 +15,12 @@ _STATUSES = ("fulfilled", "deviates", "absent", "not ours")
 _HEAD = """\
 # Conformance: which test shows what
 
-Made by `make docs` from the tests' own markers; do not edit. A row is a requirement, in our own words, of a document
-that the consumer is made from ([sources](sources.md)), or of what is like it. Beside it stand its status and the tests
-marked with its id. "Fulfilled": we do what the row says. "Deviates": we do something else, and the row says why.
-"Absent": we do not do it. `(Kafka)` and `(Spark)`: the test runs against a real one; the others need neither.
+Made by `make docs` from the tests' own markers; do not edit. A row is a requirement, in our own words. The first four
+sections have the requirements of the documents that the consumer is made from ([sources](sources.md)); each further
+section says at its top where its requirements come from. Beside a requirement stand its status and the tests marked
+with its id. "Fulfilled": we do what the row says. "Deviates": we do something else, and the row says why. "Absent": we
+do not do it. "Not ours": it is nothing that a consumer has to do, and the row says why. `(Kafka)` and `(Spark)`: the
+test runs against a real one; the others need neither.
 
 A marker is only a claim. CI compares this page with the results of its own run (`make conformance`): a row that needs
 a proof and has no test that passed makes the run fail; a test that was skipped is named as not run.

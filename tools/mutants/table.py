@@ -12,13 +12,18 @@ _HEAD = """\
 # Mutants: the checker is checked
 
 Made by `make mutants MUTANTS_ARGS="--write docs/mutants.md"`; do not edit. Each row is a bug, put into a copy of the
-product's code (`tools/mutants/catalogue` has the exact replacements). Then up to {histories} seeded histories are
-simulated, one after the other, until the checker finds one wrong; where it finds none, the unit tests are asked.
-`make mutants` fails when a bug is found by neither, when it is found by the unit tests alone and its definition does
-not say why, and when its text is not in the code any more. A bug that names its test is tried by that test alone.
+product's code (`tools/mutants/catalogue` has the exact replacements). A bug that names its test there is tried by that
+test alone. For any other bug `make mutants` simulates up to {histories} seeded histories, one after the other, until
+the checker finds one wrong; if it finds none, `make mutants` runs the unit tests. `make mutants` fails in these cases:
 
-CI runs `make mutants MUTANTS_ARGS="--named"`: all that name a test, also as `shown_by` besides the histories, each by
-that test alone; one that survives fails the run. No gate runs the others, which histories find: these are marked *.
+- Neither the histories nor the tests find the bug.
+- Only the unit tests find the bug, and its definition does not say why no history shows it.
+- The text that the bug replaces is not in the code any more.
+
+CI runs `make mutants` with `--named`: the bugs that name a test, each by that test alone. Some bugs that histories find
+name a test, too, as `shown_by`: CI runs them with that test. It takes the bugs in an order that the commit's hash
+decides, and starts none after 240 s. If a test does not find its bug, CI fails. CI never runs the bugs that name no
+test: these are marked *.
 
 "Histories" is how many it took. "Found as" is the law of the checker that was broken, or the unit test.
 

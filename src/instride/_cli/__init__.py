@@ -1,5 +1,6 @@
 """The command `instride`. Each verb is a file: `doctor`, `run`, `dead_letters`; `_app` has them all.
 
+early                 signals that come before `run` hears them
 supervisor, worker    what `run` decides, and one of its processes
 targets               what `module:name` and the settings of a command line mean
 """
@@ -8,11 +9,15 @@ from __future__ import annotations
 
 import sys
 
+from instride._cli.early import note_signals
+
 __all__ = ["main"]
 
 
 def main() -> int:
     """What `instride` runs. The exit status is 1 where the extra [cli] is not installed."""
+    if sys.argv[1:2] == ["run"]:
+        note_signals()
     try:
         from instride._cli._app import app  # noqa: PLC0415 - what it needs may not be installed
     except ModuleNotFoundError as error:

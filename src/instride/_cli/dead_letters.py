@@ -8,9 +8,14 @@ Laws
    ones were sent (`commit_metadata.py`). So the next replay sends none of those again.
 3. A group without an offset of any partition tells nothing: either no replay was before this one, or the brokers have
    forgotten what it sent (`offsets.retention.minutes` after its last commit). Then only --from-beginning sends letters.
-   Each replay of all letters commits, even if it finds none, so that time begins anew with it.
+   Each replay of all letters commits, even if it finds none, so that time begins anew with it. The metadata of each
+   commit name the topic's id. An offset beyond the log's end is of a log that was before, and so are all offsets where
+   the metadata of any name another topic id: of such partitions too only --from-beginning sends letters, all of them.
 4. Of the settings, which may be those of a member, a reader gets what concerns reading (`NOT_A_READERS`). A letter's
    key and value are bytes.
+5. One replay of a topic at a time: before each commit the group's offsets must be those of this replay's last one, or
+   it ends. So another replay, which sends the same letters, is told of, and no offset goes back; but for one that
+   commits between the question and the commit.
 """
 
 from __future__ import annotations
@@ -75,6 +80,8 @@ Settings: TypeAlias = Annotated[
     str | None, typer.Option("--settings", help="module:name of a dict of settings, or of a function")
 ]
 Letter: TypeAlias = "ConsumerRecord[bytes | None, bytes | None]"
+Offsets: TypeAlias = dict[TopicPartition, tuple[int, str]]
+"""Of a group, with the metadata of the commit."""
 
 Timeout: TypeAlias = Annotated[
     float, typer.Option("--timeout", min=0.1, help="seconds without a response of the broker, after which it gives up")
@@ -141,14 +148,18 @@ def replay(
     bootstrap_servers: Servers = None,
     settings: Settings = None,
     from_beginning: Annotated[  # noqa: FBT002 - an option, which is given by its name
-        bool, typer.Option("--from-beginning", help="where no replay is remembered, send all letters")
+        bool,
+        typer.Option(
+            "--from-beginning", help="where no replay is remembered, or the topic was made again, send all letters"
+        ),
     ] = False,
     timeout: Timeout = _PATIENCE,
 ) -> None:
     """Send the records again, as they were. Without --at all that were not replayed before: the group
     instride-replay-TOPIC has an offset of each partition, which moves when the broker has acknowledged them. It stays
     before a letter that is refused, while later ones are sent; the exit status is 1 then. Where the group has no
-    offset, because this is the first replay or the brokers have forgotten it, say --from-beginning."""
+    offset, because this is the first replay or the brokers have forgotten it, say --from-beginning. Say it too where
+    an offset is of a topic that was made again, or lost its end."""
     if at and (skip or from_beginning):
         raise typer.BadParameter("--skip and --from-beginning are for a replay of all letters, so without --at")
     left_out = {_place(each) for each in skip or ()}
@@ -165,7 +176,7 @@ def replay(
                 sending.tell()
         else:
             if not (reader.remembers or from_beginning):
-                raise _forgotten(topic)
+                raise _forgotten(topic, reader.strange)
             reader.commit([])  # law 3
             outcome = _replayed(reader, left_out, to, produce, timeout)
     if outcome.refused:
@@ -194,7 +205,13 @@ class _Outcome:
         return f"{said}. The next replay tries again; with --skip {_where(letter)} it leaves this one out{again}"
 
 
-def _forgotten(topic: str) -> ConfigError:
+def _forgotten(topic: str, strange: Sequence[TopicPartition]) -> ConfigError:
+    if strange:
+        return ConfigError(
+            f"what the group {_group_of(topic)} has committed of {', '.join(map(str, strange))} does not fit what is "
+            "there now: the topic was made again, or lost its end, or a transaction is still open there (then wait for "
+            "its end). Say --from-beginning to send all letters there"
+        )
     return ConfigError(
         f"the group {_group_of(topic)} has no offset of {topic}: no replay was before this one, or the brokers have "
         f"forgotten it (offsets.retention.minutes after it). Say --from-beginning to send all letters that `instride "
@@ -367,6 +384,8 @@ class _Sent:
         finished += [(max(start, position), end) for start, end in self.ranges if end > position]
         while finished and finished[0][0] == at:
             _, at = finished.pop(0)
+        # Law 3: a text without ranges would not name the topic's id. So there is one in which nothing lies.
+        finished = finished or [(at, at)]
         metadata = encode(at, Remembered(finished=finished), topic_id=self.topic_id, limit=_METADATA)
         remembered = decode(metadata, at, self.topic_id) or Remembered()
         return OffsetAndMetadata(offset=at, metadata=metadata), remembered.finished == tuple(finished)
@@ -376,7 +395,7 @@ class _Reader:
     """The letters from where it begins to where the topic ends now.
 
     settings: of the command, also for who writes. remembers: False where law 3 lets only --from-beginning send the
-    letters that are there.
+    letters that are there. strange: partitions with letters whose offset is of a log that was before.
     """
 
     def __init__(
@@ -396,15 +415,33 @@ class _Reader:
         self._ends = {each: consumer.position(each, timeout=self._timeout) for each in self._partitions}
         consumer.seek_to_beginning(*self._partitions)
         self.remembers = True
+        self.strange: list[TopicPartition] = []
+        self._committed: Offsets = {}
         if from_group:
-            group = consumer.committed(*self._partitions, timeout=self._timeout)
-            self.remembers = any(group.values()) or self._is_at_the_end()
-            for partition, committed in group.items():
-                if committed is not None:
-                    consumer.seek(partition, committed.offset)
-                    topic_id = self._sent[partition].topic_id
-                    remembered = decode(committed.metadata, committed.offset, topic_id) or Remembered()
-                    self._sent[partition] = _Sent(topic_id=topic_id, ranges=remembered.finished)
+            self._committed = self._group()
+            self._go_to_the_groups()
+
+    def _group(self) -> Offsets:
+        found = self._consumer.committed(*self._partitions, timeout=self._timeout)
+        return {each: (committed.offset, committed.metadata) for each, committed in found.items() if committed}
+
+    def _go_to_the_groups(self) -> None:
+        """Law 3. It stands at the beginning of each partition."""
+        is_another = any(self._names_another_topic(each, *found) for each, found in self._committed.items())
+        strange = {each for each, (offset, _) in self._committed.items() if is_another or offset > self._ends[each]}
+        self.strange += [each for each in self._partitions if each in strange and not self._is_over(each)]
+        known = self._committed.keys() - strange
+        self.remembers = not self.strange and (bool(known) or self._is_at_the_end())
+        for partition in known:
+            offset, metadata = self._committed[partition]
+            self._consumer.seek(partition, offset)
+            topic_id = self._sent[partition].topic_id
+            remembered = decode(metadata, offset, topic_id) or Remembered()
+            self._sent[partition] = _Sent(topic_id=topic_id, ranges=remembered.finished)
+
+    def _names_another_topic(self, partition: TopicPartition, offset: int, metadata: str) -> bool:
+        is_ours = decode(metadata, offset) is not None
+        return is_ours and decode(metadata, offset, self._sent[partition].topic_id) is None
 
     def letters(self) -> Iterator[Letter]:
         for batch in self.batches():
@@ -433,20 +470,28 @@ class _Reader:
     def commit(self, refused: Sequence[Letter]) -> bool:
         """Up to where it has read, or to the first letter that was refused. Whether it remembers what was sent beyond.
 
-        What came after it began, it has read perhaps, and not returned.
+        What came after it began, it has read perhaps, and not returned. Raises ConfigError by law 5.
         """
         offsets = {each: [one.offset for one in refused if one.topic_partition == each] for each in self._ends}
         read = {
             each: min(self._consumer.position(each, timeout=self._timeout), end) for each, end in self._ends.items()
         }
         commits = {each: self._sent[each].commit(at, offsets[each]) for each, at in read.items()}
+        if self._group() != self._committed:
+            raise ConfigError(
+                "the group's offsets have changed meanwhile (another replay?), and the same letters were sent twice "
+                "perhaps: this one ends"
+            )
         try:
-            self._consumer.commit({each: found for each, (found, _) in commits.items()}, timeout=self._timeout)
+            self._commit({each: found for each, (found, _) in commits.items()})
         except OffsetMetadataTooLargeError:
-            bare = {each: OffsetAndMetadata(offset=found.offset) for each, (found, _) in commits.items()}
-            self._consumer.commit(bare, timeout=self._timeout)
+            self._commit({each: OffsetAndMetadata(offset=found.offset) for each, (found, _) in commits.items()})
             return False
         return all(is_whole for _, is_whole in commits.values())
+
+    def _commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        self._consumer.commit(offsets, timeout=self._timeout)
+        self._committed.update((each, (found.offset, found.metadata)) for each, found in offsets.items())
 
     def _poll(self) -> list[Letter]:
         """Raises KafkaTimeoutError where there was nothing for the time-out: before the end there always is."""
@@ -461,7 +506,10 @@ class _Reader:
         return {each: self._consumer.position(each, timeout=self._timeout) for each in self._consumer.assignment()}
 
     def _is_at_the_end(self) -> bool:
-        return all(self._consumer.position(each, timeout=self._timeout) >= end for each, end in self._ends.items())
+        return all(map(self._is_over, self._ends))
+
+    def _is_over(self, partition: TopicPartition) -> bool:
+        return self._consumer.position(partition, timeout=self._timeout) >= self._ends[partition]
 
 
 @contextmanager

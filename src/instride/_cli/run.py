@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 from types import FrameType
@@ -19,6 +19,7 @@ from typing import Annotated, TypeAlias
 
 import typer
 
+from instride._cli.early import EARLY
 from instride._cli.supervisor import Action, Start, Supervisor, Word
 
 __all__ = ["run"]
@@ -65,12 +66,15 @@ class _Processes:
 
     def run(self, supervisor: Supervisor) -> int:
         with _heard(self._news):
-            self._do(supervisor.begin(time.monotonic()))
+            now = time.monotonic()
+            self._do(supervisor.signalled(now) if EARLY else supervisor.begin(now))
             while supervisor.exit_code is None:
                 self._do(self._next(supervisor))
         return supervisor.exit_code
 
     def _next(self, supervisor: Supervisor) -> list[Action]:
+        if os.getpid() == 1:
+            _reap_orphans({each.pid for each in self._workers.values()})
         due = supervisor.next_due()
         timeout = _PULSE if due is None else max(0.0, min(due - time.monotonic(), _PULSE))
         try:
@@ -122,11 +126,22 @@ class _Processes:
 
 def _tell_worker(worker: subprocess.Popen[bytes], word: Word) -> None:
     if word is Word.KILL:
-        worker.kill()
+        if worker.poll() is None:  # else its number may be another's
+            # It ends at this moment. PermissionError: of a group of which all have ended, on macOS.
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(worker.pid, signal.SIGKILL)
         return
     assert worker.stdin is not None
     with suppress(BrokenPipeError):  # it has ended; its exit code is on its way
         worker.stdin.write(word.value)
+
+
+def _reap_orphans(workers: Container[int]) -> None:
+    """A container's first process gets those of all others. A worker is left to the thread that waits for it; what
+    comes after it in the kernel's list is reaped the next time."""
+    with suppress(ChildProcessError):  # there is no child
+        while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) and ended.si_pid not in workers:
+            os.waitpid(ended.si_pid, os.WNOHANG)
 
 
 def _because(code: int) -> str:

@@ -27,8 +27,8 @@ _LONG_LIFE: Final = 60.0
 """Seconds after which a worker's death is the first again."""
 _SAME_WISH: Final = 0.5
 """Seconds in which another signal counts as the one before."""
-_CLEAN: Final = (0, -signal.SIGTERM)
-"""Of a worker that is to stop; the second where the signal came before its processor began."""
+_CLEAN: Final = (0, -signal.SIGTERM, -signal.SIGINT)
+"""Of a worker that is to stop; the others where the signal came before its processor began."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Start:
 
 
 class Word(Enum):
-    """How a worker is to end. The value is what its pipe carries; for KILL it is sent a SIGKILL."""
+    """How a worker is to end. The value is what its pipe carries; for KILL its process group is sent a SIGKILL."""
 
     STOP = b"s"
     CANCEL = b"c"

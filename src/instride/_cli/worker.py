@@ -3,14 +3,14 @@
 Laws
 1. Its exit status: 0 when it was stopped, 1 when its processor ended by an error, 2 when it cannot begin.
 2. Its standard input is a pipe that the supervisor holds, and on which it says "stop" or "cancel", a byte each. When
-   the pipe is closed, because the supervisor is gone, the worker stops. One without a processor yet ends by a SIGTERM.
+   the pipe is closed, because the supervisor is gone, the worker stops.
 3. SIGTERM and SIGINT stop its processor, however often they come: an init may signal every process of a service, and
-   each stop would come twice. Only the supervisor's word cancels.
+   each stop would come twice. Only the supervisor's word cancels. A worker without a processor yet ends by either.
 4. Nobody else reads that pipe: no handler, and no program that a handler starts. They have an empty standard input.
 5. It ends soon after its processor has ended, whatever threads still do: Python itself waits for those of executors,
    and so for a call in one (`asyncio.to_thread`) that does not return. So it waits for `_PATIENCE`, and no longer; and
-   as long again for the functions that the user registered for the end. None of these is called twice, but for one
-   that a thread has registered since the processor ended.
+   as long again for the functions that the user registered for the end, which may hang too. None of these is called
+   twice, but for one that a thread has registered since the processor ended.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ def main(app: str, settings: str | None, bootstrap_servers: str | None, group_id
     try:
         supervisor = _SupervisorsWords(_taken_standard_input())
         running = loaded(app, settings_of(settings, bootstrap_servers, group_id), slot)
+    except KeyboardInterrupt:  # law 3
+        return 0
     except BaseException as error:  # noqa: BLE001 - a module may raise anything, and no thread be left
         if isinstance(error, ConfigError) and _is_of_the_command_line(error):
             print(f"instride run: worker {slot} cannot begin: {error}", file=sys.stderr)
@@ -123,7 +125,7 @@ def _end(status: int) -> NoReturn:
     watch.daemon = True
 
     def take_turn() -> None:
-        if threading.current_thread() is not watch:
+        if threading.current_thread() is threading.main_thread():
             turn.acquire()  # where the watch has it, this waits until that has ended the process
 
     atexit.register(take_turn)  # the last one that is registered is called first
@@ -137,16 +139,24 @@ def _cut_off(status: int, turn: threading.Lock) -> None:
     threads_ended = not turn.acquire(blocking=False)
     if threads_ended:
         time.sleep(_PATIENCE)  # a process that ends in time does not wait for this thread
-    late = "exit functions" if threads_ended else "threads"
-    with suppress(Exception):
-        print(f"instride run: {late} of a worker did not end in {_PATIENCE:g} s: they are left behind", file=sys.stderr)
+    _say_left_behind("exit functions" if threads_ended else "threads")
     if not threads_ended:
         # What sends the last traces, say. They come after the threads, so none was called yet.
-        atexit._run_exitfuncs()
+        functions = threading.Thread(target=atexit._run_exitfuncs, daemon=True)
+        with suppress(RuntimeError):  # no thread is left: nobody could cut them off
+            functions.start()
+            functions.join(_PATIENCE)
+        if functions.is_alive() or functions.ident is None:
+            _say_left_behind("exit functions")
     for stream in (sys.stdout, sys.stderr):
         with suppress(Exception):  # it may be closed, or broken
             stream.flush()
     os._exit(status)
+
+
+def _say_left_behind(late: str) -> None:
+    with suppress(Exception):
+        print(f"instride run: {late} of a worker did not end in {_PATIENCE:g} s: they are left behind", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -41,6 +41,7 @@ import json
 import os
 import socket
 import ssl
+import subprocess
 import threading
 import time
 from collections import deque
@@ -72,6 +73,17 @@ _LONGEST_WITHOUT_A_TOKEN = 8.0
 _MOST_REFUSALS = 10
 # The other side ended the connection: a load balancer without a server behind it, or one that starts anew.
 _CUT_OFF: Final = (ssl.SSLEOFError, ssl.SSLZeroReturnError)
+# Of an HTTP response that a lost connection cut short, or that is none; and of a program that asks a provider.
+_CUT_SHORT: Final = (http.client.BadStatusLine, http.client.IncompleteRead, subprocess.TimeoutExpired)
+# The same of packages, which give it no cause: by the module's root and the name, so that none need be imported.
+_CUT_SHORT_BY_NAME: Final = frozenset(
+    {
+        ("aiohttp", "ClientPayloadError"),
+        ("aiohttp", "ServerDisconnectedError"),
+        ("httpcore", "RemoteProtocolError"),
+        ("httpx", "RemoteProtocolError"),
+    }
+)
 # Calls that were left alone, and have not returned.
 _MOST_HANGING = 4
 # Of an error's causes; there may be a circle of them.
@@ -421,6 +433,9 @@ def _cause(error: BaseException) -> BaseException | None:
 
 def _is_of_the_network(error: BaseException) -> bool:
     """Not of files, nor of what was given: `requests` has an OSError that is a ValueError for a URL that is none."""
+    kind = type(error)
+    if isinstance(error, _CUT_SHORT) or (kind.__module__.partition(".")[0], kind.__name__) in _CUT_SHORT_BY_NAME:
+        return True
     if not isinstance(error, OSError) or isinstance(error, ValueError):
         return False
     if isinstance(error, (TimeoutError, ConnectionError, socket.gaierror, *_CUT_OFF)):

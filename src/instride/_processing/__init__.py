@@ -1,4 +1,4 @@
-"""What handles records beside the polls, on public names only.
+"""What handles records beside the polls.
 
 processor, definition                     `Processor`, how it may run
 running_processor, poll_loop              a run of it, its loop

@@ -5,7 +5,7 @@ Laws
 2. Each transaction has a connection to itself, from its begin to its end, and leaves it to the next one. One that ends
    by an error closes it: a task that its handler began, and left behind, may still have a cursor, and must not write
    into another handler's transaction. A handler's request (`SkipRecord`, say) is no error. All are opened and closed on
-   the event loop of the handlers.
+   the event loop of the handlers. For its roll-back, or its end, no connection is waited for long.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ __all__ = ["AsyncDatabaseStore", "AsyncTransactions"]
 
 C = TypeVar("C")
 T = TypeVar("T")
+_ENDING = 10.0
+"""Seconds for a roll-back, and for the end of a connection."""
 _transaction: Final[ContextVar[_Transaction]] = ContextVar("instride_async_transaction")
 
 
@@ -140,7 +142,7 @@ class AsyncDatabase:
         except BaseException as error:
             transaction.is_over = True
             is_kept = False
-            with suppress(BaseException):  # it is broken, or this was cancelled again
+            with suppress(BaseException):  # it is broken, or silent, or this was cancelled again
                 await session.roll_back()
                 is_kept = isinstance(error, Exception) and isinstance(sole(error), REQUESTS)
             if is_kept:
@@ -275,8 +277,10 @@ class AsyncSession:
         await self.connection.commit()
 
     async def roll_back(self) -> None:
-        await self.connection.rollback()
+        async with asyncio.timeout(_ENDING):
+            await self.connection.rollback()
 
     async def close(self) -> None:
         with suppress(Exception):  # it is broken, or about to end
-            await self.connection.close()
+            async with asyncio.timeout(_ENDING):
+                await self.connection.close()

@@ -30,7 +30,7 @@ from instride._processing.retries import Step
 from instride._record_deserializer import RecordDeserializer
 from instride.errors import HandlerCancelledError, IllegalStateError
 
-__all__ = ["Attempt", "Desk", "current_attempt", "current_job", "enter_attempt", "is_late", "time_by"]
+__all__ = ["Attempt", "Desk", "current_attempt", "current_job", "enter_attempt", "is_late", "tells_store", "time_by"]
 
 _logger = logging.getLogger("instride.processing")
 _current: Final[ContextVar[Call]] = ContextVar("instride_attempt")
@@ -96,6 +96,11 @@ def time_by(stop_clock: Callable[[Job], object]) -> None:
     _stop_clock.set(stop_clock)
 
 
+def tells_store(job: Job) -> bool:
+    """Whether nothing else of it is due: its letter is acknowledged."""
+    return isinstance(job, Task) and job.letter_written
+
+
 def is_late(job: Job) -> bool:
     """Law 4: from here on its time cannot run out any more."""
     stop_clock = _stop_clock.get(None)
@@ -127,8 +132,15 @@ class Desk:
     may_start: Callable[[], bool]
     pass_over: Callable[[Task], Any] = lambda _: None
 
+    def places(self, concurrency: int, is_told: Callable[[], bool]) -> int:
+        """Under the lock. For so many handlers, which may be long, and one for who tells a store of a letter, for which
+        alone a hand-over may wait. is_told: whether somebody tells of one, or has nothing to do."""
+        return concurrency + (1 if self.engine.to_tell and not is_told() else 0)
+
     def next_task(self) -> Job | None:
-        """Under the lock."""
+        """Under the lock. What a store is to be told of is in progress: it waits for no leave to start."""
+        if self.engine.to_tell:
+            return self.engine.to_tell.popleft()
         return self.engine.take(self.clock()) if self.may_start() else None
 
     def end(self, task: Job, error: BaseException | None, *, is_cancelled: bool = False) -> tuple[Verdict | None, bool]:

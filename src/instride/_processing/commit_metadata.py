@@ -2,7 +2,7 @@
 
 Laws
 1. Pure bytes. What cannot be read (a foreign text, a damaged one, another version) is None, never an error.
-2. It speaks of one topic id and one committed offset. For any other it means nothing: the topic was made again, or
+2. It speaks of one topic id and one committed offset. For any other it means nothing: the topic was recreated, or
    somebody else moved the offset.
 3. A range names offsets in which every record that a poll may return is finished. Offsets that the log does not have
    may lie in it: they never become records.

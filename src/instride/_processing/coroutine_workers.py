@@ -3,6 +3,7 @@
 Laws
 1. At most `concurrency` handlers at a time, for all partitions together. A dead letter counts as one until it is handed
    over: a `produce=` that waits for the acknowledgement takes a thread, of those that `asyncio.to_thread` has for all.
+   And it does so while a store is told of it, but there is one place more for that (`Desk.places`).
 2. Each attempt has a context of its own. An asyncio task makes one attempt after the other, since a task for each is
    felt by all: until one was cancelled in it.
 3. An attempt that takes longer than `timeout` is cancelled, and has failed, also if its handler returns all the same.
@@ -19,7 +20,7 @@ from contextvars import Context
 from functools import partial
 from typing import Any
 
-from instride._processing.attempts import Desk, is_late, time_by
+from instride._processing.attempts import Desk, is_late, tells_store, time_by
 from instride._processing.dead_letters import Produce, write_letter_async
 from instride._processing.engine import Batch, Job, Task
 from instride._processing.forks import end_child, process
@@ -53,12 +54,13 @@ class LoopWorkers:
         self._loop = loop
         self._timeout = timeout
         self._lifespan = lifespan
-        self._attempts: dict[Job, asyncio.Task[None]] = {}
+        # By the asyncio task that makes it, since each of these looks for its own when it ends.
+        self._attempts: dict[asyncio.Task[None], Job] = {}
         self._clocks: dict[Job, asyncio.Timeout] = {}
         # Of the attempts those that have ended, and whose dead letter is handed over.
         self._letters: set[Job] = set()
-        # Where many are acknowledged at once, their store would be told by as many connections.
-        self._turn = asyncio.Semaphore(concurrency)
+        # Of the attempts those that only tell a store of a letter.
+        self._tellers: set[Job] = set()
         self._waking = False
         self._closed = False
 
@@ -81,18 +83,19 @@ class LoopWorkers:
 
     async def _until_ended(self, patience: float) -> None:
         if self._attempts:
-            await asyncio.wait(list(self._attempts.values()), timeout=patience)
+            await asyncio.wait(list(self._attempts), timeout=patience)
 
     def _fill(self) -> None:
         # First: a wake that comes while this looks must call it once more, or its record would wait.
         self._waking = False
         self._find_late()
-        while len(self._attempts) - len(self._letters) < self._concurrency:
-            with self._desk.lock:
-                task = self._next()
-            if task is None:
-                return
+        while (task := self._task_for_free_place()) is not None:
             self._start(task)
+
+    def _task_for_free_place(self) -> Job | None:
+        with self._desk.lock:
+            places = self._desk.places(self._concurrency, lambda: bool(self._tellers))
+            return self._next() if len(self._attempts) - len(self._letters) < places else None
 
     def _find_late(self) -> None:
         """In an outage: a probe that keeps its cancellation to itself may never end, and another one is to follow."""
@@ -103,29 +106,32 @@ class LoopWorkers:
 
     def _next(self) -> Job | None:
         """Under the lock."""
-        return None if self._closed else self._desk.next_task()
+        job = None if self._closed else self._desk.next_task()
+        if job is not None and tells_store(job):
+            self._tellers.add(job)
+        return job
 
     def _start(self, job: Job) -> None:
         # Not by the loop's factory: an eager one would run the handler here, before the attempt is noted.
-        server = self._attempts[job] = asyncio.Task(self._serve(job), loop=self._loop)
+        server = asyncio.Task(self._serve(job), loop=self._loop)
+        self._attempts[server] = job
         server.add_done_callback(self._has_ended)
 
     def _has_ended(self, server: asyncio.Task[None]) -> None:
         """One that was cancelled before its first step, since its work was given up, leaves its place behind. So does
         one that cannot go on, and what it has in progress would be so for ever: the run ends by its error."""
-        left = [job for job, each in self._attempts.items() if each is server]
-        for job in left:
-            del self._attempts[job]
+        left = self._attempts.pop(server, None)
         error = None if server.cancelled() else server.exception()
         if error is not None:
             self._desk.fail(error)
-        if left:
+        if left is not None:
+            self._tellers.discard(left)
             self._fill()
 
     def _cancel(self, tasks: Sequence[Task]) -> None:
         """On the event loop. What has ended meanwhile is not there, its asyncio task may be at another's attempt."""
         given_up = set(tasks)
-        for job, server in self._attempts.items():
+        for server, job in self._attempts.items():
             if not given_up.isdisjoint(job.tasks if isinstance(job, Batch) else [job]):
                 server.cancel()
 
@@ -155,18 +161,19 @@ class LoopWorkers:
                     desk.attention()
             if task.writes_dead_letter and isinstance(task, Task) and not task.over:
                 await self._write(task)
-            del self._attempts[task]
+            del self._attempts[server]
+            self._tellers.discard(task)
             job = None
             if following is not None and server.cancelling():
                 self._start(following)
             elif following is not None:
                 job = following
-                self._attempts[job] = server
+                self._attempts[server] = job
         self._fill()
 
     async def _write(self, task: Task) -> None:
         try:
-            await write_letter_async(self._desk, self._produce, task, partial(self._is_handed_over, task), self._turn)
+            await write_letter_async(self._desk, self._produce, task, partial(self._is_handed_over, task))
         except GeneratorExit:
             self._is_thrown_away(task)
             raise

@@ -87,6 +87,11 @@ class Guard:
         return offset == self.accused and self.deaths > 0
 
     @property
+    def is_named(self) -> bool:
+        """Whether a commit says, or is to say, that a suspect is at work."""
+        return self._trial >= 0
+
+    @property
     def is_told(self) -> bool:
         """Whether a commit says of this owner that it has begun."""
         return self._committed.reach >= 0
@@ -138,8 +143,16 @@ class Guard:
         """What is in progress of the partition is: none of it has ended, so whoever is a suspect stays one."""
         self._trial, self._is_trial_at_work = -1, False
 
+    def let_go(self) -> bool:
+        """Who is named is not started now, and later commits do not say that it is at work. Until one is accepted, what
+        others do would be blamed on it. False: it is at work."""
+        if self._is_trial_at_work:
+            return False
+        self._trial = -1
+        return True
+
     def mark(self, offset: int, *, is_ending: bool) -> Mark:
-        """What a commit at this offset is to say. is_ending: nothing is in progress, and nothing more is started."""
+        """What a commit at this offset is to say. is_ending: no handler runs, and none is started any more."""
         told = self._mark(offset, is_ending=is_ending)
         # Its response may come late: what it names no more must not be started meanwhile.
         if not told.is_at_work or told.named != self._committed.named:

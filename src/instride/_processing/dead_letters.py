@@ -6,9 +6,13 @@ Laws
    that could not be written is written again after a back-off (`wrote` in `engine.py`), and so is one of which nobody
    says it.
 3. It is acknowledged before its record is finished. Once it is, it is not written again while a database is to be told.
+   Who tells that is of the engine's (law 10 there).
 4. The producer gives up each letter before we do, and all that it has when it is closed: what it still has would be
    written beside what we, or the next run, hand over again.
-5. While a letter is not acknowledged it holds no place of a handler, so that other records go on. How many there may be
+5. After a fatal error librdkafka's producer takes nothing any more, for ever. It gives up what it has not sent, with
+   that error as the reason, and waits for the answers to the rest, which the broker may have. The next letter makes
+   another one: not before `_PACE`, since it may be refused as fast, and ever later while none is acknowledged.
+6. While a letter is not acknowledged it holds no place of a handler, so that other records go on. How many there may be
    of one partition its bound of records in progress says (`per_partition` in `engine.py`).
 """
 
@@ -16,14 +20,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import re
+import ssl
 import threading
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import suppress
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from instride._processing.event_loop import result_of
@@ -54,6 +62,7 @@ __all__ = [
     "smaller",
     "text_of",
     "told",
+    "with_authorities",
     "write_letter_async",
 ]
 
@@ -61,8 +70,9 @@ _logger = logging.getLogger("instride.processing")
 
 _ACKNOWLEDGED = ACKNOWLEDGED
 """Seconds in which a dead letter must be acknowledged; then it is tried again."""
+_TOLD = 120.0
+"""Seconds in which a coroutine must tell a store of one; then that is rolled back, and tried again."""
 _CANCELLED: Final = "it was cancelled"
-_NO_TURN: Final = nullcontext[object]()
 _LONGEST_TEXT: Final = 1_000
 _OURS: Final = 8
 """Headers of ours at the end of a letter."""
@@ -78,6 +88,15 @@ _MESSAGE_TIMEOUT_MS: Final = 100_000
 """Law 4. Its default is 5 minutes: after an outage of 4 each copy that we had handed over would be written."""
 _ROOM = 10.0
 """Seconds to wait for a place in librdkafka's queue. With `_MESSAGE_TIMEOUT_MS` it is less than we wait."""
+_PACE = 1.0
+"""Seconds from one producer's making to the next one's, at least. Who comes before waits, as for room."""
+_SLOWEST: Final = 60.0
+"""The same, after some that had no acknowledgement."""
+_POLL: Final = 0.1
+"""Seconds. Below 0.2: what takes longer confluent-kafka does in steps, and goes on after a fatal error. `flush` does so
+too, with the error pending: reports are lost then, or the reason."""
+_LOOK: Final = 0.02
+"""Seconds between two looks for room."""
 _CLOSING: Final = 1.0
 """Seconds to wait for the end of the producer's thread. What keeps librdkafka longer (a name that is looked up, say)
 keeps it from writing, too."""
@@ -186,15 +205,13 @@ class _HandedOver:
 
 
 class LetterWriter:
-    """Of plain handlers: a thread hands letters over, and waits for none (law 5).
+    """Of plain handlers: a thread hands letters over, and waits for none (law 6).
 
-    go_on: called when others may go on, since a letter was acknowledged or refused, and with those of which a store is
-    to be told: by `write`, in a thread that has its connection. In whatever thread that is; without the lock.
+    go_on: called when others may go on, since a letter was acknowledged or refused. In whatever thread that is; without
+    the lock.
     """
 
-    def __init__(
-        self, desk: Desk, produce: Produce | None, go_on: Callable[[Sequence[Task]], object] = lambda _: None
-    ) -> None:
+    def __init__(self, desk: Desk, produce: Produce | None, go_on: Callable[[], object] = lambda: None) -> None:
         self._desk = desk
         self._produce = produce
         self._go_on = go_on
@@ -261,12 +278,12 @@ class LetterWriter:
         self._end_elsewhere(task, error)
 
     def _end_elsewhere(self, task: Task, error: BaseException | None) -> None:
-        """In a thread that may have no connection to the store."""
-        if error is None and self._desk.engine.plan.has_store:
-            self._go_on([task])
-            return
-        self._end(task, error)
-        self._go_on([])
+        """In a thread that may have no connection to the store: of that it tells nothing."""
+        with self._desk.lock:
+            is_left = error is None and self._desk.engine.acknowledged(task)
+        if not is_left:
+            self._end(task, error)
+        self._go_on()
 
     def _write_smaller(self, each: _HandedOver, error: RecordTooLargeError) -> BaseException | None:
         """What keeps it from that. Not in this thread: it may be the one by which the producer's queue has room."""
@@ -282,7 +299,6 @@ class LetterWriter:
         try:
             if not self._is_acknowledged(task, letter):
                 return
-            task.letter_written = True
         except BaseException as caught:  # noqa: BLE001 - as in `write`
             error = caught
         self._end_elsewhere(task, error)
@@ -308,18 +324,17 @@ async def write_letter_async(
     produce: Produce | None,
     task: Task,
     handed_over: Callable[[], object] = lambda: None,
-    turn: AbstractAsyncContextManager[object] = _NO_TURN,
 ) -> None:
-    """For coroutine handlers, and returns when that has ended. handed_over: as of `produce_all_async`. turn: awaited
-    before the store is told: each that tells it needs a connection.
-    """
+    """For coroutine handlers, and returns when that has ended. handed_over: as of `produce_all_async`."""
     error: BaseException | None = None
     try:
         if not (task.is_skipped or task.letter_written):
             await _produce_letter_async(produce, desk.letter(task), handed_over)
-            task.letter_written = True
-        async with turn:
-            if (passed := desk.pass_over(task)) is not None:
+            with desk.lock:
+                if desk.engine.acknowledged(task):
+                    return
+        if (passed := desk.pass_over(task)) is not None:
+            async with asyncio.timeout(_TOLD):  # it holds a handler's place
                 await passed
     # CancelledError is no Exception, by which the run would end (`_wrote`): the letter is tried again.
     except asyncio.CancelledError:
@@ -383,14 +398,36 @@ def _why(desk: Desk, error: BaseException) -> str:
     return f"{kind}: {text}" if is_ours else kind
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Life:
+    """Of a producer of librdkafka's. pause: seconds from its making to the next one's, if it dies (law 5).
+
+    Its own thread alone polls it, so that `lost` is there before the reports of what the error has ended.
+    """
+
+    pause: float
+    made: float = field(default_factory=time.monotonic)
+    lost: Future[Any] = field(default_factory=Future)
+    has_acknowledged: threading.Event = field(default_factory=threading.Event)
+
+    def next_one(self) -> _Life:
+        """Of the producer that takes its place."""
+        return _Life(pause=_PACE if self.has_acknowledged.is_set() else min(2 * self.pause, _SLOWEST))
+
+    def reason(self, error: Any) -> Any:
+        """Why a record is not acknowledged: not that it was given up, but why it was (law 5)."""
+        return self.lost.result() if self.lost.done() and error.name().startswith("_PURGE_") else error
+
+
 class ConfluentProduce:
     """Produces with confluent-kafka (the extra `instride[produce]`): idempotent, acknowledged by all replicas.
 
-    Any thread may call it. A thread of its own serves the acknowledgements, from the first record to `close`.
+    Any thread may call it. A thread of its own serves the acknowledgements, from the first record to `close`, or to a
+    fatal error.
     """
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
-        """settings: a consumer's. Raises ConfigError where confluent-kafka is missing, or cannot be told of one."""
+        """settings: a consumer's. Raises ConfigError where confluent-kafka is missing, or does not take one."""
         try:
             from confluent_kafka import KafkaException, Producer  # noqa: PLC0415 - an extra
         except ImportError as error:
@@ -404,12 +441,28 @@ class ConfluentProduce:
             "message.timeout.ms": _MESSAGE_TIMEOUT_MS,
             "topic.metadata.propagation.max.ms": _UNKNOWN_TOPIC_MS,
         }
-        self._make = partial(Producer, {**confluent_settings(settings), **ours})
+        connection = with_authorities(confluent_settings(settings))
+        self._make = partial(Producer, {**connection, **ours})
         self._refusal: type[Exception] = KafkaException
+        if connection.get("security.protocol", "PLAINTEXT") != "PLAINTEXT":
+            self._try(settings, {name: value for name, value in connection.items() if name != "bootstrap.servers"})
         self._producer: Any = None
+        self._life = _Life(pause=_PACE)
         self._lock = threading.Lock()
-        self._server: threading.Thread | None = None
-        self._closed = False
+        self._servers: list[threading.Thread] = []
+        self._closed = threading.Event()
+
+    def _try(self, settings: Mapping[str, Any], connection: dict[str, Any]) -> None:
+        """Makes a producer without a broker, and drops it: else the first letter would tell what is refused."""
+        try:
+            # Else one with Kerberos would log in, and wait for that.
+            self._make.func({**connection, _RELOGIN: 0, "log_level": 0})
+        except self._refusal as error:
+            given = ", ".join(name for name in _SAME if name != "client_id" and settings.get(name) is not None)
+            raise ConfigError(
+                f"confluent-kafka, which writes dead letters and outputs, refuses {given}: {error.args[0].str()}; mend "
+                "that, or give the Processor a produce= of your own"
+            ) from None
 
     def __call__(self, letter: DeadLetter | OutputRecord) -> Future[Any]:
         """Waits while librdkafka's queue is full. Raises NotTakenError or RecordTooLargeError for what it refuses."""
@@ -417,69 +470,126 @@ class ConfluentProduce:
         # It cannot be cancelled: its report would raise then, in `_serve`, which nobody would start again.
         acknowledged.set_running_or_notify_cancel()
 
-        def delivered(error: Any, _: Any) -> None:
+        def delivered(life: _Life, error: Any, _: Any) -> None:
             if error is None:
+                life.has_acknowledged.set()
                 acknowledged.set_result(None)
             else:
-                acknowledged.set_exception(_refused(letter, error))
+                acknowledged.set_exception(_refused(letter, life.reason(error)))
 
         # confluent-kafka takes no None for a partition.
         partition = None if isinstance(letter, DeadLetter) else letter.partition
         fixed: dict[str, Any] = {} if partition is None else {"partition": partition}
-        fixed |= {"headers": list(letter.headers), "on_delivery": delivered}
+        fixed["headers"] = list(letter.headers)
         try:
-            self._hand_over(letter.topic, letter.value, letter.key, **fixed)
+            self._hand_over(delivered, letter.topic, letter.value, letter.key, **fixed)
         except BufferError:
             raise NotTakenError(f"{letter.topic}: the producer's queue stays full") from None
         except self._refusal as error:
             raise _refused(letter, error.args[0]) from None
         return acknowledged
 
-    def _hand_over(self, topic: str | None, *content: bytes | None, **fixed: Any) -> None:
+    def _hand_over(
+        self, delivered: Callable[[_Life, Any, Any], None], topic: str | None, *content: bytes | None, **fixed: Any
+    ) -> None:
         until = time.monotonic() + _ROOM
-        while True:
-            # In one step with the look at `_closed`: what comes after `close` nobody would give up.
-            with self._lock:
-                if self._closed:
-                    raise NotTakenError(f"{topic}: the producer is closed")
-                producer = self._serving()
-                try:
-                    producer.produce(topic, *content, **fixed)
-                except BufferError:
-                    if time.monotonic() >= until:
-                        raise
-                else:
-                    return
-            # librdkafka's queue is full: what is acknowledged makes room, and `poll` hears of it.
-            producer.poll(0.1)
+        while not self._is_taken(time.monotonic() >= until, delivered, topic, *content, **fixed):
+            self._closed.wait(_LOOK)
 
-    def _serving(self) -> Any:
+    def _is_taken(
+        self,
+        is_late: bool,  # noqa: FBT001 - what follows is librdkafka's
+        delivered: Callable[[_Life, Any, Any], None],
+        topic: str | None,
+        *content: bytes | None,
+        **fixed: Any,
+    ) -> bool:
+        """Whether librdkafka has it. is_late: raises what it is not taken for."""
+        # In one step with the look at `_closed`: what comes after `close` nobody would give up.
+        with self._lock:
+            if self._closed.is_set():
+                raise NotTakenError(f"{topic}: the producer is closed")
+            if not self._has_producer():
+                if is_late:
+                    lost = self._life.lost.result()
+                    raise NotTakenError(f"{topic}: the producer is lost, and it is too early for another: {lost}")
+                return False
+            try:
+                self._producer.produce(topic, *content, on_delivery=partial(delivered, self._life), **fixed)
+            except BufferError:
+                if is_late:
+                    raise
+                return False
+            except self._refusal as error:
+                # Its thread hears of it: then the next producer takes the record.
+                if error.args[0].name() != "_FATAL" or is_late:
+                    raise
+                return False
+        return True
+
+    def _has_producer(self) -> bool:
         """Under the lock. It connects when the first record is written, since most runs have none."""
         if self._producer is None:
+            life = self._life
+            if life.lost.done():
+                if time.monotonic() < life.made + life.pause:
+                    return False
+                life = life.next_one()
             producer = self._make()
-            server = threading.Thread(target=self._serve, args=(producer,), name="instride-producer", daemon=True)
+            server = threading.Thread(target=self._serve, args=(producer, life), name="instride-producer", daemon=True)
             server.start()
             # Once it has started: where the system has no thread left, the next call tries again.
-            self._producer, self._server = producer, server
-        return self._producer
+            self._producer, self._life = producer, life
+            self._servers[:] = [*(each for each in self._servers if each.is_alive()), server]
+        return True
 
-    def _serve(self, producer: Any) -> None:
-        while not self._closed:
-            producer.poll(0.1)
+    def _serve(self, producer: Any, life: _Life) -> None:
+        """It has the last reference: librdkafka waits for its threads when it is dropped, which no lock is held for."""
+        while not (self._closed.is_set() or life.lost.done()):
+            self._poll(producer, life)
+        # What is sent the broker may have, and say so: given up, it would be written again.
+        if not self._closed.is_set():
+            producer.purge(in_flight=False)
+            self._drain(producer, life, _MESSAGE_TIMEOUT_MS / 1000, self._closed.is_set)
         # Behind whoever has found it open: else what that one hands over is given up by nobody.
         with self._lock:
             producer.purge()  # law 4
-        # It may be given up by librdkafka's threads, which `purge` does not wait for.
-        producer.flush(_CLOSING)
+        # Librdkafka's threads give it up a moment later: to confluent-kafka `blocking=True` means not to wait for them.
+        self._drain(producer, life, _CLOSING)
+
+    def _drain(self, producer: Any, life: _Life, patience: float, is_over: Callable[[], bool] = lambda: False) -> None:
+        """Hears of all that it still has."""
+        until = time.monotonic() + patience
+        while len(producer) and time.monotonic() < until and not is_over():
+            self._poll(producer, life)
+
+    def _poll(self, producer: Any, life: _Life) -> None:
+        """Of all errors it raises only the fatal one, once."""
+        try:
+            producer.poll(_POLL)
+        except self._refusal as error:
+            self._lose(life, error.args[0])
+
+    def _lose(self, life: _Life, error: Any) -> None:
+        """Law 5."""
+        with self._lock:
+            if life.lost.done():
+                return
+            life.lost.set_result(error)
+            if self._closed.is_set():
+                return
+            self._producer = None
+        _logger.error("the producer of dead letters and outputs is given up, the next record makes another: %s", error)
 
     def close(self, patience: float = _CLOSING) -> None:
         """What is not acknowledged is given up: its records were not committed. patience: seconds. Before that it waits
         while a producer is made."""
-        self._closed = True  # before the lock, so that whoever waits for it makes no other producer
+        self._closed.set()  # before the lock, so that whoever waits for it makes no other producer
         with self._lock:
             self._producer = None
-        if self._server is not None:
-            self._server.join(patience)
+        until = time.monotonic() + patience
+        for each in self._servers:
+            each.join(max(0.0, until - time.monotonic()))
 
 
 class NotTakenError(ConnectionError):
@@ -509,6 +619,10 @@ _SAME: Final = {
     "sasl_kerberos_principal": "sasl.kerberos.principal",
     "sasl_kerberos_keytab_file": "sasl.kerberos.keytab",
 }
+_RELOGIN: Final = "sasl.kerberos.min.time.before.relogin"
+"""Milliseconds between two runs of kinit; 0: it runs none."""
+_CERTIFICATE: Final = re.compile(r"-----BEGIN (X509 )?CERTIFICATE-----")
+"""Which librdkafka reads. It refuses a text without any."""
 
 
 def confluent_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -519,7 +633,38 @@ def confluent_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
                 f"{name}: confluent-kafka cannot be told of it; give the Processor a produce= of your own"
             )
     servers = settings["bootstrap_servers"]
-    found = {theirs: settings[ours] for ours, theirs in _SAME.items() if settings.get(ours) is not None}
+    found: dict[str, Any] = {theirs: settings[ours] for ours, theirs in _SAME.items() if settings.get(ours) is not None}
+    # The consumer finds the key there, where no other file is named.
+    if (own := found.get("ssl.certificate.location")) is not None:
+        found.setdefault("ssl.key.location", own)
+    # Without a keytab the tickets are there already, as for the consumer: kinit would only fail.
+    if found.get("sasl.mechanism") == "GSSAPI" and "sasl.kerberos.keytab" not in found:
+        found[_RELOGIN] = 0
     if settings.get("ssl_check_hostname") is False:
         found["ssl.endpoint.identification.algorithm"] = "none"
     return {**found, "bootstrap.servers": servers if isinstance(servers, str) else ",".join(servers)}
+
+
+def with_authorities(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """librdkafka's settings, in which TLS without authorities trusts those of Python's `ssl`, as the consumer does.
+
+    librdkafka's own defaults are others, without SSL_CERT_FILE and SSL_CERT_DIR. To be called where it connects.
+    """
+    found = dict(settings)
+    if found.get("security.protocol") not in ("SSL", "SASL_SSL") or "ssl.ca.location" in found:
+        return found
+    paths = ssl.get_default_verify_paths()
+    # OpenSSL takes a list. Python tells of a single one only.
+    named = os.environ.get(paths.openssl_capath_env, paths.openssl_capath).split(os.pathsep)
+    directories = [each for each in named if each and Path(each).is_dir()]
+    if directories:
+        found["ssl.ca.location"] = directories[0]
+    if len(directories) > 1:
+        name = paths.openssl_capath_env
+        _logger.warning("%s: confluent-kafka takes one directory of authorities: %s", name, directories[0])
+    if paths.cafile is not None:
+        with suppress(OSError):  # as OpenSSL passes over it
+            text = Path(paths.cafile).read_text("latin-1")
+            if _CERTIFICATE.search(text):
+                found["ssl.ca.pem"] = text
+    return found

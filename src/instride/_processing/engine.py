@@ -30,9 +30,10 @@ Laws (rules 16 and 18 of docs/rebalance.md)
    says that the consumer has reset the position: the log was cut, say. Nobody reads again what lies below that, so what
    is unfinished of it is queued anew, before what comes. No commit waits for what lies below the log's beginning, as
    far as `locate` is told that: from there the next owner would be reset again. What a commit remembers is of the log
-   as it was, and counts no more. If the topic was made again, all that came before is of no use.
+   as it was, and counts no more. If the topic was recreated, all that came before is of no use.
 10. Where a database keeps the offsets (`has_store`), a record that is skipped, or dead-lettered, stays started until
-   its offset is there too; then `wrote` is told.
+   its offset is there too; then `wrote` is told. Once a letter is acknowledged, for which nobody waits, it is taken as
+   another record is (`to_tell`): who tells the database needs a connection, and these are one more than handlers.
 11. Before its first record is started a commit says so, and of what came before a crash one record is started at a
     time: see `crashes`. A record under which processes died has failed by HandlerDiedError, as often as they did. A
    letter that is being written ends no process: none waits for it.
@@ -481,7 +482,8 @@ class Engine:
 
     failure: what ended the processing (law 5). died: under which records processes died, and how many; for the log.
     missed: what came before a reset, and was not handled here: the log has lost it, or may have; for the log.
-    breaker: its state, where there is one. tally: what was done so far.
+    breaker: its state, where there is one. tally: what was done so far. to_tell: whose letters are acknowledged, and of
+    which a database is to be told (law 10): whoever wants a record takes one of these first, and removes it here.
     """
 
     def __init__(self, plan: EnginePlan, size: Callable[[ConsumerRecord], int]) -> None:
@@ -494,6 +496,7 @@ class Engine:
         self.tally = Tally()
         self.died: list[tuple[Task, int]] = []
         self.missed: list[ConsumerRecord] = []
+        self.to_tell: deque[Task] = deque()
         self.uncommitted = 0
         self._size = size
         self._lanes: dict[tuple[str, int], Lane] = {}
@@ -511,6 +514,8 @@ class Engine:
         self._beginning: dict[tuple[str, int], Lane] = {}
         self._behind_accused: dict[tuple[str, int], Lane] = {}
         self._trying: Lane | None = None
+        # It was let go: by which version a commit does not name it any more. -1: it was not.
+        self._let_go_at = -1
         self._in_flight = 0
         self._located: dict[tuple[str, int], tuple[OffsetAndMetadata, UUID | None]] = {}
         # In the order of their starts: who asks for the oldest looks at no partition.
@@ -825,7 +830,7 @@ class Engine:
         self._touch(lane)
 
     def _of_topic(self, lane: Lane, topic_id: UUID | None) -> Lane:
-        """Law 9: without what came of a topic that was made again since."""
+        """Law 9: without what came of a topic that was recreated since."""
         if lane.reset_to >= 0 and topic_id is not None and lane.topic_id not in (None, topic_id):
             paused = lane.paused
             new = [each for each in lane.pending if each.seek_number >= lane.unproven_from]
@@ -876,8 +881,8 @@ class Engine:
         self._turns.move_to_end(lane.partition)
         lane.jobs += 1
         task = lane.pop_startable()
-        is_suspect = self._start(task, now)
-        task.alone |= is_suspect
+        if self._start(task, now):
+            task.alone = True
         as_it_is = not self.plan.max_batch or task.writes_dead_letter
         job = task if as_it_is else self._batch(lane, task, now)
         # A batch may have emptied the queue.
@@ -935,8 +940,8 @@ class Engine:
         return heappop(following)[1] if follows else lane.pop_startable()
 
     def has_next(self, now: float) -> bool:
-        """Whether something may be started."""
-        return self._next_lane(now) is not None
+        """Whether something may be started, or told."""
+        return self._next_lane(now) is not None or bool(self.to_tell)
 
     def _next_lane(self, now: float) -> Lane | None:
         """Of which something may be started: then it is the first in `_turns`."""
@@ -1003,9 +1008,15 @@ class Engine:
             # Out of `_turns`, a lane is looked at again only by `_changed`: `_let_others_start` needs to know of it.
             self._behind_accused[lane.partition] = lane
             return False
-        if lane.jobs >= self.plan.per_partition or not self._fits(lane):
-            return False
-        if self.plan.max_batch and not self._is_worth_a_batch(lane):
+        # Here, as it is asked for each record.
+        if (
+            (lane.jobs >= self.plan.per_partition and not self._has_room_for_accused(lane))
+            or not self._fits(lane)
+            or (self.plan.max_batch and not self._is_worth_a_batch(lane))
+        ):
+            # By dead letters, perhaps: for as long as nobody acknowledges them.
+            if self._trying is lane:
+                self._let_go_of_accused(lane)
             return False
         return lane.guard is None or self._may_begin(lane, lane.guard)
 
@@ -1021,7 +1032,7 @@ class Engine:
         if guard.is_accused(offset):
             if lane.is_refused:
                 return False
-            self._trying = lane
+            self._trying, self._let_go_at = lane, -1
         is_busy = self._is_handled if guard.is_accused(offset) else lane.is_handled
         permit = guard.permit(offset, is_busy=is_busy)
         if permit is Permit.COMMIT:
@@ -1037,16 +1048,35 @@ class Engine:
     def _let_others_start(self, lane: Lane) -> None:
         if self._trying is not lane:
             return
-        self._trying = None
+        self._trying, self._let_go_at = None, -1
         waiting, self._behind_accused = self._behind_accused, {}
         for each in waiting.values():
             self._changed(each)
 
     def _let_go_of_accused(self, lane: Lane) -> None:
-        """Its commit is refused for good, without which it is not started: nothing else waits for that."""
-        if self._trying is lane and lane.guard is not None and lane.guard.accused >= 0 and not lane.is_handled:
-            # Meanwhile no commit is to say that it is at work: what another record does would be blamed on it.
-            lane.guard.given_up()
+        """Unless it is at work, nothing else waits for it: it is the next owner's, or is held up itself. But first a
+        commit takes back that it is at work: what others do would be blamed on it."""
+        guard = lane.guard
+        if guard is None:
+            return
+        is_named = guard.is_named
+        if not guard.let_go() or self._trying is not lane:
+            return
+        if is_named:
+            self._hold_others_until_taken_back(lane)
+        elif self._let_go_at < 0 <= guard.accused:
+            self._let_others_start(lane)
+
+    def _hold_others_until_taken_back(self, lane: Lane) -> None:
+        """By a commit that is made from here on."""
+        self._ask(lane)
+        self._touch(lane)
+        self._let_go_at = lane.version
+
+    def _no_commit_tells(self, lane: Lane) -> None:
+        """It is refused for good, without which its accused is not started, or which would say that it has ended, or
+        that it is not at work; or it failed, and nobody knows for how long. Nothing else waits for that."""
+        if lane.guard is not None and lane.guard.let_go():
             self._let_others_start(lane)
 
     def _let_accused_start(self) -> None:
@@ -1061,6 +1091,13 @@ class Engine:
     def _count_letter(self, lane: Lane, number: int) -> None:
         lane.in_flight += number
         self._in_flight += number
+
+    def _has_room_for_accused(self, lane: Lane) -> bool:
+        """Dead letters in flight keep it from no trial: all others may wait for that."""
+        first, guard = lane.first_startable(), lane.guard
+        if first is None or guard is None or first.writes_dead_letter:
+            return False
+        return guard.is_accused(first.offset) and lane.jobs - lane.in_flight < self.plan.per_partition
 
     def _is_worth_a_batch(self, lane: Lane) -> bool:
         """Law 8. Where it is too early, the time is noted."""
@@ -1138,6 +1175,8 @@ class Engine:
             self._guard_ended(lane, lane.guard, task.offset, was_tried=True)
             self._changed(lane)
         self._let_accused_start()
+        if self._stopping:
+            self._take_mark_back(lane)
 
     def put_back(self, job: Job, *, was_tried: bool = False) -> None:
         """It was started, and is queued as it was before. was_tried: its handler was called all the same."""
@@ -1213,11 +1252,11 @@ class Engine:
             verdicts.append(Verdict(step=step, after=after))
             if step is Step.STOP:
                 self._fail(task, error, jobs=0)
+        # Once, since it was one call of the handler; and before they are queued again, so that they find room.
+        batch.lane.jobs -= 1
         for task, verdict in zip(reversed(batch.tasks), reversed(verdicts), strict=True):
             if verdict.step is not Step.STOP:
                 self._judge_in_batch(task, verdict, is_first=task.key is None or first[task.key] is task)
-        # Once for the batch, which was one call of the handler.
-        batch.lane.jobs -= 1
         return verdicts[0]
 
     def _judge_in_batch(self, task: Task, verdict: Verdict, *, is_first: bool) -> None:
@@ -1244,6 +1283,14 @@ class Engine:
         else:
             lane.put_behind(task)
         self._changed(lane)
+
+    def acknowledged(self, task: Task) -> bool:
+        """Its dead letter is. Whether a database is to be told of it (law 10): else, or then, `wrote` is told."""
+        task.letter_written = True
+        if task.over or not self.plan.has_store:
+            return False
+        self.to_tell.append(task)
+        return True
 
     def wrote(self, task: Task, error: BaseException | None, now: float, chance: float) -> float | None:
         """A dead letter (or a skip, law 10) was written, or could not be: then the seconds until it is tried again."""
@@ -1377,7 +1424,7 @@ class Engine:
         return arguments.CheckedSnapshot(entries, partial(self._settled, sent))
 
     def _told_of(self, lane: Lane) -> _Sent:
-        offset, is_ending = lane.next_offset(), (lane.draining or self._stopping) and not lane.started
+        offset, is_ending = lane.next_offset(), (lane.draining or self._stopping) and not lane.is_handled
         mark = NO_MARK if lane.guard is None else lane.guard.mark(offset, is_ending=is_ending)
         return _Sent(lane, lane.version, offset, mark, is_ending)
 
@@ -1416,11 +1463,15 @@ class Engine:
         told = sent[partition]
         lane = told.lane
         # After a loss, or a seek, another lane is there, which this commit says nothing of.
-        if outcome is CommitOutcome.FAILED or self._lanes.get(partition) is not lane:
+        if self._lanes.get(partition) is not lane:
+            return
+        if outcome is CommitOutcome.FAILED:
+            if self._trying is lane and self._let_go_at >= 0:
+                self._let_others_start(lane)
             return
         if outcome is CommitOutcome.REFUSED:
             lane.refused = told.version
-            self._let_go_of_accused(lane)
+            self._no_commit_tells(lane)
             return
         lane.committed = lane.version if outcome is CommitOutcome.STALE else max(lane.committed, told.version)
         if not lane.is_ahead:
@@ -1442,7 +1493,18 @@ class Engine:
         if is_stale or guard.accepted(told.mark, told.offset, is_ending=told.is_ending):
             lane.guard = None
             self._beginning.pop(lane.partition, None)
+        self._take_back_what_came_late(lane, told)
         self._changed(lane)
+
+    def _take_back_what_came_late(self, lane: Lane, told: _Sent) -> None:
+        """The commit was sent before its partition was let go, or nothing was to be started any more."""
+        if self._trying is lane and self._let_go_at >= 0:
+            if told.version >= self._let_go_at:
+                self._let_others_start(lane)
+            else:
+                self._ask(lane)
+        if lane.draining or self._stopping:
+            self._take_mark_back(lane)
 
     # -- hand-overs
 
@@ -1460,9 +1522,7 @@ class Engine:
         if not lane.draining:
             lane.refused = 0  # perhaps long ago: it is tried once more
         lane.draining = True
-        # An accused that was not started is the next owner's: all others would wait for it in vain.
-        if not lane.is_handled:
-            self._let_others_start(lane)
+        self._let_go_of_accused(lane)
         # Before `is_ahead` is asked, since a mark to be taken back is one thing more to commit.
         self._take_mark_back(lane)
         if lane.started or lane.awaits_commit:
@@ -1476,9 +1536,9 @@ class Engine:
             self._let_go[lane.partition] = lane
 
     def _take_mark_back(self, lane: Lane) -> None:
-        """Law 11: at a clean end."""
-        if lane.guard is not None and lane.guard.is_told and not (lane.started or lane.is_ahead):
-            self._touch(lane)
+        """Law 11: at a clean end. Soon, since others are at work, and dead letters may be in flight for long."""
+        if lane.guard is not None and lane.guard.is_told and not lane.is_handled:
+            self._ask(lane)
 
     def _reassigned(self, lane: Lane) -> None:
         del self._delayed[lane.partition]
@@ -1526,6 +1586,9 @@ class Engine:
     def stop(self) -> None:
         """Start nothing more, for good; what is queued stays so, and is another's."""
         self._stopping = True
+        for lane in self._lanes.values():
+            self._let_go_of_accused(lane)
+            self._take_mark_back(lane)
 
     def is_at_rest(self) -> bool:
         """Whether nothing is started."""
@@ -1549,8 +1612,14 @@ class Engine:
         lane.started.clear()
         lane.jobs = 0
         self._count_letter(lane, -lane.in_flight)
+        if given_up and self.to_tell:
+            self.to_tell = deque(each for each in self.to_tell if not each.over)
         if lane.guard is not None:
+            was_named = lane.guard.is_named
             lane.guard.given_up()
+            # It may go on, and its mark says that it is at work.
+            if was_named and self._trying is lane:
+                self._hold_others_until_taken_back(lane)
         self._may_be_urgent(lane)
         return given_up
 

@@ -257,7 +257,7 @@ class PartitionExecutor(Generic[R]):
                 self._queues.stop()
                 self._wake()
                 self._wait_for_rest(time.monotonic() + limit)
-            except KeyboardInterrupt:  # whoever waits at the end of a program has asked for the end before
+            except KeyboardInterrupt:  # whoever waits at the end of a program has requested the end before
                 pass
             finally:
                 unfinished = self._queues.give_up()

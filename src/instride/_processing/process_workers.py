@@ -363,7 +363,7 @@ class ProcessWorkers:
             text = "the system makes no thread for another process of handlers: %d of %d go on (%s)"
             _logger.warning(text, len(self._keepers), self._processes, error)
 
-    def _go_on(self, _: Sequence[Task]) -> None:
+    def _go_on(self) -> None:
         """What waited for a letter is startable: the next of its key, say. (There is no store to be told of it.)"""
         with self._work:
             self._work.notify_all()

@@ -8,7 +8,7 @@ Laws
    below it is left out. So whoever writes, and however late (a former owner, a suspended process), no record is
    written twice.
 3. The database says where a partition begins, before any of its records is handled; the group's offset only where the
-   database has no row. The row of a topic that was deleted and made again counts for nothing.
+   database has no row. The row of a topic that was deleted and recreated counts for nothing.
 4. A row never moves back by itself. If it did while the processor ran, somebody restored the database: the processor
    stops, since records before the ones that it has are missing there; started again, it begins at the row. It stops
    too if the log was cut below the row: new records there would count as written.

@@ -4,9 +4,9 @@ Laws
 1. Nobody waits for the answer: the loop looks again in each round, and its polls go on meanwhile.
 2. There is one question at a time: a database that is silent would be asked by ever more threads. A connection that
    nobody serves any more (after a failover) may never tell: so one that is not answered for long is dropped, and asked
-   anew, each time after twice as long. What cannot be cancelled hangs on; while so many do, none is asked.
+   anew, each time after twice as long. What cannot be cancelled hangs on; where so many do, there is one more an hour.
 3. Partitions that are lost are forgotten, so that a late answer says nothing of their next assignment. A question about
-   nothing else is dropped. An answer about a topic that was made again meanwhile does not count.
+   nothing else is dropped. An answer about a topic that was recreated meanwhile does not count.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _TELL_AFTER: Final = 1.0
 """Seconds until it is to be said that the database is silent."""
 _PATIENCE: Final = 60.0
 _LONGEST_PATIENCE: Final = 3600.0
-_MOST_HANGING: Final = 8
+_MANY_HANGING: Final = 8
 """Each is a thread, and a connection."""
 
 Answer: TypeAlias = Mapping[TopicPartition, int] | Future[Mapping[TopicPartition, int]]
@@ -35,12 +35,13 @@ Answer: TypeAlias = Mapping[TopicPartition, int] | Future[Mapping[TopicPartition
 class StorePositions:
     """See the laws above. tell_at: when it is to be said that the database is silent."""
 
-    __slots__ = ("_answer", "_asked", "_hanging", "_known", "_patience", "_until", "tell_at")
+    __slots__ = ("_answer", "_asked", "_hanging", "_known", "_newest", "_patience", "_until", "tell_at")
 
     def __init__(self) -> None:
         self.tell_at = inf
         self._patience = _PATIENCE
-        # Of the newest question. What has not ended, the dropped ones too.
+        # The newest question, and until when it waits. The questions without an answer yet, dropped ones too.
+        self._newest: Future[Mapping[TopicPartition, int]] | None = None
         self._until = -inf
         self._hanging: list[Future[Mapping[TopicPartition, int]]] = []
         self._answer: Future[Mapping[TopicPartition, int]] | None = None
@@ -51,9 +52,12 @@ class StorePositions:
     def is_awaited(self, now: float) -> bool:
         """An answer, also to a question that was dropped: until then none is asked (law 2)."""
         self._hanging = [each for each in self._hanging if not each.done()]
+        # The database answers again: also where nobody wants this answer any more. (A cancellation says nothing of it.)
+        if self._newest is not None and self._newest.done() and not self._newest.cancelled():
+            self._until = -inf
         if self._answer is not None and self._answer.done():
             return False
-        return bool(self._hanging) and (now < self._until or len(self._hanging) >= _MOST_HANGING)
+        return bool(self._hanging) and now < self._until
 
     def missing(self, wanted: Mapping[TopicPartition, UUID | None], now: float) -> dict[TopicPartition, UUID | None]:
         """Of these, what to ask the database now. Raises what it has answered, once."""
@@ -66,13 +70,14 @@ class StorePositions:
         return {each: topic_id for each, topic_id in wanted.items() if not self._is_known(each, topic_id)}
 
     def asked(self, partitions: Mapping[TopicPartition, UUID | None], answer: Answer, now: float) -> None:
-        self._asked, self.tell_at, self._until = dict(partitions), now + _TELL_AFTER, now + self._patience
+        self._asked, self.tell_at = dict(partitions), now + _TELL_AFTER
         if isinstance(answer, Future):
-            self._answer = answer
+            self._answer = self._newest = answer
             self._hanging.append(answer)
         else:
             self._answer = Future()
             self._answer.set_result(answer)
+        self._until = now + (self._patience if len(self._hanging) < _MANY_HANGING else _LONGEST_PATIENCE)
 
     def take(self, wanted: Mapping[TopicPartition, UUID | None]) -> dict[TopicPartition, int | None]:
         """Of these, what is known, to be used now: None where there is no row. Raises as `missing`."""

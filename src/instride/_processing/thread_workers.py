@@ -1,10 +1,11 @@
 """Plain handlers in threads. What is started when, the engine decides.
 
 Laws
-1. At most `concurrency` handlers at a time, for all partitions together. Threads are started when there is work. Of
-   those that wait one is woken at a time: when it has taken a record, and there is another one, it wakes the next. So
-   short work wakes few, and what an end makes startable waits for no poll. Where the system makes no more threads,
-   those that there are go on; where there is none, the run ends by that.
+1. At most `concurrency` handlers at a time, for all partitions together; and one thread more, where all are busy and a
+   store is to be told of a dead letter (`Desk.places`), until one of them has ended its work. Threads are started when
+   there is work. Of those that wait one is woken at a time: when it has taken a record, and there is another one, it
+   wakes the next. So short work wakes few, and what an end makes startable waits for no poll. Where the system makes no
+   more threads, those that there are go on; where there is none, the run ends by that.
 2. Each call has a copy of its thread's context, in which a context variable tells which attempt it is.
 3. Threads are daemons: a handler that never ends keeps no program alive. One whose time is out cannot be stopped: its
    attempt has failed, also if it returns, but only when it ends, since until then its key is busy. Another thread
@@ -28,7 +29,7 @@ from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from typing import Any
 
-from instride._processing.attempts import Desk, time_by
+from instride._processing.attempts import Desk, tells_store, time_by
 from instride._processing.dead_letters import LetterWriter, Produce
 from instride._processing.engine import Job, Task, Verdict
 from instride._processing.lifespan import Lifespan, SyncLifespan
@@ -79,6 +80,7 @@ class ThreadWorkers:
         self._lifespan = lifespan
         self._around = around
         self._busy: set[threading.Thread] = set()
+        self._tellers: set[threading.Thread] = set()
         self._handle = handle
         self._produce = produce
         self._concurrency = concurrency
@@ -105,7 +107,8 @@ class ThreadWorkers:
             if not engine.has_next(self._desk.clock()):
                 return
             try:
-                for _ in range(min(engine.queued - len(self._resting), self._most_threads - len(self._threads))):
+                many = engine.queued + len(engine.to_tell) - len(self._resting)
+                for _ in range(min(many, self._most_threads - len(self._threads))):
                     self._add_thread()
             except RuntimeError as error:
                 refused = error
@@ -136,10 +139,9 @@ class ThreadWorkers:
             self._is_waking = True
             self._resting.pop().open()
 
-    def _go_on(self, letters: Sequence[Task]) -> None:
-        """Of these a store is to be told, which threads of ours alone may do; what waited for others is startable."""
+    def _go_on(self) -> None:
+        """A store is to be told of a letter, which threads of ours alone may do; or what waited for it is startable."""
         with self._desk.lock:
-            self._letters.extend(letters)
             self._wake_for_more()
 
     def _wake_all(self) -> None:
@@ -167,7 +169,8 @@ class ThreadWorkers:
     @property
     def _most_threads(self) -> int:
         """Bounded: handlers that never end would else make threads without end."""
-        return self._concurrency + min(self._late, self._concurrency)
+        places = self._desk.places(self._concurrency, lambda: bool(self._tellers or self._resting))
+        return places + min(self._late, self._concurrency)
 
     def cancel(self, tasks: Sequence[Task]) -> None:
         """A thread cannot be stopped: its handler sees `current_attempt().cancelled`."""
@@ -224,6 +227,7 @@ class ThreadWorkers:
     def _next(self, me: threading.Thread, gate: _Gate) -> tuple[Job | None, bool]:
         """What this thread is to do now; None: it is to rest, and is listed. And whether it stays a thread of ours."""
         self._busy.discard(me)
+        self._tellers.discard(me)
         if not self._enters(gate):
             return None, True
         job, stays = None, False
@@ -318,6 +322,8 @@ class ThreadWorkers:
         if job is None:
             return None
         self._busy.add(me)
+        if tells_store(job):
+            self._tellers.add(me)
         self._wake_for_more()
         if self._timeout is not None and not job.writes_dead_letter:
             self._timed[job] = self._desk.clock() + self._timeout
@@ -335,7 +341,8 @@ class ThreadWorkers:
 
     def _is_one_too_many(self, me: threading.Thread) -> bool:
         """Under the lock. It took the place of one that was late, and is back: then it is no thread of ours."""
-        if len(self._threads) <= self._most_threads:
+        # First what costs least: it is asked for each record.
+        if len(self._threads) <= self._concurrency or len(self._threads) <= self._most_threads:
             return False
         self._threads.remove(me)
         self._wake_for_more()

@@ -23,7 +23,7 @@
     │   ├── (one class for each code: see BROKER_ERRORS)
     │   ├── OffsetOutOfRangeError              the log has no such offset, and auto_offset_reset="none"
     │   │   ├── LogTruncationError             the log was cut behind what was read (an unclean leader election)
-    │   │   └── TopicRecreatedError            the topic was deleted and made again: the offset is of the old one
+    │   │   └── TopicRecreatedError            the topic was deleted and recreated: the offset is of the old one
     │   └── CommitFailedError                  the group moved on; these offsets were not committed
     │       ├── StaleCommitError               of an assignment or a seek that is over
     │       └── CommitOvertakenError           a later commit went in its place: the group has that

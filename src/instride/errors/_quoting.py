@@ -1,4 +1,4 @@
-"""What others wrote, and what is counted, made fit for an error's text or a line of a log.
+"""What others wrote, and what is counted or listed, made fit for an error's text or a line of a log.
 
 Laws
 1. A broker, or whoever speaks in its place, chooses names and texts. None of them begins a new line, moves a terminal's
@@ -11,17 +11,18 @@ Laws
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 from unicodedata import normalize
 from urllib.parse import quote, quote_plus
 
-__all__ = ["LONGEST_LINE", "LONGEST_QUOTE", "counted", "one_line", "quoted_from"]
+__all__ = ["LONGEST_LINE", "LONGEST_QUOTE", "counted", "first_of", "one_line", "quoted_from"]
 
 LONGEST_LINE: Final = 2000
 """Characters of an error's text, and of a line of a log."""
 LONGEST_QUOTE: Final = 256
 """Characters of a broker's own text within them."""
+_NAMED: Final = 5
 _PART: Final = 6
 # As much of a text is searched; what is beyond is never told.
 _SEARCHED: Final = 4096
@@ -38,6 +39,11 @@ def one_line(text: str, most: int = LONGEST_LINE) -> str:
 def counted(number: int, what: str) -> str:
     """what: one of them, a word with an ordinary plural."""
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def first_of(names: Sequence[object]) -> str:
+    """The first five of them; and a mark where there are more."""
+    return ", ".join(map(str, names[:_NAMED])) + (", ..." if len(names) > _NAMED else "")
 
 
 def quoted_from(text: str, secrets: Iterable[str]) -> str:

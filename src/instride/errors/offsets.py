@@ -48,7 +48,7 @@ class OffsetGapError(KafkaError):
 
 
 class TopicRecreatedError(OffsetOutOfRangeError):
-    """The topic was deleted and made again under the same name: offsets of the old one mean nothing in it.
+    """The topic was deleted and recreated under the same name: offsets of the old one mean nothing in it.
 
     topic, partition: which. old_topic_id, topic_id: Kafka's ids. ``Consumer.seek`` to go on.
     """

@@ -31,7 +31,7 @@ class NotASinkError(SinkError):
 
 
 class WrongTopicError(SinkError):
-    """The sink holds a topic of the same name with another id: the topic was deleted and made again."""
+    """The sink holds a topic of the same name with another id: the topic was deleted and recreated."""
 
     fatal = True
 

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from instride.errors import PipelineError
 from instride.spark._report import (
+    CancelledJobs,
     JobEnded,
     JobMessage,
     RangePart,
@@ -32,6 +33,7 @@ from instride.spark._report import (
     Reported,
     problem_from_spark,
     reason_of,
+    tag_of,
 )
 from instride.spark._task import RangeTask
 
@@ -76,7 +78,7 @@ class ConnectJobRunner:
         self._spark = spark
         self._frames = frames
         self._tell = tell
-        self._cancelled: set[str] = set()
+        self._cancelled = CancelledJobs()
         self._calls: dict[str, threading.Thread] = {}
         self._cores = 1
         self._clock = clock
@@ -142,7 +144,7 @@ class ConnectJobRunner:
 
     def _interrupt(self, job: str) -> None:
         try:
-            self._spark.interruptTag(_tag(job))
+            self._spark.interruptTag(tag_of(job))
         except Exception as error:  # noqa: BLE001 - the job may go on, and nothing of it is committed
             self._note(error)
             _log.warning("Spark was not told to cancel job %s: %s", job, reason_of(error))
@@ -150,7 +152,7 @@ class ConnectJobRunner:
     def _call(self) -> None:
         """Law 5. Nothing has this tag: no other call is as cheap, and is sure to reach the server."""
         try:
-            self._spark.interruptTag(_tag("call"))
+            self._spark.interruptTag(tag_of("call"))
         except Exception as error:  # noqa: BLE001 - a later call may succeed; a lost session `_note` tells
             self._note(error)
             _log.warning("Spark's server did not take the call that keeps the session: %s", reason_of(error))
@@ -178,7 +180,7 @@ class ConnectJobRunner:
     def _run_one(self, task: RangeTask, parts: list[RangePart], reasons: list[str]) -> None:
         try:
             # On this very thread: a client's tags are each thread's own.
-            self._spark.addTag(_tag(task.job))
+            self._spark.addTag(tag_of(task.job))
             work = self._worked if self._frames is None else self._framed
             for report in work(task, parts):
                 self._tell(Reported(report=report))
@@ -189,23 +191,19 @@ class ConnectJobRunner:
 
     def _worked(self, task: RangeTask, parts: list[RangePart]) -> Iterator[RangeReport]:
         frame = self._spark.range(0, 1, 1, 1).mapInArrow(_Work(task, tuple(parts)), "report string")
-        self._check(task.job)
+        self._cancelled.check(task.job)
         for row in frame.collect():
             yield RangeReport.from_json(row["report"])
 
     def _framed(self, task: RangeTask, parts: list[RangePart]) -> Iterator[RangeReport]:
         assert self._frames is not None
         for part in parts:
-            self._check(task.job)
+            self._cancelled.check(task.job)
             try:
-                yield self._frames.run(task, part.range, self._cores, partial(self._check, task.job))
+                yield self._frames.run(task, part.range, self._cores, partial(self._cancelled.check, task.job))
             except Exception as error:  # noqa: BLE001 - the user's function may raise anything; the run decides
                 self._note(error)
                 yield RangeReport(job=task.job, range=part.range, problem=problem_from_spark(error, task.job))
-
-    def _check(self, job: str) -> None:
-        if job in self._cancelled:
-            raise PipelineError("cancelled")
 
 
 def _begun(name: str, reasons: list[str], work: Callable[..., None], *arguments: Any) -> threading.Thread | None:
@@ -218,10 +216,6 @@ def _begun(name: str, reasons: list[str], work: Callable[..., None], *arguments:
         _log.warning("%s cannot begin: %s", name, reasons[-1])
         return None
     return thread
-
-
-def _tag(job: str) -> str:
-    return f"instride-{job}"
 
 
 @dataclass(frozen=True, slots=True)

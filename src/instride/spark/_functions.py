@@ -41,7 +41,8 @@ def cast_to(batch: pa.RecordBatch, schema: pa.Schema | None) -> Iterator[pa.Reco
     """The columns of the schema, in its types; without one the batch itself.
 
     Raises KeyError for a column that is not there, and ValueError (pa.ArrowInvalid is one) for values that do not fit:
-    also for those of a field within a column that the schema's column lacks.
+    also for those of a field within a column that the schema's column lacks, for a number where a time is meant, for a
+    float other than 0 and 1 where a boolean is, and for a float that the schema's type does not hold.
     """
     if schema is None:
         yield batch
@@ -52,7 +53,7 @@ def cast_to(batch: pa.RecordBatch, schema: pa.Schema | None) -> Iterator[pa.Reco
 
     chosen = pa.Table.from_batches([batch]).select(schema.names)
     if chosen.schema != schema:
-        check_no_loss(schema, chosen.schema)
+        check_no_loss(schema, chosen)
     yield from chosen.cast(schema).to_batches()
 
 

@@ -23,6 +23,7 @@ from pyspark.util import InheritableThread
 
 from instride.errors import PipelineError
 from instride.spark._report import (
+    CancelledJobs,
     JobEnded,
     JobMessage,
     RangePart,
@@ -30,6 +31,7 @@ from instride.spark._report import (
     Reported,
     problem_from_spark,
     reason_of,
+    tag_of,
 )
 from instride.spark._task import RangeTask
 
@@ -76,7 +78,7 @@ class JobRunner:
         self._context = context
         self._frames = frames
         self._tell = tell
-        self._cancelled: set[str] = set()
+        self._cancelled = CancelledJobs()
         self._count = _counter(context)
         self._cores = 1
         self._ask_cores_at = -math.inf
@@ -142,29 +144,25 @@ class JobRunner:
         # Spark's pages show it as the place of the call, which would be a line of this file for every job.
         context.setLocalProperty("callSite.short", _described(tasks))
         context.setJobDescription(_described(tasks))
-        context.addJobTag(_tag(task.job))
+        context.addJobTag(tag_of(task.job))
         if self._frames is not None:
             return self._submit_frames(self._frames, task, tasks)
         job = context.parallelize(tasks, len(tasks)).mapPartitions(task)
         # After the tag was set: a cancellation before this found no job to cancel.
-        self._check(task.job)
+        self._cancelled.check(task.job)
         for text in job.collect():
             self._tell(Reported(report=RangeReport.from_json(text)))
         return None
 
     def _submit_frames(self, frames: Frames, task: RangeTask, tasks: list[list[RangePart]]) -> str | None:
         for wanted in (each.range for parts in tasks for each in parts):
-            self._check(task.job)
+            self._cancelled.check(task.job)
             try:
-                report = frames.run(task, wanted, self.cores, partial(self._check, task.job))
+                report = frames.run(task, wanted, self.cores, partial(self._cancelled.check, task.job))
             except Exception as error:  # noqa: BLE001 - the user's function may raise anything; the run decides
                 report = RangeReport(job=task.job, range=wanted, problem=problem_from_spark(error, task.job))
             self._tell(Reported(report=report))
         return None
-
-    def _check(self, job: str) -> None:
-        if job in self._cancelled:
-            raise PipelineError("cancelled")
 
     def cancel(self, job: str) -> None:
         """Cancel a job that runs. Again is harmless, and reaches a job that was just being submitted.
@@ -174,7 +172,7 @@ class JobRunner:
         # First: a thread that is about to submit looks here. If it has looked already, the next `cancel` ends its job.
         self._cancelled.add(job)
         with _spark_responds():
-            self._context.cancelJobsWithTag(_tag(job))
+            self._context.cancelJobsWithTag(tag_of(job))
 
     def close(self) -> None:
         """Nothing is told any more."""
@@ -212,10 +210,6 @@ def _spark_responds() -> Iterator[None]:
             "Spark does not respond any more: was its session stopped, or has its JVM died? What is committed stays. "
             "Stop a pipeline, and wait for its end, before its session"
         ) from error
-
-
-def _tag(job: str) -> str:
-    return f"instride-{job}"
 
 
 def _described(tasks: Sequence[Sequence[RangePart]]) -> str:

@@ -29,7 +29,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import zip_longest
@@ -51,7 +51,7 @@ from instride.errors import (
     UnknownTopicOrPartitionError,
     WrongTopicError,
 )
-from instride.records import PartitionInfo, TopicPartition
+from instride.records import TopicPartition
 from instride.spark._functions import pickle_function, unpickled
 from instride.spark.sink import OutputRange
 from instride.telemetry import PartitionFlows, PartitionStalled, TelemetryEvent
@@ -419,16 +419,20 @@ def end_offsets(settings: ReaderSettings, topics: Iterable[str]) -> dict[TopicPa
     """Where the logs end now, for this isolation level. Topics that are not there are left out: after MISSING_GRACE,
     since a broker may be behind the others. Raises KafkaTimeoutError."""
     with Consumer(isolation_level=settings.isolation_level, **settings.consumer_settings) as consumer:
-        found = [each for topic in topics for each in _partitions(consumer, topic, settings.timeout)]
-        partitions = [TopicPartition(each.topic, each.partition) for each in found]
+        partitions = _partitions(consumer, frozenset(topics), settings.timeout)
         return dict(consumer.end_offsets(partitions, timeout=settings.timeout)) if partitions else {}
 
 
-def _partitions(consumer: Consumer, topic: str, timeout: float) -> Sequence[PartitionInfo]:
+def _partitions(consumer: Consumer, topics: Collection[str], timeout: float) -> list[TopicPartition]:
     until = time.monotonic() + MISSING_GRACE
-    while not (found := consumer.partitions_for(topic, timeout=timeout)) and time.monotonic() < until:
+    found: dict[str, list[TopicPartition]] = {}
+    while True:
+        # What was found is not asked again: the next broker may be behind in just that.
+        listed = consumer.list_topics([topic for topic in topics if topic not in found], timeout=timeout)
+        found |= {topic: [info.topic_partition for info in infos] for topic, infos in listed.items() if infos}
+        if len(found) == len(topics) or time.monotonic() >= until:
+            return [partition for partitions in found.values() for partition in partitions]
         time.sleep(_LOOK_AGAIN)
-    return found
 
 
 _readers: dict[tuple[ReaderSettings, Fetches], tuple[int, RangeReader]] = {}

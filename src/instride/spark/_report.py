@@ -11,11 +11,12 @@ from dataclasses import asdict, dataclass
 from typing import Final
 
 from instride._processing.dead_letters import text_of
-from instride.errors import KafkaError
+from instride.errors import KafkaError, PipelineError
 from instride.errors._quoting import LONGEST_LINE, counted
 from instride.spark.sink import JobResult, OutputRange, WrittenRange
 
 __all__ = [
+    "CancelledJobs",
     "JobEnded",
     "JobMessage",
     "MarkedError",
@@ -26,6 +27,7 @@ __all__ = [
     "problem_from_spark",
     "problem_of",
     "reason_of",
+    "tag_of",
     "whole",
 ]
 
@@ -136,6 +138,22 @@ class Reported:
     """A task of the job has worked on the range."""
 
     report: RangeReport
+
+
+class CancelledJobs(set[str]):
+    """The names of jobs of which nothing more is submitted: Spark cancels by the tag what it knows by then. Any thread
+    may change it, and look.
+    """
+
+    def check(self, job: str) -> None:
+        """Raises PipelineError for one of them."""
+        if job in self:
+            raise PipelineError("cancelled")
+
+
+def tag_of(job: str) -> str:
+    """What Spark cancels a job by."""
+    return f"instride-{job}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

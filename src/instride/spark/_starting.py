@@ -71,9 +71,8 @@ class TopicLookup:
         WakeupError once it is closed.
         """
         with self._opened() as consumer:
-            topics = sorted({each.topic for each in partitions})
-            known = [info for topic in topics for info in consumer.partitions_for(topic, timeout=_ASKING)]
-            there = {info.topic_partition for info in known}.intersection(partitions)
+            known = consumer.list_topics({each.topic for each in partitions}, timeout=_ASKING)
+            there = {info.topic_partition for infos in known.values() for info in infos}.intersection(partitions)
             found: dict[TopicPartition, int | None] = dict.fromkeys(there)
             if asked := there.intersection(ours):
                 try:

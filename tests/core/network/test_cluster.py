@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
+import logging
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
 import pytest
 
 from instride._core.events import ErrorRaised
-from instride._core.network.actions import CloseConnection, ConnectionKey, Deliver, OpenConnection, Role, Transmit
-from instride._core.network.cluster import Cluster
+from instride._core.network.actions import CloseConnection, ConnectionKey, Deliver, Log, OpenConnection, Role, Transmit
+from instride._core.network.cluster import Cluster, send_to_leader
 from instride._core.network.context import Context
 from instride._wire import api
 from instride.config import ConsumerConfig
@@ -130,6 +134,32 @@ def test_once_brokers_are_known_they_are_used_and_the_bootstrap_connection_close
     assert world.cluster.any_node(world.now) == (ConnectionKey(Role.DATA, 7), ("b7", 9092))
     assert world.cluster.leader(TP) == (broker(7), -1)
     assert world.cluster.partition_count("t") == 1
+
+
+def test_that_the_brokers_are_of_another_cluster_is_told_once() -> None:
+    """A name of bootstrap_servers leads elsewhere since: offsets of the one cluster mean nothing in the other."""
+    world, told = World(), []
+    for cluster_id in ("one", None, "one", "two", "two"):
+        world.refresh()
+        world.poll()
+        known = api.MetadataResponse(brokers=(broker(1),), topics=(topic("t", 1),), cluster_id=cluster_id)
+        world.response(known)
+        told.append([each.message for each in world.context.out if isinstance(each, Log)])
+    line = "the cluster's id was 'one' and is 'two': offsets of the one mean nothing in the other"
+    assert told == [[], [], [], [line], []]
+
+
+def test_that_two_clusters_take_turns_is_told_once_in_a_while() -> None:
+    """One name leads to both of them."""
+    world, levels = World(), []
+    for turn in range(12):
+        world.refresh()
+        world.poll()
+        world.context.now = world.now
+        cluster_id = ("one", "two")[turn % 2]
+        world.response(api.MetadataResponse(brokers=(broker(1),), topics=(topic("t", 1),), cluster_id=cluster_id))
+        levels += [each.level for each in world.context.out if isinstance(each, Log)]
+    assert levels == [logging.WARNING] * 2 + [logging.DEBUG] * 9
 
 
 def test_a_broker_that_did_not_respond_is_left_out_until_the_metadata_is_fresh() -> None:
@@ -418,7 +448,208 @@ def test_denials_half_a_minute_apart_are_of_one_time(apart: float, believed: int
     world.known(1, 2, topics=(led_by(2, 5),))
     for _ in range(4):
         world.now = world.context.now = world.now + apart
-        world.cluster.refused(TP, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        world.cluster.refused(TP, ErrorCode.NOT_LEADER_OR_FOLLOWER, ConnectionKey(Role.DATA, 2))
     world.refresh()
     world.known(1, 2, topics=(led_by(1, 4),))
     assert leader_of(world) == believed
+
+
+# --- a connection that leads to the wrong machine ---------------------------------------------------------------
+
+
+DENIED = ErrorCode.NOT_LEADER_OR_FOLLOWER
+DATA, TAIL = ConnectionKey(Role.DATA, 1), ConnectionKey(Role.TAIL, 1)
+
+
+def listed(*errors: int) -> api.Response:
+    """Of partitions 0, 1 and so on."""
+    return api.ListOffsetsResponse(offsets={("t", p): api.ListedOffset(error=each) for p, each in enumerate(errors)})
+
+
+def validated(*errors: int) -> api.Response:
+    return api.OffsetForLeaderEpochResponse(ends={("t", p): api.EpochEnd(error=each) for p, each in enumerate(errors)})
+
+
+def leading(**settings: Any) -> World:
+    world = World(**settings)
+    world.known(1, topics=(topic("t", 1, 1),))
+    return world
+
+
+def asked(world: World, node_id: int) -> int:
+    """A request is on its way to the leader. Returns its id."""
+    send_to_leader(
+        world.context, world.cluster, node_id, api.ListOffsets(timestamps={TP: -1}), lambda *_: None, world.now
+    )
+    request = world.request()
+    world.done()
+    return request.request_id
+
+
+def closes(
+    world: World, response: api.Response, *, after: float = 0.0, serves_fetch_on: ConnectionKey | None = None
+) -> bool:
+    """Whether what the leader says to a request has its connection closed, once the metadata are fresh."""
+    world.now += after
+    world.context.now = world.now
+    world.context.connections.response_received(asked(world, 1), response, world.now)
+    if serves_fetch_on is not None:
+        world.cluster.works(serves_fetch_on, fetched=True)
+    world.refresh()
+    world.known(1, topics=(topic("t", 1, 1),))
+    closed = CloseConnection(key=DATA) in world.context.out
+    world.done()
+    return closed
+
+
+@pytest.mark.parametrize("told", [listed, validated])
+def test_what_a_leader_denies_of_offsets_counts_whoever_asked(told: Callable[..., api.Response]) -> None:
+    world = leading()
+    assert not closes(world, told(DENIED))
+    assert closes(world, told(DENIED, DENIED), after=6.0)
+
+
+@pytest.mark.parametrize("told", [listed, validated])
+def test_what_a_leader_tells_of_one_offset_speaks_for_its_connection(told: Callable[..., api.Response]) -> None:
+    world = leading()
+    assert not closes(world, told(DENIED))
+    assert not closes(world, told(DENIED, 0), after=6.0)
+    assert not closes(world, told(DENIED), after=6.0)
+
+
+def closings(world: World, seconds: float, *, serves_fetch_on: ConnectionKey | None = TAIL) -> list[float]:
+    """When the connection to a leader that denies each second was closed; for each, after how long."""
+    at, until = [world.now], world.now + seconds
+    while world.now < until:
+        if closes(world, listed(DENIED), serves_fetch_on=serves_fetch_on):
+            at.append(world.now)
+    return [after - before for before, after in itertools.pairwise(at)]
+
+
+@pytest.mark.parametrize("serves_fetch_on", [DATA, TAIL])
+def test_a_leader_that_denies_on_each_connection_is_connected_to_ever_less_often(
+    serves_fetch_on: ConnectionKey,
+) -> None:
+    world = leading()
+    apart = closings(world, 300.0, serves_fetch_on=serves_fetch_on)
+    assert apart == [7.0, 12.0, 22.0, 42.0, 62.0, 62.0, 62.0]
+    assert not closes(world, listed(0))
+    assert closings(world, 10.0) == [7.0], "it served"
+
+
+@pytest.mark.parametrize("elsewhere", [None, ConnectionKey(Role.TAIL, 2)])
+def test_a_broker_that_serves_nothing_at_all_is_connected_to_as_often_as_at_first(
+    elsewhere: ConnectionKey | None,
+) -> None:
+    """All its connections led to another machine; each new one may be the first that leads to it again."""
+    world = leading()
+    assert closings(world, 40.0) == [7.0, 12.0], "one of them led there"
+    assert not closes(world, listed(0))
+    assert closings(world, 70.0, serves_fetch_on=elsewhere) == [7.0] * 10
+
+
+def forgotten(world: World) -> None:
+    world.cluster.start_anew(DATA, world.now)
+
+
+def elsewhere(world: World) -> None:
+    world.refresh()
+    world.poll()
+    moved = replace(broker(1), host="elsewhere")
+    world.response(api.MetadataResponse(brokers=(moved,), topics=(topic("t", 1, 1),)))
+
+
+@pytest.mark.parametrize("left", [forgotten, elsewhere])
+def test_another_address_of_a_broker_has_the_haste_of_the_first(left: Callable[[World], None]) -> None:
+    world = leading()
+    assert closings(world, 20.0) == [7.0, 12.0]
+    left(world)
+    world.refresh()
+    world.known(1, topics=(topic("t", 1, 1),))
+    assert closings(world, 10.0) == [7.0]
+
+
+def test_denials_of_rare_look_ups_add_up() -> None:
+    """Each has a short time-out. What is served in between would be told."""
+    world = leading()
+    assert not closes(world, listed(DENIED))
+    assert closes(world, listed(DENIED), after=600.0)
+
+
+def test_a_follower_that_serves_fetches_does_not_serve_what_a_leader_does() -> None:
+    """Its machine is what the connection leads to."""
+    world = leading()
+    assert not closes(world, listed(DENIED), serves_fetch_on=DATA)
+    assert closes(world, listed(DENIED), after=6.0, serves_fetch_on=DATA)
+
+
+def test_a_leader_that_tells_an_offset_speaks_for_fetches_too() -> None:
+    """No other machine would."""
+    world = leading()
+    world.context.now = world.now
+    for response in (listed(0), listed(0, 0)):
+        world.cluster.refused(TP, DENIED, DATA, fetched=True)
+        assert not closes(world, response, after=6.0)
+
+
+def test_what_is_sent_on_the_next_connection_outlives_the_one_that_denied() -> None:
+    """Both kinds of request are denied on it."""
+    world, ended = leading(), list[object]()
+
+    def again(result: object, now: float) -> None:
+        ended.append(result)
+        send_to_leader(world.context, world.cluster, 1, api.ListOffsets(timestamps={TP: -1}), again, now)
+
+    for after in (0.0, 6.0):
+        world.now = world.context.now = world.now + after
+        world.cluster.refused(TP, DENIED, DATA, fetched=True)
+        world.cluster.refused(TP, DENIED, DATA)
+    again(None, world.now)
+    world.refresh()
+    world.known(1, topics=(topic("t", 1, 1),))
+    assert len(ended) == 2, "at the call, and as its connection was closed"
+
+
+def test_what_was_denied_of_a_topic_that_nobody_followed_since_is_forgotten() -> None:
+    """A look-up may name any: what it is denied must not be kept for ever."""
+    world = World(metadata_max_age=20.0)
+    world.known(1, 2, topics=(led_by(2, 5),))
+    world.context.now = world.now
+    world.cluster.refused(TP, DENIED, ConnectionKey(Role.DATA, 2))
+    world.cluster.follow(frozenset({"u"}))
+    world.known(1, 2, topics=(topic("u", 1),))
+    world.cluster.follow(frozenset({"t"}))
+    world.refresh()
+    world.known(1, 2, topics=(led_by(2, 5),))
+    world.now = world.context.now = world.now + 21.0
+    world.cluster.refused(TP, DENIED, ConnectionKey(Role.DATA, 2))
+    world.known(1, 2, topics=(led_by(1, 4),))
+    assert leader_of(world) == 2
+
+
+def test_denials_on_a_connection_that_has_ended_say_nothing_of_the_next_one() -> None:
+    world = leading()
+    assert not closes(world, listed(DENIED))
+    world.context.connections.closed(DATA, TransportError("gone"), world.now)
+    assert not closes(world, listed(DENIED), after=6.0, serves_fetch_on=TAIL)
+    assert closes(world, listed(DENIED), after=6.0)
+    world.now += 6.0
+    world.context.connections.close(DATA, TransportError("gone"), world.now)
+    assert closings(world, 20.0) == [12.0], "but another one that denies is less urgent all the same"
+
+
+def test_a_denial_is_of_the_connection_on_which_it_came() -> None:
+    """The leader has moved meanwhile, and the one of old is right."""
+    world = leading()
+    world.refresh()
+    world.known(1, 2, topics=(topic("t", 1, 2),))
+    late = [asked(world, 1), asked(world, 1)]
+    world.context.connections.response_received(asked(world, 2), listed(0, 0), world.now)
+    for each in late:
+        world.refresh()
+        world.known(1, 2, topics=(topic("t", 2, 2),))
+        world.now = world.context.now = world.now + 6.0
+        world.context.connections.response_received(each, listed(DENIED), world.now)
+    world.refresh()
+    world.known(1, 2, topics=(topic("t", 2, 2),))
+    assert not any(isinstance(each, CloseConnection) for each in world.context.out)

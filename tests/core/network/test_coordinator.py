@@ -307,6 +307,20 @@ def test_a_coordinator_that_comes_back_has_another_address() -> None:
     assert script.attempts == [("elsewhere", 1)]
 
 
+def test_a_join_that_waits_for_its_connection_has_no_old_address_dialled() -> None:
+    """Its connection has broken, and the back-off has not ended when the coordinator is found elsewhere."""
+    script = Denying(heartbeat_interval=3.0, reconnect_backoff=10.0, reconnect_backoff_max=10.0)
+    script.member_of(1, 0)
+    script.machine.closed(ConnectionKey(Role.JOIN, 1), TransportError("gone"), script.now)
+    script.heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
+    assert "JoinGroup" not in script.waits()
+    script.coordinator_host = "elsewhere"
+    script.denies()
+    script.pass_time(10.0)
+    assert script.attempts == [("elsewhere", 1)] * 2
+    assert "JoinGroup" in script.waits()
+
+
 def test_a_join_that_is_denied_twice_is_sent_on_another_connection(script: Searching) -> None:
     script.subscribe()
     script.found()
@@ -350,6 +364,20 @@ def test_one_moment_of_denial_closes_no_connection() -> None:
     script.pass_time(script.config.heartbeat_interval)
     assert script.storm(4.5, NOT_COORDINATOR) == []
     assert script.closings(Role.COORDINATOR) == []
+
+
+@pytest.mark.parametrize("role", [Role.COORDINATOR, Role.JOIN])
+def test_denials_on_a_connection_that_broke_say_nothing_of_the_next_one(role: Role) -> None:
+    script = Denying()
+    script.member_of(1, 0)
+    script.denies()
+    script.waiting = [each for each in script.waiting if each.key.role is not role]
+    script.machine.closed(ConnectionKey(role, 1), TransportError("gone"), script.now)
+    script.settle()
+    script.denies()
+    assert script.closings(Role.COORDINATOR) == []
+    script.denies()
+    assert len(script.closings(Role.COORDINATOR)) == 1
 
 
 def test_denials_count_together_though_heartbeats_are_rare() -> None:

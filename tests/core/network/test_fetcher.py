@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import pytest
@@ -555,10 +556,17 @@ def test_what_was_consumed_of_an_older_position_makes_no_room() -> None:
 # --- a connection that leads to the wrong machine ---------------------------------------------------------------
 
 
-def denied(script: NetworkScript, seconds: float, *partitions: int, session_id: int = 0) -> None:
+def no_news(partition: int, *, at_end: bool) -> api.FetchedPartition:
+    return replace(data(partition, 0, 0), high_watermark=0) if at_end else data(partition, 0, 0)
+
+
+def denied(
+    script: NetworkScript, seconds: float, *partitions: int, session_id: int = 0, at_end: tuple[int, ...] = ()
+) -> None:
     """For so long a fetch of one of these has the response that this broker does not lead; of another it is served.
 
     session_id: of the session in which it is fetched. What is served and was named once is not named again there.
+    at_end: these are read to their end; the others lag.
     """
     script.attempts.clear()
     refused = api.FetchedPartition(error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -567,7 +575,7 @@ def denied(script: NetworkScript, seconds: float, *partitions: int, session_id: 
         for request in [each.request for each in script.waiting if isinstance(each.request, api.Fetch)]:
             named = [each.partition for each in request.partitions]
             told: dict[api.Partition, api.FetchedPartition]
-            told = {tp(p): refused if p in partitions else data(p, 0, 0) for p in named}
+            told = {tp(p): refused if p in partitions else no_news(p, at_end=p in at_end) for p in named}
             script.response(api.Fetch, api.FetchResponse(session_id=session_id, partitions=told))
         script.pass_time(0.5)
 
@@ -577,16 +585,54 @@ def test_a_leader_that_denies_for_long_is_connected_to_anew(script: NetworkScrip
     denied(script, 4.0, 0, 1)
     assert script.attempts == [], "an election may take as long"
     denied(script, 4.0, 0, 1)
-    assert script.attempts == [("b", 1)] * 2, "both of its connections"
+    assert script.attempts == [("b", 1)], "the connection on which it denies"
     denied(script, 4.0, 0, 1)
     assert script.attempts == [], "the next ones count anew"
     denied(script, 4.0)
     assert len(script.take(EndsFound)) > 0, "it serves"
 
 
+@pytest.mark.parametrize("misled", [0, 1])
+def test_a_connection_that_denies_is_opened_anew_though_the_other_one_serves(
+    script: NetworkScript, misled: int
+) -> None:
+    """What lags and what is at its end have one each. The name led elsewhere when one of the two was opened."""
+    response(script, p0=no_news(0, at_end=False), p1=no_news(1, at_end=True))
+    denied(script, 4.0, misled, at_end=(1,))
+    assert script.attempts == []
+    denied(script, 4.0, misled, at_end=(1,))
+    assert script.attempts == [("b", 1)], "that one alone"
+
+
 def test_a_leader_that_denies_one_partition_only_keeps_its_connections(script: NetworkScript) -> None:
+    response(script, p0=data(0, 0, 0), p1=data(1, 0, 0))
     denied(script, 20.0, 0)
     assert script.attempts == []
+
+
+def test_a_partition_that_is_denied_alone_has_another_connection_ever_less_often(script: NetworkScript) -> None:
+    """It has no leader that serves. The other one, which does, lags: so it has the other connection."""
+    opened, until = [], script.now + 300.0
+    while script.now < until:
+        denied(script, 1.0, 0)
+        opened += [script.now] * len(script.attempts)
+        if "Heartbeat" in script.waits():
+            script.response(api.Heartbeat, api.HeartbeatResponse())
+    assert len(opened) == 7
+    apart = [after - before for before, after in itertools.pairwise(opened)]
+    assert apart == sorted(apart)
+    assert apart[-1] > 60.0, "at most once in a minute"
+
+
+def test_a_broker_that_serves_nothing_at_all_is_connected_to_anew_each_few_seconds(script: NetworkScript) -> None:
+    """All its connections led elsewhere when they were opened: each may be the first one that leads to it again."""
+    opened, until = [], script.now + 100.0
+    while script.now < until:
+        denied(script, 1.0, 0, 1)
+        opened += [script.now] * len(script.attempts)
+        if "Heartbeat" in script.waits():
+            script.response(api.Heartbeat, api.HeartbeatResponse())
+    assert max(after - before for before, after in itertools.pairwise(opened)) < 9.0
 
 
 def test_an_idle_neighbour_in_a_session_keeps_the_connections(script: NetworkScript) -> None:
@@ -602,7 +648,7 @@ def test_a_broker_that_throttles_and_looks_at_nothing_does_not_serve(script: Net
         script.pass_time(0.1)
     script.response(api.Fetch, api.FetchResponse(throttle_time=0.1))
     denied(script, 4.0, 0, 1)
-    assert script.attempts == [("b", 1)] * 2
+    assert script.attempts == [("b", 1)]
 
 
 def test_a_follower_that_serves_does_not_speak_for_the_leader() -> None:

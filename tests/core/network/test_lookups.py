@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from uuid import UUID
 
 import pytest
@@ -182,6 +183,61 @@ def test_a_leader_that_does_not_respond_is_asked_again(script: NetworkScript) ->
     script.requested(api.ListOffsets)
 
 
+@pytest.mark.parametrize(
+    ("lacking", "named"), [([3], "t-3"), (range(1, 7), "t-1, t-2, t-3, t-4, t-5, ...")], ids=["one", "many"]
+)
+def test_the_deadline_names_what_has_no_offset_where_others_have_one(lacking: Sequence[int], named: str) -> None:
+    """One leader responds, and the other one never does."""
+    script = NetworkScript(topics={"t": 8})
+    script.nodes, script.leaders = (1, 2), dict.fromkeys(lacking, 2)
+    ask_offsets(script, *map(tp, range(8)))
+    told = (each.request for each in script.waiting if each.key.node_id == 1)
+    (request,) = (each for each in told if isinstance(each, api.ListOffsets))
+    found = dict.fromkeys(request.timestamps, api.ListedOffset(offset=3))
+    script.response(api.ListOffsets, api.ListOffsetsResponse(offsets=found))
+    script.pass_time(10.0)
+    error = the_response(script).error
+    assert isinstance(error, KafkaTimeoutError)
+    of = f"{len(lacking)} of 8 partitions"
+    assert str(error) == f"no response within the timeout for {of}: {named}; last obstacle: none"
+
+
+def test_a_look_up_that_is_denied_for_long_goes_on_on_another_connection(script: NetworkScript) -> None:
+    """Its name led to another machine when it was opened, and nothing else is requested on it."""
+    ask_offsets(script, tp(0), timeout=30.0)
+    script.attempts.clear()
+    denied = api.ListedOffset(offset=-1, error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    while not script.attempts:
+        if "ListOffsets" in script.waits():
+            script.response(api.ListOffsets, api.ListOffsetsResponse(offsets={tp(0): denied}))
+        script.pass_time(0.5)
+        assert script.take(CallCompleted) == []
+    script.response(api.ListOffsets, api.ListOffsetsResponse(offsets={tp(0): api.ListedOffset(offset=7)}))
+    assert offsets_of(the_response(script)) == {tp(0): 7}
+
+
+def test_a_look_up_that_a_follower_denies_goes_on_though_it_serves_fetches() -> None:
+    """The leader's name led to its machine when the connection was opened (KIP-392)."""
+    script = NetworkScript()
+    script.member_of(1, 0)
+    ask_offsets(script, tp(0), timeout=30.0)
+    script.attempts.clear()
+    lags = api.FetchedPartition(next_offset=0, high_watermark=9, last_stable_offset=9)
+    denied = api.ListedOffset(offset=-1, error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    while not script.attempts:
+        if "ListOffsets" in script.waits():
+            script.response(api.ListOffsets, api.ListOffsetsResponse(offsets={tp(0): denied}))
+        if "Fetch" in script.waits():
+            script.response(api.Fetch, api.FetchResponse(partitions={tp(0): lags}))
+        if "Heartbeat" in script.waits():
+            script.response(api.Heartbeat, api.HeartbeatResponse())
+        script.pass_time(0.5)
+        assert script.take(CallCompleted) == [], "it never ends"
+    script.pass_time(0.5)
+    script.response(api.ListOffsets, api.ListOffsetsResponse(offsets={tp(0): api.ListedOffset(offset=7)}))
+    assert offsets_of(the_response(script)) == {tp(0): 7}
+
+
 def test_a_found_offset_comes_with_its_time_and_epoch(script: NetworkScript) -> None:
     script.do(FetchOffsets(call=2, deadline=script.now + 10, timestamps={tp(0): 1_700_000_000_000}))
     script.pass_time(0.5)
@@ -221,7 +277,8 @@ def test_the_deadline_names_what_is_not_there(script: NetworkScript, wanted: Top
     script.pass_time(5.0)
     error = the_response(script).error
     assert isinstance(error, KafkaTimeoutError)
-    assert str(error) == f"no response within the timeout; last obstacle: {obstacle}"
+    what = f"no response within the timeout for 1 of 2 partitions: {wanted}"
+    assert str(error) == f"{what}; last obstacle: {obstacle}"
 
 
 # --- topics -------------------------------------------------------------------------------------------------

@@ -208,7 +208,7 @@ def test_a_broker_that_tells_of_another_log_each_time_is_asked_ever_less_often()
 
 
 @pytest.mark.rule("18")
-@pytest.mark.parametrize(("start", "end", "begin"), [(30, 50, 30), (0, 10, 0), (0, 0, 0)])
+@pytest.mark.parametrize(("start", "end", "begin"), [(30, 50, 30), (0, 10, 0), (0, 0, 0), (5, 10, 5)])
 def test_where_a_reset_leads_is_told_with_what_the_log_lacked(start: int, end: int, begin: int) -> None:
     """Before its beginning a log has nothing. One that ended before the position may have what is before that."""
     script = Doubting(auto_offset_reset="latest")

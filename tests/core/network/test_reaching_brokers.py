@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 from network_script import NetworkScript, tp
 
@@ -51,6 +53,18 @@ def told(script: NetworkScript) -> list[Exception]:
 def assigned(script: NetworkScript, *partitions: int, topic: str = "t") -> NetworkScript:
     script.do(Assign(partitions={tp(p, topic): p + 1 for p in partitions}))
     return script
+
+
+def test_that_a_name_leads_to_another_cluster_is_a_line_of_the_log() -> None:
+    script = assigned(NetworkScript(group_id=None, metadata_max_age=10.0), 0)
+    script.hold_metadata = True
+    for cluster_id in ("one", "two"):
+        script.pass_time(11.0)
+        topic = api.MetadataTopic(name="t", partitions=(api.MetadataPartition(partition=0, leader=1),))
+        brokers = (api.Broker(node_id=1, host="b", port=1),)
+        script.response(api.Metadata, api.MetadataResponse(brokers=brokers, topics=(topic,), cluster_id=cluster_id))
+    line = "the cluster's id was 'one' and is 'two': offsets of the one mean nothing in the other"
+    assert script.levels[script.logs.index(line)] == logging.WARNING
 
 
 # --- no broker ------------------------------------------------------------------------------------------------

@@ -66,7 +66,7 @@ def _one_record_is_left_out(history: History) -> Iterator[History]:
 @damage("S4")
 def _finished_only_after_its_commit(history: History) -> Iterator[History]:
     for at, event in said(history, "done"):
-        partition, offset, _ = event.detail
+        partition, offset, *_ = event.detail
         commit = _first_commit(history, partition, offset + 1, after=at)
         if commit is not None:
             moved = event._replace(time=history[commit].time)

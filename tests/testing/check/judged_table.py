@@ -37,7 +37,7 @@ WHY_NOT: Final[dict[str, dict[str, str]]] = {
     "demo": {
         "L1": "only its end says which records were sent",
         "L5": "no commit fails in the demo",
-        "R1": "the demo ends before it has samples enough; the soak on a real Kafka takes them",
+        "R1": "the demo ends before it has enough samples; the soak on a real Kafka takes them",
     },
 }
 

@@ -63,6 +63,13 @@ POLL = '{"t":0.5,"who":"A","what":"poll","records":[[["t",0],1,0,3,4,5]],"to_be_
 GOOD = encode(Event(0.5, "A", "done", (P, 3, 1)))
 
 
+def test_a_field_that_need_not_be_told_is_none_where_it_is_not() -> None:
+    told = Event(0.5, "A", "done", (P, 3, 1, 7))
+    assert encode(told) == GOOD.replace("}", ',"leader_epoch":7}')
+    assert decode(encode(told)) == told
+    assert decode(GOOD).detail == (P, 3, 1)
+
+
 @pytest.mark.parametrize(
     ("line", "output"),
     [
@@ -75,6 +82,7 @@ GOOD = encode(Event(0.5, "A", "done", (P, 3, 1)))
         (GOOD.replace('"A"', "7"), '"who" and "what" must be texts'),
         (GOOD.replace("done", "dnoe"), "no kind of event 'dnoe'"),
         (GOOD.replace("epoch", "epoche"), "the fields of 'done' are partition, offset, epoch; not partition, offset,"),
+        (GOOD.replace("epoch", "leader_epoch"), "the fields of 'done' are partition, offset, epoch, leader_epoch; not"),
         (GOOD.replace(":3", ":-3"), "'offset' of 'done' must be an offset, which is not negative; it is -3"),
         (GOOD.replace(":3", ":true"), "'offset' of 'done' must be a whole number; it is true"),
         (GOOD.replace('["t",0]', '["t"]'), "'partition' of 'done' must be a list of 2"),

@@ -201,6 +201,7 @@ BROKEN: list[Broken] = [
     ("S3", "no skip", [*STARTED, (BROKER, "hole", P, 5, 6), *READS[2:], poll("A", 8, 9)], {}),
     ("S3", "nothing that is no record", [*STARTED, (BROKER, "hole", P, 5, 6), *READS[2:], poll("A", 5, 9)], {}),
     ("S3", "no skip", [*READS, ("A", "seek", P), ("A", "positioned", P, 1, 2), poll("A", 3, 9)], {}),
+    ("S4", "no commit of a deleted topic", [*READS, (BROKER, "recreated", P, 9), *commits("A", 5)], {}),
     ("S3", "a truncation is noticed", [*READS, *CUT, ("A", "poll", ((P, 1, 0, 5, 9, 6),), (), ())], {}),
     (
         "S3",
@@ -488,6 +489,12 @@ BROKEN: list[Broken] = [
     ("R1", "little is under way", [*STARTED, load(turns=1501)], {}),
     ("R1", "little is under way", [*STARTED, load(sent=401)], {}),
     ("R1", "resources stay flat", [*STARTED, *(load(queued=each) for each in range(120)), OVER], {}),
+    (
+        "R1",
+        "resources stay flat",
+        [*STARTED, *(load(queued=each) for each in range(120)), ("A", "leaving"), load(), OVER],
+        {},
+    ),
     ("R1", "resources stay flat", [*STARTED, *(load(requests=each // 4) for each in range(120)), OVER], {}),
     ("R1", "resources stay flat", [*STARTED, *(load(connections=each // 8) for each in range(120)), OVER], {}),
     ("R1", "resources stay flat", [*STARTED, *(sample(100 + 5 * each) for each in range(12)), OVER], {}),
@@ -1293,6 +1300,10 @@ KEPT: dict[str, tuple[list[Say | float], dict[str, Any]]] = {
     ),
     "a peak near the end": ([*STARTED, *[load()] * 100, *[load(0, 150, 30, 15)] * 9, *[load()] * 11, OVER], {}),
     "a short history whose user works at its end": ([*STARTED, *[load()] * 12, *[load(0, 79)] * 3, OVER], {}),
+    "a user who is away for the last quarter, and comes back": (
+        [*STARTED, *[load()] * 90, *[load(0, 60)] * 29, load(), OVER],
+        {},
+    ),
     "little under way, for long": ([*STARTED, *[load(900), load(0, 30, 9, 9)] * 20, OVER], {}),
     "a heartbeat in time": ([*READS, ("A", "alive", 1.0), ("A", "alive", 4.0), 1.5, poll("A", 5, 9)], {}),
     "a join under way": ([*READS, ("A", "alive", 1.0), ("A", "alive", None), 1.5, poll("A", 5, 9)], {}),

@@ -64,6 +64,10 @@ KEPT: dict[str, list[Say | float]] = {
         *[*READS, *truncated(3, produced=9), *truncated(2, produced=2, leader_epoch=7), *TOLD],
         *[("A", "out of range", P), ("A", "positioned", P, 1, 2), *commits("A", 2), END],
     ],
+    "it is truncated again before a reset leads to where it was, behind what has no record": [
+        *[*READS, (BROKER, "hole", P, 5, 6), *truncated(7, produced=8), *truncated(3, produced=3, leader_epoch=7)],
+        *[("A", "out of range", P), ("A", "positioned", P, 1, 7), *TOLD, END],
+    ],
     "retention took the place where it was truncated": [
         *[*READS, *truncated(3, produced=9), (BROKER, "hole", P, 0, 6), (BROKER, "log starts", P, 7)],
         *[("A", "out of range", P), ("A", "positioned", P, 1, 7), *reads(7, 8), *commits("A", 9, leader_epoch=6), END],
@@ -124,3 +128,32 @@ def test_what_took_the_place_of_lost_records_is_returned_once() -> None:
         ("B", "poll", ((P, 7, 0, 3, 3, 6),), (), ()),
     ]
     assert {each.law for each in check(tell(*twice))} == {"begins where committed", "exactly once"}
+
+
+def test_of_two_truncations_a_reset_leads_to_the_lower_one() -> None:
+    """A has heard of neither when the leader is asked. Where the second one was, others have taken the places."""
+    late: list[Say | float] = [*READS, *truncated(3, produced=9), *truncated(7, produced=8, leader_epoch=7)]
+    led_on: list[Say | float] = [*late, ("A", "out of range", P), ("A", "positioned", P, 1, 7)]
+    assert {each.law for each in check(tell(*led_on))} == {"a truncated log is read on where it was truncated"}
+
+
+def test_a_second_reset_before_anything_is_read_is_judged_too() -> None:
+    twice: list[Say | float] = [*READS, *truncated(3, produced=4), *TOLD, *truncated(2, produced=2, leader_epoch=7)]
+    led_back: list[Say | float] = [*twice, ("A", "out of range", P), ("A", "positioned", P, 1, 0)]
+    assert {each.law for each in check(tell(*led_back))} == {"a truncated log is read on where it was truncated"}
+
+
+def test_a_commit_without_an_epoch_that_no_user_named_is_none_of_a_truncated_log() -> None:
+    without: list[Say | float] = [*READS, *truncated(3, produced=4), *commits("A", 5, leader_epoch=-1)]
+    assert {each.law for each in check(tell(*without))} == {"commits carry the leader epoch", "no commit beyond a gap"}
+
+
+def test_who_leaves_leaves_nothing_uncommitted_behind_a_truncation() -> None:
+    """What A has finished of the log since, it commits; whether B reads anything does not matter."""
+    left: list[Say | float] = [
+        *[*READS, *commits("A", 1), *truncated(3, produced=5), *TOLD, *reads(3, 4), ("A", "revoked", ((P, 1),))],
+        *[("B", "leaving"), ("B", "assigned", 2, ((P, 7),)), ("B", "looked up", P, 1, 0), ("B", "positioned", P, 7, 1)],
+    ]
+    assert {each.law for each in check(tell(*left, END))} == {"all is done"}
+    empty: list[Say | float] = [*READS, *commits("A", 1), *truncated(3, produced=3), *TOLD, ("A", "revoked", ((P, 1),))]
+    assert check(tell(*empty, *left[-4:], END)) == [], "of what A was reset below, B need read nothing"

@@ -1,4 +1,4 @@
-"""Takes what came up out of the queue: responses and data take effect at once, the rest waits in the inbox."""
+"""Takes background events out of their queue: responses and data take effect at once, the rest waits in the inbox."""
 
 from __future__ import annotations
 

@@ -2,13 +2,13 @@
 
 Laws
 1. Every owned partition, a delayed one too, completes its revoke: commits first, then the listener, then the group.
-2. The whole is bounded by its deadline. When that ends first, what is left is lost: the listener hears so, since what
-   was finished may not be committed, and the group is left all the same.
+2. The whole is bounded by its deadline. When that ends first, the partitions that are left are lost, and the listener
+   is told so: finished work may not be committed. The member leaves the group all the same.
 3. A listener's error is raised at the end, when everything was done.
 4. Whatever interrupts it, the network side is told to leave, and does so within the timeout. Only what comes before the
    first step of a close finds a consumer that goes on.
-5. Until an unsubscribe has told that, `subscribe` and `assign` are refused: it would undo them. What they begin after
-   that, while the response is awaited, stands.
+5. Until an unsubscribe has told the network side to leave, `subscribe` and `assign` are refused: it would undo them.
+   What they begin after that, while the response is awaited, stands.
 
 Which offsets are committed: `committing`, `commit_before_release`. That commits in flight are awaited before the member
 leaves the group: `_core/network/closing.py`. Who does not leave, a static member: `_core/network/group.py`, law 3 of

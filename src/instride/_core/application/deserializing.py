@@ -9,8 +9,8 @@ Laws
 3. Trying it again takes nothing from the records of others.
 4. What a poll took and does not return was never taken: position, leader epoch and buffer are as before. A record that
    cannot be read, behind what was taken, was never reached either: who seeks past it would lose what is before it.
-5. A deserializer, or a handler of a signal while it runs, may seek, or let go of the partition: then the error is of
-   nothing that is read any more, and bars neither another place nor another assignment.
+5. A deserializer, or a handler of a signal while it runs, may seek, or release the partition: then the error concerns
+   nothing that is still read, and blocks neither another position nor another assignment.
 
 How a deserializer is called, and that it is not called for null: `_record_deserializer.py`.
 """

@@ -122,7 +122,7 @@ class Inbox:
         return None
 
     def _overtaking(self, place: int, change: Change) -> list[Write]:
-        """Law 2. By the order, not by number: a group that was lost and made anew begins at a lower generation."""
+        """Law 2. By the order, not by number: a group that was lost and recreated begins at a lower generation."""
         if not isinstance(change, Assigned):
             return []
         before = ((at, self.changes[at]) for at in range(place))

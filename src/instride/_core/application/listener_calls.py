@@ -2,8 +2,8 @@
 
 Laws
 1. State is changed before a listener runs.
-2. What its end must tell the network side is told even when it raises. What it raises the verb raises in which it ran,
-   and no call is made twice. A StopIteration is raised as a RuntimeError, as that of a generator is (PEP 479).
+2. When a listener ends, the network side is told so even if the listener raised. The verb in which it ran raises the
+   same, and no call is made twice. A StopIteration is raised as a RuntimeError, as that of a generator is (PEP 479).
 3. What interrupts the verb before a call leaves the call in the queue: the next verb makes it.
 """
 

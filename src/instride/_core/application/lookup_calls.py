@@ -78,6 +78,8 @@ def topics(
     state: ApplicationState, now: float, names: tuple[str, ...] | None, timeout: float, *, internal: bool
 ) -> Call[Mapping[str, tuple[PartitionInfo, ...]]]:
     """names: None for all that we may describe. What does not exist is left out."""
+    if names == ():
+        return {}
     if names is not None and not all(isinstance(name, str) and name for name in names):
         raise ValueError("a topic's name is a text that is not empty")
     deadline = now + timeout

@@ -4,8 +4,8 @@ Laws of the lists (`RevokeLists`)
 1. The lists are views of the partitions' ownership states; there is no second copy that could disagree.
 2. The step happens once for each poll that returns. A poll that raised after it is continued by the next one.
 3. A lost partition is in the list of lost, once, and in no other.
-4. `delay_revoke` never changes anything when it raises. It is refused for a partition that the group did not ask for,
-   and with enable_auto_commit.
+4. `delay_revoke` never changes anything when it raises. It is refused for a partition whose revocation the group did
+   not request, and with enable_auto_commit.
 5. What becomes of an event's partitions is written by one `at_once` (rule 13).
 
 What becomes of a delayed partition at its deadline the network side decides: `network/assignment.py`, law 4.

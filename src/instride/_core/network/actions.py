@@ -3,9 +3,9 @@
 Laws
 1. Actions are done in the order given.
 2. Each `Transmit` has one outcome: `response_received` with its request id, or `closed` for its connection.
-3. A connection is told of once: `opened` or `closed` after `OpenConnection`; `closed` at most once after that.
-   After `CloseConnection` the shell says nothing more of it.
-4. Each `PerformAssignment` has an outcome, which `assignment_performed` tells. The machine wants no second one before.
+3. The shell calls `opened` or `closed` once for each `OpenConnection`, unless `CloseConnection` comes first, and
+   `closed` at most once after `opened`. After `CloseConnection` it calls neither for this connection.
+4. The shell calls `assignment_performed` with the outcome of each `PerformAssignment`. No second one comes before that.
 """
 
 from __future__ import annotations

@@ -555,7 +555,7 @@ class AssignedPartitions(dict[TopicPartition, AssignedPartition]):
         self._memory = self._flowing_memory = self._flowing_records = 0
         self._standing_still: _Group = {}
         self._of_topic: dict[str, int] = {}
-        # None: some topic has come or gone since it was asked for.
+        # None: some topic has come or gone since it was last computed.
         self._topics: frozenset[str] | None = None
 
     def add(self, assigned: AssignedPartition) -> None:

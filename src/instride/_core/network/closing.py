@@ -3,13 +3,13 @@
 Laws
 1. Commits are awaited first, those that are kept back too (a pending sync is awaited), until the deadline.
 2. Then the member leaves the group, where it is to leave. The response is awaited, until the deadline, through a move
-    of the coordinator too (`group.Leaving`). When the deadline comes first nothing is aborted: what was sent still
-    arrives; and the caller and the log hear that the group was not left.
+    of the coordinator too (`group.Leaving`). If the deadline comes first, nothing is aborted: what was sent still
+    arrives, so the member may have left. The caller and the log are told that LeaveGroup had no response.
 3. Once the caller has gone on (`CALLER_WAITS`), nothing is sent for the group any more but the LeaveGroup: a
-    commit then would be one after the end. Nor is it while a listener still hears that the rest is lost.
+    commit would come after the end. The same holds while a listener is told that the other partitions are lost.
 4. The call ends in any case. A close ends every open call, then its own; `Stop` follows.
 
-Where these commits come from, and what the listener hears when the deadline comes first:
+Where these commits come from, and what the listener is told when the deadline comes first:
 `_core/application/closing.py`.
 Which of them are sent again, and until when: `commits.py`.
 """

@@ -27,9 +27,13 @@ Laws of the metadata (`Cluster`)
 8. What is missing and nothing of the user's is requested ever more seldom, up to a minute, once that is believed; from
    the start again when another topic is missing too. When the group deals its partitions out (`look_again`), or the
    user subscribes to such a topic, it is requested at once.
-9. A connection may lead to another machine than the leader: its name led there when it was opened. So where a broker
-   has denied for 5 s that it leads what the metadata says, and served nothing meanwhile, its connections are closed.
-   It has fetch_max_wait besides, for which it may hold a fetch back that it serves.
+9. A connection may lead to another machine than the leader (`Denials`). So one on which for 5 s a broker denied that
+   it leads partitions of which the metadata name it the leader, and served nothing, is closed. fetch_max_wait is added,
+   since a broker may hold back for so long a fetch that it serves. What it serves on its other connection says nothing
+   of this one. Nor do fetches of what only a leader tells: a follower serves them, too. Where the broker served
+   something meanwhile, and denies on the next connection as well, it has twice as long, up to a minute: a partition may
+   have no leader that serves, and be the only one on its connection. It has 5 s again when such a request is served,
+   and where it has another address.
 
 Laws of requests to leaders (`LeaderRequests`): the one way to send them, whatever they ask for
 L1. One request of a kind is in flight to a leader at a time, and it names every partition that needs it.
@@ -43,13 +47,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Final, NamedTuple
 from uuid import UUID
 
 from instride._core.network.actions import ConnectionKey, Role
 from instride._core.network.assigned_partitions import AssignedPartition
-from instride._core.network.connections import Address, Backoff, OnDone, forget
+from instride._core.network.connections import DOUBTED_AFTER, Address, Backoff, Denials, OnDone, forget
 from instride._core.network.context import Context
 from instride._setting_parsing import parse_bootstrap_servers
 from instride._wire import api
@@ -60,7 +65,7 @@ from instride.errors import (
     UnknownTopicOrPartitionError,
     error_for_code,
 )
-from instride.errors._quoting import counted
+from instride.errors._quoting import counted, first_of
 from instride.errors.codes import ErrorCode
 from instride.records import TopicPartition
 
@@ -83,14 +88,12 @@ _TOLD_AFTER: Final = 2.0
 # Law 8, in seconds.
 _FIRST_SELDOM: Final = 2.0
 _MOST_SELDOM: Final = 60.0
-_NAMED: Final = 5
 _EPOCH_DOUBTS: Final = 3
+# Law 9, in seconds.
+_MOST_PATIENCE: Final = 60.0
 _LEADER_DOUBTED_AFTER: Final = 5.0
+_CODE: Final = attrgetter("error")
 _DENIALS: Final = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
-# Between two denials, at most; after more than that the leader may have served meanwhile.
-_DENIALS_TOGETHER: Final = 30.0
-# Law 9.
-_CONNECTION_DOUBTED_AFTER: Final = 5.0
 
 
 class _Identity(NamedTuple):
@@ -99,6 +102,21 @@ class _Identity(NamedTuple):
     topic_id: UUID
     before: UUID = api.NO_TOPIC_ID
     since: float | None = None
+
+
+class _Asked(NamedTuple):
+    """Law 9: requests of one kind on a connection. fetched: fetches; else those to which only a leader responds."""
+
+    key: ConnectionKey
+    fetched: bool
+
+
+@dataclass(slots=True, kw_only=True)
+class _Denied:
+    """Such requests were, since one was served. served: whether the broker has served another one meanwhile."""
+
+    denials: Denials = field(default_factory=Denials)
+    served: bool = False
 
 
 class Cluster:
@@ -127,16 +145,18 @@ class Cluster:
         self._doubts: dict[TopicPartition, int] = {}
         # Since when an older leader is told, while the one that is known is no broker.
         self._older_told: dict[TopicPartition, float] = {}
-        # Of a partition whose leader denies that it leads: since when, and when last.
-        self._denied: dict[TopicPartition, tuple[float, float]] = {}
-        # Law 9: of a broker that denies and serves nothing, the same.
-        self._deniers: dict[int, tuple[float, float]] = {}
+        # Of a partition whose leader denies that it leads.
+        self._denied: dict[TopicPartition, Denials] = {}
+        # Law 9: what is denied; and how long that may last where it led to a closing, of a broker at this address.
+        self._deniers: dict[_Asked, _Denied] = {}
+        self._patience: dict[_Asked, tuple[Address, float]] = {}
         self._mine: frozenset[str] = frozenset()
         self._tell_at = float("inf")
         # When `poll` has something to do next, if nothing is told.
         self.poll_at = float("-inf")
         self._wanted = wanted
         self._suspects: set[int] = set()
+        self._cluster_id: str | None = None
         self.brokers: dict[int, api.Broker] = {}
         # Of each broker that is there; and of one that is away, while it has a replica.
         self._racks: dict[int, str | None] = {}
@@ -152,6 +172,7 @@ class Cluster:
         self.knows_everything = False
         self.on_update: list[Callable[[float], None]] = []
         self.on_abandoned: list[Callable[[Exception], None]] = []
+        context.connections.on_closed.append(self._connection_closed)
 
     # -- what is known
 
@@ -320,15 +341,17 @@ class Cluster:
             self._lacking[partition] = now
             self._tell_at = min(self._tell_at, now + _TOLD_AFTER)
 
-    def refused(self, partition: TopicPartition, code: int) -> None:
-        """The partition's leader refused a request with this code. An epoch is doubted, a denial timed (law 4)."""
+    def refused(self, partition: TopicPartition, code: int, key: ConnectionKey, *, fetched: bool = False) -> None:
+        """By this code, on this connection. An epoch is doubted, a denial timed (laws 4, 9), if it is the leader's: a
+        follower may only be late, and the leader of old is right."""
+        leader = self.leader(partition)
+        if leader is None or leader[0].node_id != key.node_id:
+            return
         if code in _DENIALS:
-            now = self._context.now
-            together = max(_DENIALS_TOGETHER, 2 * self._context.config.retry_backoff_max)
-            self._denied[partition] = _again(self._denied.get(partition), now, together)
-            if (leader := self.leader(partition)) is not None:
-                node_id = leader[0].node_id
-                self._deniers[node_id] = _again(self._deniers.get(node_id), now, together)
+            now, rarest = self._context.now, self._context.config.retry_backoff_max
+            self._denied.setdefault(partition, Denials()).came(now, rarest=rarest)
+            denied = self._deniers.setdefault(_Asked(key, fetched), _Denied())
+            denied.denials.came(now, rarest=rarest if fetched else float("inf"))  # D2: look-ups may be rare
         if code != ErrorCode.UNKNOWN_LEADER_EPOCH:
             return
         self._doubts[partition] = self._doubts.get(partition, 0) + 1
@@ -341,22 +364,56 @@ class Cluster:
         self.refresh()
 
     def _close_misled(self, now: float) -> None:
-        """Law 9. Fresh metadata has come; connections to other addresses than it names were closed."""
-        longest = _CONNECTION_DOUBTED_AFTER + self._context.config.fetch_max_wait
-        late = {node for node, (since, last) in self._deniers.items() if last - since >= longest}
-        self._deniers = {node: each for node, each in self._deniers.items() if node in self.brokers.keys() - late}
-        why = TransportError("this broker denies all that it leads: the connection may lead to another machine")
-        for key in (ConnectionKey(role, node) for node in sorted(late) for role in (Role.DATA, Role.TAIL)):
+        """Law 9. Fresh metadata has come; connections to other addresses than it names were closed.
+
+        What was denied of partitions that are known no more is forgotten: a look-up may have named any (law 4).
+        """
+        self._denied = {tp: each for tp, each in self._denied.items() if self._has(tp)}
+        at = {node: (each.host, each.port) for node, each in self.brokers.items()}
+        self._deniers = {asked: each for asked, each in self._deniers.items() if asked.key.node_id in at}
+        self._patience = {asked: each for asked, each in self._patience.items() if at.get(asked.key.node_id) == each[0]}
+        misled: list[ConnectionKey] = []
+        for asked, denied in self._deniers.items():
+            address = at[asked.key.node_id]
+            _, patience = self._patience.get(asked, (address, DOUBTED_AFTER))
+            if denied.denials.lasted >= patience + self._context.config.fetch_max_wait:
+                patience = min(2 * patience, _MOST_PATIENCE) if denied.served else DOUBTED_AFTER
+                self._patience[asked] = address, patience
+                misled.append(asked.key)
+        denies = "this broker denies that it leads what the metadata say"
+        why = TransportError(f"{denies}: the connection may lead to another machine")
+        for key in dict.fromkeys(misled):
             self._context.connections.close(key, why, now)
+
+    def _connection_closed(self, key: ConnectionKey) -> None:
+        """What was denied on it says nothing of the next one."""
+        for fetched in (True, False):
+            self._deniers.pop(_Asked(key, fetched), None)
 
     def served(self, partition: TopicPartition) -> None:
         """A request that named the leader's epoch had a good response."""
         if self._doubts:
             self._doubts.pop(partition, None)
 
-    def works(self, node_id: int) -> None:
-        """This broker was asked for partitions, and did not refuse all of them (law 9)."""
-        self._deniers.pop(node_id, None)
+    def works(self, key: ConnectionKey, *, fetched: bool = False) -> None:
+        """A broker was asked for partitions on this connection, and did not refuse all of them (law 9)."""
+        for asked in [_Asked(key, True)] if fetched else [_Asked(key, True), _Asked(key, False)]:
+            self._deniers.pop(asked, None)
+            self._patience.pop(asked, None)
+        for asked, denied in self._deniers.items():
+            denied.served |= asked.key.node_id == key.node_id
+
+    def responded(self, key: ConnectionKey, result: api.Response | Exception) -> None:
+        """Laws 4 and 9, for requests that ask a leader for offsets. Of fetches, of which some have errors of no leader,
+        the fetcher tells."""
+        told = _offsets_told(result)
+        codes: list[int] = list(map(_CODE, told.values()))  # of a thousand quiet partitions, each time
+        if any(codes):
+            for partition, code in zip(told, codes, strict=True):
+                if code:
+                    self.refused(TopicPartition(*partition), code, key)
+        if not all(codes):
+            self.works(key)
 
     def lacks(self, partition: TopicPartition) -> bool:
         """Whether its topic is known, and has no such partition."""
@@ -419,7 +476,7 @@ class Cluster:
             # One that has just started, and has heard nothing of the cluster yet: as in Java, what is known stays.
             self._failed(key, address, TransportError(KNOWS_NO_BROKER), now)
             return
-        self._works_again(address, now)
+        self._works_again(address, result.cluster_id, now)
         self._suspects.clear()
         self.brokers = {broker.node_id: broker for broker in result.brokers}
         known = self.topics | {name: topic for name, topic in self._believed.items() if name in self._wrong_since}
@@ -523,18 +580,26 @@ class Cluster:
             return told
         if known.leader in self.brokers:
             self._older_told.pop(tp, None)
-            since, last = self._denied.get(tp, (now, now))
-            return told if last - since >= self._context.config.metadata_max_age else known
+            denied = self._denied.get(tp)
+            return told if denied is not None and denied.lasted >= self._context.config.metadata_max_age else known
         since = self._older_told.setdefault(tp, now)
         return told if now - since >= _LEADER_DOUBTED_AFTER else known
 
-    def _works_again(self, address: Address, now: float) -> None:
+    def _works_again(self, address: Address, cluster_id: str | None, now: float) -> None:
+        self._note_cluster(cluster_id)
         if self._failed_since is not None:
             where, since = f"{address[0]}:{address[1]}", now - self._failed_since
             self._context.log(logging.INFO, f"metadata is available again, from {where}, after {since:.1f} s")
         self._failed_since = None
         self._failures.clear()
         self._context.standing.passed("cluster")
+
+    def _note_cluster(self, cluster_id: str | None) -> None:
+        """A name of bootstrap_servers may lead to another cluster than before. Of its topics' ids `positions` tells."""
+        known, self._cluster_id = self._cluster_id, cluster_id or self._cluster_id
+        if known not in (None, self._cluster_id):
+            ids = f"the cluster's id was {known!r} and is {self._cluster_id!r}"
+            self._context.log(logging.WARNING, f"{ids}: offsets of the one mean nothing in the other")
 
     def start_anew(self, key: ConnectionKey, now: float) -> None:
         """KIP-1102: what is known of the brokers is no good any more; the bootstrap servers are asked again."""
@@ -543,7 +608,7 @@ class Cluster:
         self._leaders = {}
         self.version += bool(self.version)  # what goes by the brokers that were known is looked at anew
         self._suspects.clear()
-        self._deniers.clear()
+        self._patience.clear()
         self._backoff.failed(now)
         self.refresh()
         if key.role is Role.BOOTSTRAP:
@@ -628,7 +693,7 @@ class Cluster:
         has = f"its topic has {counted(self.partition_count(first.topic) or 0, 'partition')}"
         if len(partitions) == 1:
             return UnknownTopicOrPartitionError(f"partition {first} does not exist: {has}")
-        names = ", ".join(map(str, partitions[:_NAMED])) + (", ..." if len(partitions) > _NAMED else "")
+        names = first_of(partitions)
         return UnknownTopicOrPartitionError(f"{len(partitions)} partitions do not exist: {names} (of {first} {has})")
 
     def _tell_silence(self, now: float) -> float:
@@ -669,12 +734,6 @@ class Cluster:
         # What a user's own token function raised, say, is among its causes.
         told.__cause__ = next(iter(self._failures.values()), None)
         return told
-
-
-def _again(known: tuple[float, float] | None, now: float, together: float) -> tuple[float, float]:
-    """Since when, and when last, where it is now once more. together: seconds between two, at most."""
-    since, last = known or (now, now)
-    return since if now - last <= together else now, now
 
 
 def _topic_error(name: str, error: int) -> Exception:
@@ -719,9 +778,21 @@ def list_offsets(
 def send_to_leader(
     context: Context, cluster: Cluster, node_id: int, request: api.Request, on_done: OnDone, now: float
 ) -> None:
+    """What the leader refuses is told to the cluster here, whoever asks."""
     broker = cluster.brokers[node_id]
     key = ConnectionKey(Role.DATA, node_id)
-    context.connections.send(key, (broker.host, broker.port), request, on_done, now)
+
+    def done(result: api.Response | Exception, then: float) -> None:
+        cluster.responded(key, result)
+        on_done(result, then)
+
+    context.connections.send(key, (broker.host, broker.port), request, done, now)
+
+
+def _offsets_told(result: api.Response | Exception) -> Mapping[api.Partition, api.ListedOffset | api.EpochEnd]:
+    if isinstance(result, api.ListOffsetsResponse):
+        return result.offsets
+    return result.ends if isinstance(result, api.OffsetForLeaderEpochResponse) else {}
 
 
 class LeaderRequests:
@@ -787,8 +858,6 @@ class LeaderRequests:
             self._context.touch()
             self._in_flight.discard(node_id)
             on_done(result, then)
-            if isinstance(result, api.ListOffsetsResponse) and not all(each.error for each in result.offsets.values()):
-                self._cluster.works(node_id)
 
         send_to_leader(self._context, self._cluster, node_id, request, done, now)
 

@@ -21,6 +21,13 @@ Laws of the back-off (`Backoff`): exponential, with jitter, bounded (KIP-580)
 B1. It belongs to a purpose: it grows with each failure, until the purpose succeeds.
 B2. Where many of a kind fail one by one (partitions of one broker), `together` lets them end at the same moments: so
     they are tried again in one request, and the thread wakes for all of them at once.
+
+Laws of denials (`Denials`): a connection may lead to another machine than the broker, and that machine denies all
+D1. The broker's name led there when the connection was opened. So it is closed where all was denied on it for
+    `DOUBTED_AFTER`: not at once, since a broker that has just started may deny for a while, and each connection costs
+    it a handshake.
+D2. Two that are far apart do not count together: something may have been served meanwhile. (Those of a leader's offsets
+    do: look-ups may be rare, and all that is served is told.) Nor do two of which each came on another connection.
 """
 
 from __future__ import annotations
@@ -69,6 +76,8 @@ __all__ = [
     "Address",
     "Backoff",
     "Connections",
+    "DOUBTED_AFTER",
+    "Denials",
     "NO_FAILURE",
     "NoFailure",
     "NotSentError",
@@ -136,6 +145,31 @@ def forget(backoffs: dict[int, Backoff], brokers: Container[int], now: float) ->
     for node_id in gone:
         del backoffs[node_id]
     return gone
+
+
+DOUBTED_AFTER: Final = 5.0
+"""D1, in seconds."""
+_DENIALS_TOGETHER: Final = 30.0
+
+
+class Denials:
+    """For how long one thing is denied: a coordinator, say. Where it is served, its next denials are counted anew."""
+
+    __slots__ = ("_last", "_since")
+
+    def __init__(self) -> None:
+        self._since, self._last = float("inf"), float("-inf")
+
+    def came(self, now: float, *, rarest: float) -> None:
+        """rarest: how many seconds may be between two requests for it."""
+        if self._last < self._since or now - self._last > max(_DENIALS_TOGETHER, 2 * rarest):  # D2
+            self._since = now
+        self._last = now
+
+    @property
+    def lasted(self) -> float:
+        """Seconds from the first to the last; below zero where there is none."""
+        return self._last - self._since
 
 
 Address = tuple[str, int]
@@ -216,6 +250,8 @@ class Connections:
         self._where: dict[int, ConnectionKey] = {}
         self._requests = 0
         self.on_broken: list[Callable[[ConnectionKey, Exception], None]] = []
+        # Called when an open connection has closed, before its requests end; not for one that was only being opened.
+        self.on_closed: list[Callable[[ConnectionKey], None]] = []
         self.closing = False
         self.ever_connected = False  # and had a response
         self.last_error: Exception | None = None
@@ -284,9 +320,9 @@ class Connections:
         return link is not None and bool(link.in_flight)
 
     def leads_to(self, key: ConnectionKey, address: Address) -> bool:
-        """False: it is open, or being opened, to another one."""
+        """False: it is open, or being opened, to another one; or a request waits for that."""
         link = self._links.get(key)
-        return link is None or link.state is _State.CLOSED or link.address == address
+        return link is None or not _leads_elsewhere(link, address)
 
     def close(self, key: ConnectionKey, error: Exception, now: float, *, abort: bool = False) -> None:
         """Drop a connection; its requests end with the error. abort: they must not reach the broker any more."""
@@ -296,7 +332,7 @@ class Connections:
         if link.state is not _State.CLOSED:
             self._out.append(CloseConnection(key=key, abort=abort and bool(link.in_flight)))
             self.meter.connection_closed(now, None, ready=link.state is _State.READY)
-        link.state = _State.CLOSED
+        self._has_closed(key, link)
         self._due_is_exact = False
         self._fail_all(link, error, now)
 
@@ -307,9 +343,7 @@ class Connections:
         Those to the coordinator are its own affair: it may be met again before the metadata knows it.
         """
         for key, link in list(self._links.items()):
-            moved = brokers.get(key.node_id) != link.address
-            in_use = link.state is not _State.CLOSED or bool(link.waiting)
-            if moved and in_use and key.role in (Role.DATA, Role.TAIL):
+            if key.role in (Role.DATA, Role.TAIL) and _leads_elsewhere(link, brokers.get(key.node_id)):
                 self.close(key, TransportError(f"{_name(link)} is not the address of a broker any more"), now)
             if key.role is not Role.BOOTSTRAP and key.node_id not in brokers and link.idle(now):
                 del self._links[key]
@@ -366,7 +400,7 @@ class Connections:
             # The response that broke the rules was given to its request; the others were only on the same connection.
             blamed = self._blamed(link, error)
             error = TransportError(f"the connection was given up: {error}")
-        link.state = _State.CLOSED
+        self._has_closed(key, link)
         if isinstance(error, AuthenticationError):
             link.backoff.failed(now, at_least=_REFUSED_BACKOFF)
             error = self._was_refused(error, now)
@@ -379,6 +413,12 @@ class Connections:
                 hook(key, error)
         if blamed is not None:
             blamed.on_done(broken, now)
+
+    def _has_closed(self, key: ConnectionKey, link: _Link) -> None:
+        state, link.state = link.state, _State.CLOSED
+        if state is _State.READY:
+            for hook in self.on_closed:
+                hook(key)
 
     def _blamed(self, link: _Link, error: ProtocolError) -> _Pending | None:
         """A frame over the bound came to nobody as a response: it is the oldest's, since brokers respond in order."""
@@ -509,6 +549,11 @@ class Connections:
             self._where.pop(pending.request_id, None)
         for pending in failed:
             pending.on_done(error, now)
+
+
+def _leads_elsewhere(link: _Link, address: Address | None) -> bool:
+    in_use = link.state is not _State.CLOSED or bool(link.waiting)
+    return in_use and link.address != address
 
 
 def _name(link: _Link) -> str:

@@ -9,11 +9,10 @@ Laws
    granted later is enough.
 5. Where a connection to it has broken, or it has another address now, a Join that is pending is ended as well, though
    its node is the same: a machine that went without a word, and came back, knows nothing of that connection.
-6. A connection may lead to another machine than the coordinator, which denies all: its name led there when it was
-   opened. So where the node that is found has another address, or has denied for 5 s, its connections are closed; then
-   its denials count anew, so a broker that denies for long is not connected to all the time. They also do after a good
-   heartbeat of a stable member, and where two are far apart. A Join in flight stays where only others were denied: that
-   machine would have responded at once.
+6. A connection may lead to another machine than the coordinator (`Denials`). So where the node that is found has
+   another address, or has denied for 5 s, its connections are closed; then its denials count anew, so a broker that
+   denies for long is not connected to all the time. They also do after a good heartbeat of a stable member. A Join in
+   flight stays where only others were denied: that machine would have responded at once.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from typing import Final
 
 from instride._core.network.actions import ConnectionKey, Role
 from instride._core.network.cluster import Cluster
-from instride._core.network.connections import Address, OnDone, Wanted
+from instride._core.network.connections import DOUBTED_AFTER, Address, Denials, OnDone, Wanted
 from instride._core.network.context import Context
 from instride._core.ownership import IllegalTransitionError
 from instride._wire import api
@@ -33,13 +32,6 @@ from instride.errors import BrokerResponseError, KafkaError, TransportError, err
 from instride.errors.codes import COORDINATOR_MOVED, ErrorCode
 
 __all__ = ["TRANSITIONS", "Coordinator", "CoordinatorInput", "CoordinatorState", "next_coordinator_state"]
-
-# Law 6. A broker that has just started may deny for a while, and each connection costs it a handshake.
-_CONNECTION_DOUBTED_AFTER: Final = 5.0
-# Between two denials, at most; after more than that the coordinator may have accepted something meanwhile.
-_DENIALS_TOGETHER: Final = 30.0
-# Since when, and when last.
-_NO_DENIALS: Final = (float("inf"), float("-inf"))
 
 
 class CoordinatorState(Enum):
@@ -95,9 +87,10 @@ class Coordinator:
         self._refusal: Exception | None = None
         self._refusals = 0
         self._broken = False
-        self._denials = _NO_DENIALS
+        self._denials = Denials()
         context.connections.on_broken.append(self._connection_broke)
-        cluster.on_abandoned.append(self._abandoned)
+        context.connections.on_closed.append(self._connection_closed)
+        cluster.on_abandoned.append(self.lost)
 
     def move(self, event: CoordinatorInput) -> None:
         self.state = next_coordinator_state(self.state, event)
@@ -129,23 +122,19 @@ class Coordinator:
             self._context.log(logging.INFO, f"coordinator node {self.node_id} is gone: {why}")
             self._broken = isinstance(why, TransportError | TimeoutError)
             if isinstance(why, BrokerResponseError) and why.code in COORDINATOR_MOVED:
-                self._denied(self._context.now)
+                config = self._context.config
+                rarest = max(config.heartbeat_interval, config.retry_backoff_max)
+                self._denials.came(self._context.now, rarest=rarest)
             self.move(CoordinatorInput.LOST)
-
-    def _denied(self, now: float) -> None:
-        config = self._context.config
-        together = max(_DENIALS_TOGETHER, 2 * config.heartbeat_interval, 2 * config.retry_backoff_max)
-        since, last = self._denials
-        self._denials = (since if now - last <= together else now, now)
 
     def served(self) -> None:
         """It accepts what a member requests, and nothing waits for a Join, whose connection may lead elsewhere."""
-        self._denials = _NO_DENIALS
+        self._denials = Denials()
 
-    def _abandoned(self, why: Exception) -> None:
-        """All connections are closed: no denial was on those that are opened now."""
-        self._denials = _NO_DENIALS
-        self.lost(why)
+    def _connection_closed(self, key: ConnectionKey) -> None:
+        """No denial was on the one that is opened next."""
+        if key.node_id == self.node_id and key.role in (Role.COORDINATOR, Role.JOIN):
+            self._denials = Denials()
 
     def _connection_broke(self, key: ConnectionKey, error: Exception) -> None:
         if key == ConnectionKey(Role.COORDINATOR, self.node_id):
@@ -236,15 +225,12 @@ class Coordinator:
         """Laws 3, 5 and 6: what is of no use now that the coordinator was found there."""
         # A Join that is pending at the old coordinator, or on a half-open connection, would have no response ever.
         if node_id != self.node_id:
-            self._denials = _NO_DENIALS
+            self._denials = Denials()
             self.drop_join(now, "the coordinator has moved")
         elif self._broken:
             self.drop_join(now, "another connection to the coordinator has broken")
         self._broken = False
-        since, last = self._denials
-        denied = last - since >= _CONNECTION_DOUBTED_AFTER
-        if denied:
-            self._denials = _NO_DENIALS
+        denied = self._denials.lasted >= DOUBTED_AFTER
         connections = self._context.connections
         for role in (Role.COORDINATOR, Role.JOIN):
             key = ConnectionKey(role, node_id)

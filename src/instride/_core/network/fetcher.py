@@ -473,8 +473,6 @@ _EARLY = 8
 _FIRST_PAUSE = 0.001
 _LONGEST_PAUSE = 1.0
 
-# Which fetch: the broker's id, and Role.DATA for partitions that lag or Role.TAIL for those at their end.
-LaneKey = tuple[int, Role]
 # A broker, and its epoch as the leader.
 _Leader = tuple[api.Broker, int]
 
@@ -482,6 +480,7 @@ _Leader = tuple[api.Broker, int]
 class _Lane:
     """One fetch after another to one broker. Its session changes between two of them only.
 
+    key: its connection, of Role.DATA for partitions that lag or Role.TAIL for those at their end.
     in_flight: the fences of the fetch that is under way, or None.
     fences: of what is in the session, as of when it was put there. unsure: those whose end is not known.
     unproven: those of which no fetch succeeded lately.
@@ -517,7 +516,7 @@ class _Lane:
         "usual",
     )
 
-    def __init__(self, key: LaneKey) -> None:
+    def __init__(self, key: ConnectionKey) -> None:
         self.key = key
         self.session = FetchSession()
         self.in_flight: Fences | None = None
@@ -596,7 +595,7 @@ class Fetcher:
         self._cluster = cluster
         self._positions = positions
         self._owned = assigned
-        self._lanes: dict[LaneKey, _Lane] = {}
+        self._lanes: dict[ConnectionKey, _Lane] = {}
         # In which lane's session, or among whose suspects, a partition is.
         self._lane_of: dict[AssignedPartition, _Lane] = {}
         # From which node a partition is to be fetched, of each that may be, and how many from each node.
@@ -611,7 +610,7 @@ class Fetcher:
         self._settings = context.config
         self._capacity: Capacity | None = None
         self._node_backoff: dict[int, Backoff] = {}
-        self._unreadable: set[LaneKey] = set()
+        self._unreadable: set[ConnectionKey] = set()
         self._throttled: dict[int, float] = {}
         self._sent = 0
         # C6: the lanes that wait, the first one first. The sums of all lanes' `usual` and `reserved`.
@@ -666,13 +665,13 @@ class Fetcher:
             if lane.in_flight is not None or not lane.has_something_to_fetch:
                 self._short.pop(lane, None)
                 continue
-            node_id = lane.key[0]
+            node_id = lane.key.node_id
             backoff = self._node_backoff.setdefault(node_id, self._context.backoff())
             ready_at = max(backoff.ready_at, self._throttled.get(node_id, 0.0), lane.ready_at)
             if now < ready_at:
                 wake = min(wake, ready_at)
                 continue
-            brokers = brokers or len({node_id for (node_id, _), each in self._lanes.items() if not each.idle})
+            brokers = brokers or len({key.node_id for key, each in self._lanes.items() if not each.idle})
             if not stops and self._reserve(lane, brokers, behind=behind):
                 self._short.pop(lane, None)
                 self._send(lane, now)
@@ -727,9 +726,8 @@ class Fetcher:
 
     def _may_be_long(self, lane: _Lane) -> bool:
         """C6, where nothing says that it will be. Only where it comes at once: what is to pass alone waits for it."""
-        node_id, role = lane.key
-        ready = self._context.connections.is_ready(ConnectionKey(role, node_id))
-        return role is Role.DATA and ready and not self._owned().any_undecoded
+        ready = self._context.connections.is_ready(lane.key)
+        return lane.key.role is Role.DATA and ready and not self._owned().any_undecoded
 
     def _free_bytes(self) -> _FreeBytes:
         owned = self._owned()
@@ -773,8 +771,8 @@ class Fetcher:
         self._ended = True
         for assigned in self._owned().undecoded():
             assigned.undecoded = ()
-        for (node_id, role), lane in self._lanes.items():
-            key, broker = ConnectionKey(role, node_id), self._cluster.brokers.get(node_id)
+        for key, lane in self._lanes.items():
+            broker = self._cluster.brokers.get(key.node_id)
             if lane.session.established and broker is not None and self._context.connections.is_ready(key):
                 request = self._request(lane.session.end(), 0.0, lane)
                 address = (broker.host, broker.port)
@@ -817,10 +815,10 @@ class Fetcher:
     def _forget_brokers(self, now: float) -> None:
         """Drop the lanes and back-offs of nodes that are no brokers any more, once nothing is in flight to them."""
         brokers = self._cluster.brokers
-        for key in [key for key, lane in self._lanes.items() if key[0] not in brokers and lane.idle]:
+        for key in [key for key, lane in self._lanes.items() if key.node_id not in brokers and lane.idle]:
             del self._lanes[key]
             self._unreadable.discard(key)
-        for node_id in forget(self._node_backoff, {*brokers, *(key[0] for key in self._lanes)}, now):
+        for node_id in forget(self._node_backoff, {*brokers, *(key.node_id for key in self._lanes)}, now):
             self._throttled.pop(node_id, None)
             self._fetched_from.pop(node_id, None)
 
@@ -889,9 +887,9 @@ class Fetcher:
             return None
         if assigned.replica is not None:
             self._keep_replica(assigned, assigned.replica, now)
-        tail = self._lanes.get((source, Role.TAIL))
-        follows = assigned.known_end < 0 and tail is not None and tail.in_flight is not None
-        key = (source, Role.DATA if assigned.lagging or follows else Role.TAIL)
+        tail = self._lanes.get(ConnectionKey(Role.TAIL, source)) if assigned.known_end < 0 else None
+        follows = tail is not None and tail.in_flight is not None
+        key = ConnectionKey(Role.DATA if assigned.lagging or follows else Role.TAIL, source)
         lane = self._lanes.get(key)
         if lane is None:
             lane = self._lanes[key] = _Lane(key)
@@ -942,8 +940,7 @@ class Fetcher:
     # -- a fetch
 
     def _send(self, lane: _Lane, now: float) -> None:
-        node_id, role = lane.key
-        broker = self._cluster.brokers[node_id]
+        broker = self._cluster.brokers[lane.key.node_id]
         self._sent += 1
         self._usual += lane.usual
         self._reserved += lane.reserved
@@ -958,7 +955,7 @@ class Fetcher:
             lane.in_flight, state, wait = lane.fences, self._ask_session(lane, now), self._wait(lane)
         fences = lane.in_flight
         self._context.connections.send(
-            ConnectionKey(role, node_id),
+            lane.key,
             (broker.host, broker.port),
             self._request(state, wait, lane),
             lambda result, then: self._on_response(lane, fences, state, result, then, sent=(now, wait)),
@@ -997,9 +994,9 @@ class Fetcher:
     def _wait(self, lane: _Lane) -> float:
         """Law 6."""
         longest = self._context.config.fetch_max_wait
-        if lane.key[1] is Role.DATA:
+        if lane.key.role is Role.DATA:
             return 0.0 if lane.unsure else longest
-        leaves_out = self._fetched_from.get(lane.key[0], 0) > len(lane.session)
+        leaves_out = self._fetched_from.get(lane.key.node_id, 0) > len(lane.session)
         return min(longest, _BRIEFLY) if leaves_out else longest
 
     def _on_response(
@@ -1017,7 +1014,7 @@ class Fetcher:
         lane.in_flight, lane.reserved = None, 0
         self._context.touch()
         if isinstance(result, api.FetchResponse):
-            self._obey(lane.key[0], result.throttle_time, now)
+            self._obey(lane.key.node_id, result.throttle_time, now)
             wait = self._context.config.fetch_max_wait if _states_nothing(result) else sent[1]
             lane.came(empty=not _has_records(requested, result), sent_at=sent[0], wait=wait, now=now)
         self._take_response(lane, fences, requested, result, now)
@@ -1038,7 +1035,7 @@ class Fetcher:
     def _take_response(
         self, lane: _Lane, fences: Fences, requested: FetchSessionState, result: api.Response | Exception, now: float
     ) -> None:
-        node_id = lane.key[0]
+        node_id = lane.key.node_id
         if isinstance(result, FrameTooLargeError):
             lane.expect(result.length if lane.most_bytes else 0, len(fences))
             if lane.needs:
@@ -1070,16 +1067,16 @@ class Fetcher:
             lane.unproven.pop(partition, None)
         came = sum(each.undecoded.length for each in result.partitions.values() if each.undecoded is not None)
         lane.came_whole(came, len(fences))
-        self._take_partitions(node_id, fences, requested, result, now)
+        self._take_partitions(lane.key, fences, requested, result, now)
         if not _states_nothing(result):
             self._end_unknown_ends(lane, fences, result)
             # A session leaves out what has no news, but no error.
             if sum(1 for each in result.partitions.values() if each.error) < len(fences):
-                self._cluster.works(node_id)
+                self._cluster.works(lane.key, fetched=True)
         self._tell_ends()
 
     def _take_partitions(
-        self, node_id: int, fences: Fences, requested: FetchSessionState, result: api.FetchResponse, now: float
+        self, key: ConnectionKey, fences: Fences, requested: FetchSessionState, result: api.FetchResponse, now: float
     ) -> None:
         table, arrival, came = self._owned(), Arrival(), []
         offsets = _offsets(requested)
@@ -1091,7 +1088,7 @@ class Fetcher:
             table.changed[assigned] = None
             if offsets[tp].offset == assigned.fetch_offset:  # A2
                 topic_id = offsets[tp].topic_id if result.by_id else None
-                self._take(node_id, assigned, fetched, arrival, topic_id, now)
+                self._take(key, assigned, fetched, arrival, topic_id, now)
                 if assigned.undecoded:
                     came.append(assigned)
         self._decode_or_defer(came, arrival, now)
@@ -1133,8 +1130,8 @@ class Fetcher:
         if told:
             self._context.deliver(EndsFound(ends=told))
 
-    def _failed(self, key: LaneKey, fences: Fences, error: Exception, now: float) -> None:
-        node_id = key[0]
+    def _failed(self, key: ConnectionKey, fences: Fences, error: Exception, now: float) -> None:
+        node_id = key.node_id
         self._node_backoff[node_id].failed(now)
         level = logging.DEBUG if self._context.connections.closing else logging.INFO
         self._context.log(level, f"fetch from node {node_id} failed: {error}")
@@ -1151,7 +1148,7 @@ class Fetcher:
                 self._positions.fail(assigned, error)
                 assigned.alone = True
 
-    def _is_final(self, key: LaneKey, error: Exception) -> bool:
+    def _is_final(self, key: ConnectionKey, error: Exception) -> bool:
         """Law 4 for a whole response that cannot be read: its bytes, too, may have been damaged on the way."""
         if isinstance(error, ProtocolError) and not error.fatal and key not in self._unreadable:
             self._unreadable.add(key)
@@ -1164,13 +1161,14 @@ class Fetcher:
 
     def _take(
         self,
-        node_id: int,
+        key: ConnectionKey,
         assigned: AssignedPartition,
         fetched: api.FetchedPartition,
         arrival: Arrival,
         topic_id: UUID | None,
         now: float,
     ) -> None:
+        node_id = key.node_id
         follower = assigned.replica is not None and assigned.replica[0] == node_id
         self._context.connections.meter.read_from(assigned.partition, node_id if follower else None)
         if assigned.undecoded and fetched.undecoded is None and _is_news(assigned, fetched):
@@ -1178,9 +1176,7 @@ class Fetcher:
             return
         if fetched.error:
             assigned.fetch_error = name_of_code(fetched.error)
-            leader = self._cluster.leader(assigned.partition)
-            if leader is not None and leader[0].node_id == node_id:  # a follower may only be late
-                self._cluster.refused(assigned.partition, fetched.error)
+            self._cluster.refused(assigned.partition, fetched.error, key, fetched=True)
             if self._was_follower(node_id, assigned) and fetched.error == ErrorCode.OFFSET_OUT_OF_RANGE:
                 assigned.hold_back(now)  # or a leader that names it again each time would make us spin
                 return  # law 7: the leader knows better

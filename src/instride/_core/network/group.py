@@ -48,6 +48,7 @@ from instride.errors import (
     ProtocolError,
     error_for_code,
 )
+from instride.errors._quoting import first_of
 from instride.errors.broker import name_of_code
 from instride.errors.codes import COORDINATOR_MOVED, ErrorCode
 from instride.records import TopicPartition
@@ -152,7 +153,7 @@ _MAY_HELP: Final[dict[int, str]] = {
 }
 # Seconds for which a leader waits for metadata of topics that were missing when they were requested last.
 _LOOKS_AGAIN: Final = 2.0
-# Topics of fellow members, of which a leader asks for the metadata.
+# Topics of other members, of which a leader requests the metadata.
 _MOST_FOREIGN: Final = 30_000
 # Topics and owned partitions that all members of a group together name: a leader reads no more.
 _MOST_HEARD: Final = 300_000
@@ -345,8 +346,8 @@ class Group:
        by an application that does not poll within max_poll_interval. Then every partition is lost. A group that the
        broker does not know (GROUP_ID_NOT_FOUND) has no member of this id either; to a Join without one it is an error.
     2. Heartbeats go on whatever the application does; only max_poll_interval bounds it.
-    3. A dynamic member that ends its membership tells the group; a static one (KIP-345) does not, unless it is told to:
-       it comes back, or its session ends. An id that no Join was sent with is not left with, since that starts a
+    3. A dynamic member that ends its membership sends LeaveGroup; a static one (KIP-345) does not, unless it is told
+       to: it comes back, or its session ends. No LeaveGroup names an id with which no Join was sent: it would start a
        rebalance.
     4. A group that refuses us is joined again, after 1 s, then ever longer, up to a minute, where that may help
        (`_may_pass`); its error is raised again while it stands. Else a new subscription tries again.
@@ -629,26 +630,26 @@ class Joining:
     2. A join lists everything owned, delayed and completing partitions too, with the joined generation; also where
        nothing is owned.
     3. A response to a request of an older membership is ignored.
-    4. A member id that is refused or given is used at once, and a rebalance that overtook a Join or Sync is followed at
-       once; where either repeats, after a back-off. It grows until an assignment is taken on: a Join that succeeds
+    4. If the broker refuses or gives a member id, or a rebalance overtook a Join or Sync, the member joins again at
+       once; if either repeats, after a back-off. It grows until an assignment is taken on: a Join that succeeds
        before its Sync is refused is no success, but one more rebalance for the whole group.
     5. A static member that joins without its member id may get its predecessor's partitions without a rebalance. What
        the group requested of the predecessor, and the predecessor did not release, has no owner then. So the member
-       joins once more, with metadata that has changed, and the leader deals that out. Eager members release everything
+       joins once more, with metadata that has changed, and the leader assigns that. Eager members release everything
        before a join. But the group may not know that the successor subscribes to more topics (KAFKA-12759): an eager
        one joins once more where it has no partition of one of its topics.
     6. An assignor may be the user's own: what it raises, whenever it is called, ends the membership and is told. Its
        `assign` may take long. So it runs on another thread (`PerformAssignment`) while heartbeats go on; how long it
-       takes is told after 10 s, and again. If the membership ends meanwhile, its outcome concerns nobody. Two threads
+       takes is logged after 10 s, and again. If the membership ends meanwhile, its outcome is dropped. Two threads
        never use an assignor at the same time: a join, which needs its user data, waits for `assign` to end.
     7. Any leader may assign what does not exist, or does not yet as far as we know. That is told in one line; up to
        `_MOST_UNKNOWN` such partitions are taken on, the others are left out until they are there.
     8. A static member's Join without a member id fences whoever has its instance id when the Join arrives. One that was
        given up after it was sent, before its response was there, may arrive after a later one, and fence this very
-       member. So once for each membership, or attempt at one, that such Joins were of, for request_timeout after the
-       last of them, a FENCED_INSTANCE_ID is taken for UNKNOWN_MEMBER_ID: it joins again, and the last Join takes the
-       place. Any other one tells of another consumer, and is fatal (KIP-345). Were more excused, two consumers with one
-       instance id would fence each other in turn, and nobody would hear of it.
+       member. So a FENCED_INSTANCE_ID counts as UNKNOWN_MEMBER_ID once for each membership, or attempt at one, in which
+       such Joins were sent, within request_timeout after the last Join of this one was given up: the member joins
+       again, and the last Join takes the place. Any other one is due to another consumer, and is fatal (KIP-345). If
+       more were excused, two consumers with one instance id would fence each other in turn, and no user would be told.
     9. A leader that sees nothing of a topic which only other members read (it may not describe it, say) assigns nothing
        of it, and they read nothing. That is one line for each topic and error, and no error here: all that this
        consumer reads goes on (rule 17).
@@ -1026,8 +1027,7 @@ class Joining:
         if not unknown:
             return partitions
         self._cluster.refresh()
-        names = ", ".join(map(str, unknown[:_NAMED])) + (", ..." if len(unknown) > _NAMED else "")
-        text = f"{len(unknown)} of the partitions that the group assigned are not known to exist: {names}"
+        text = f"{len(unknown)} of the partitions that the group assigned are not known to exist: {first_of(unknown)}"
         out = f"; {len(self._left_out)} of them are left out" if self._left_out else ""
         self._context.log(logging.WARNING, text + out)
         left_out = frozenset(self._left_out)
@@ -1203,7 +1203,7 @@ class EagerRevocation:
        before it. So the bound is the sending of that heartbeat plus our own time-out; where nobody has told us of a
        rebalance, max_poll_interval from the need.
     3. A rebalance that is told of later brings the deadline forward. Nothing takes it back.
-    4. A member that owns nothing has a request too (KIP-429: the listener hears of the empty set), and not waited for.
+    4. If the member owns nothing, the listener gets the empty set (KIP-429), and the join does not wait for that.
     """
 
     def __init__(
@@ -1245,7 +1245,7 @@ class EagerRevocation:
 
 
 class LeaderAssignment:
-    """What a member does when it leads its group: deal out the partitions to the members of one generation.
+    """What a member does when it leads its group: it assigns the partitions to the members of one generation.
 
     Laws
     1. It waits until the metadata of every subscribed topic of every member is known. A topic that is said to be
@@ -1255,7 +1255,7 @@ class LeaderAssignment:
     2. What a member says of itself that cannot be read makes that member subscribe to nothing; it stops nobody else.
        So does a subscription with which the topics that are not known here would be over `_MOST_FOREIGN`, since the
        leader requests and keeps the metadata of each; one that names over `MOST_NAMED` topics and partitions by itself;
-       and one that comes when members have named over `_MOST_HEARD` (`left_out`). Those who say least are heard first;
+       and one that comes when members have named over `_MOST_HEARD` (`left_out`). The shortest are read first;
        a list of topics that several members wrote alike counts once.
     3. The counts of partitions that an assignment was made from are kept, so that a change of them is seen; where
        members say in which racks they run, the racks of the replicas too (KIP-881).
@@ -1265,9 +1265,9 @@ class LeaderAssignment:
        assignments have user data, since it takes them for a custom assignor's.
     5. A static leader that comes back to a stable group makes none: the group goes on with the one there is (KIP-814).
     6. What an assignor returns is `checked` before it is written: it may be the user's own code, and any type.
-    7. A member that was not heard may own any partition. Until it has released what it owns (it gets nothing, and so
-       joins again without it) no member of a cooperative group is given what it does not own already. Eager members own
-       nothing when they join.
+    7. A member whose subscription was not read may own any partition. Until it has released what it owns (it gets
+       nothing, and so joins again without it), no member of a cooperative group is assigned what it does not own
+       already. Eager members own nothing when they join.
     """
 
     def __init__(self, response: api.JoinGroupResponse, cluster: Cluster, now: float) -> None:
@@ -1418,8 +1418,9 @@ class Heartbeats:
     Laws
     1. They go on in every state that has a generation, whatever the application does.
     2. ILLEGAL_GENERATION while our Join or Sync is under way, or to a heartbeat that a join overtook, is as good as
-       none. To a leader that has yet to assign it says that the group has had a rebalance without it. What else one
-       that was overtaken is refused for is not believed: the next one, of the present generation, decides.
+       none. A leader that has yet to assign learns from it that the group has had a rebalance without it. Any other
+       error of an overtaken heartbeat is ignored, except that the coordinator has moved: the next heartbeat, of the
+       present generation, decides.
     3. How often: `Pace` (docs/rebalance.md, rule 19). A throttle time is obeyed (KIP-219).
     4. A refusal that may be taken back, of a right that was withdrawn say, is told when the lease has ended (Java's
        table): then polls return nothing. A fatal one ends the membership. Of any other one the next response decides;
@@ -1631,8 +1632,8 @@ class Leaving:
     1. It is tried again where that can help, with a search for the coordinator and a back-off between: until the broker
        responds, or the session has ended, after which the broker needs no telling.
     2. A broker that knows no such member, or another one in its place, has been told: the group waits for nobody.
-    3. The caller hears how it ended, once, and truly; and not before what was told earlier has ended as well: an
-       unsubscribe that was interrupted may not have been sent yet, and a close would close its connection.
+    3. The caller is told the outcome, once, and truly; and not before each earlier LeaveGroup has ended as well: that
+       of an interrupted unsubscribe may not have been sent yet, and a close would close its connection.
     """
 
     def __init__(self, context: Context, coordinator: Coordinator) -> None:
@@ -1652,7 +1653,7 @@ class Leaving:
         self._try(farewell, now)
 
     def follow(self, on_done: Callable[[Exception | None], None]) -> None:
-        """Nothing is to be told but what is told already."""
+        """No further LeaveGroup is needed: waits for the earlier ones."""
         self._waiters.append(on_done)
         self._tell()
 
@@ -1757,8 +1758,7 @@ def _is_no_classic_group(found: object) -> bool:
 def _hint(group: api.DescribeGroupResponse, assignors: Sequence[str]) -> str:
     if group.protocol_type not in ("", _OURS):
         return f"The group is not one of consumers but of {group.protocol_type!r}: choose another group_id."
-    names = list(dict.fromkeys(group.clients))
-    members = ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
+    members = first_of(list(dict.fromkeys(group.clients)))
     with_whom = f" (members: {members})" if members else ""
     if not group.protocol:
         return f"The group{with_whom} has not chosen its assignor yet: set assignors to one that its members have."

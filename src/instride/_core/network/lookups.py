@@ -3,8 +3,8 @@
 Committed offsets come from the coordinator, offsets by time from the leaders, topics from any broker.
 
 Laws
-1. Each call ends once: with a result, a final error, or at its deadline with `KafkaTimeoutError` that names the
-   last obstacle.
+1. Each call ends once: with the whole result (as in Java), a final error, or at its deadline with `KafkaTimeoutError`
+   that names the last obstacle, and the partitions without an offset where others have one.
 2. What is retriable is retried, after a back-off, until the deadline.
 3. That nobody takes our credentials, or finds the group's coordinator for us, ends a call once for each refusal. A call
    that comes later waits for the next attempt: it may be accepted, and a program that calls again must not spin.
@@ -34,6 +34,7 @@ from instride._core.network.context import Context
 from instride._core.network.coordinator import Coordinator
 from instride._wire import api
 from instride.errors import KafkaError, KafkaTimeoutError, TransportError, error_for_code
+from instride.errors._quoting import first_of
 from instride.errors.broker import name_of_code
 from instride.errors.codes import COORDINATOR_MOVED, ErrorCode
 from instride.records import Node, OffsetAndMetadata, OffsetAndTimestamp, PartitionInfo, TopicPartition
@@ -262,7 +263,8 @@ class Lookups:
         obstacle = lookup.obstacle or self._context.connections.last_error
         if obstacle is None and not self._context.connections.ever_connected:
             obstacle = self._cluster.unreachable()
-        error = KafkaTimeoutError(f"no response within the timeout; last obstacle: {obstacle or 'none'}")
+        what = f"no response within the timeout{_lacking(lookup)}"
+        error = KafkaTimeoutError(f"{what}; last obstacle: {obstacle or 'none'}")
         error.__cause__ = obstacle
         self._end(lookup, error=error)
 
@@ -295,6 +297,14 @@ def _is_empty(event: LookupEvent) -> bool:
             return event.topics == ()
         case _:
             assert_never(event)
+
+
+def _lacking(lookup: _Lookup) -> str:
+    """Where some partitions have an offset and others have none: which ones, so that a user finds their leader."""
+    if not isinstance(lookup.event, FetchOffsets) or not lookup.found:
+        return ""
+    lacking = sorted(lookup.event.timestamps.keys() - lookup.found.keys())
+    return f" for {len(lacking)} of {len(lookup.event.timestamps)} partitions: {first_of(lacking)}"
 
 
 def _offsets(response: api.OffsetFetchResponse) -> dict[TopicPartition, OffsetAndMetadata | None]:

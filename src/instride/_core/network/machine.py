@@ -257,8 +257,8 @@ class NetworkMachine:
         if self._closing.under_way:
             self._closing.give_up(now)
         self._follow()
-        # Those who ask before those who are asked: a complete revoke asks for a join, a join may ask for a commit, and
-        # most of them for the coordinator and for metadata. Else each would wait for the next round.
+        # A part that requests comes before the part that serves it: a complete revoke requests a join, a join may
+        # request a commit, most of them request the coordinator and metadata. Else each would wait for the next round.
         times = [
             self._assignment.poll(now) if now >= self._assignment.poll_at else self._assignment.poll_at,
             self._group.poll(now),

@@ -359,8 +359,7 @@ class Positions:
         where = _reset_position(self._context.config)
         missing = f"{assigned.partition} has no records at offset {assigned.offset}"
         why = f"{missing}: its log begins at {start} and ends at {end}"
-        assigned.reset_cause = ResetCause.OUT_OF_RANGE
-        assigned.log_begin = start if assigned.offset < start else 0
+        assigned.reset_cause, assigned.log_begin = ResetCause.OUT_OF_RANGE, start
         if where is None:
             why += ', and auto_offset_reset is "none"; seek to go on'
         self.fail(assigned, OffsetOutOfRangeError(why), reset=where)
@@ -603,7 +602,6 @@ class Positions:
     def _refused(self, assigned: AssignedPartition, code: int, what: str, now: float) -> None:
         """By its leader. One that does not know what went wrong may know better the next time (as in Java)."""
         error = error_for_code(code, f"{what}: {name_of_code(code)}")
-        self._cluster.refused(assigned.partition, code)
         self._cluster.refresh()
         unknown = code == ErrorCode.UNKNOWN_SERVER_ERROR
         if unknown or error.retriable:

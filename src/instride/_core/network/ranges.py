@@ -1,4 +1,4 @@
-"""How far the logs of its partitions reach: that is all that a RangeConsumer asks brokers for.
+"""The ends of its partitions' logs: that is all that a RangeConsumer requests from brokers.
 
 Laws
 1. No record is fetched. A range begins where the last one ended, and ends at the high watermark (or, with
@@ -11,8 +11,8 @@ Laws
    response says the same, it is as if a fetch had been out of range. The last stable offset may lie before the position
    of a reader of committed records, for as long as a transaction is open: once the log was found to have the position,
    that is no news until the partition has another leader or leader epoch: a log is truncated only with a new one.
-5. One range of a partition is asked for at a time. Until a poll has taken all of it, its end is not asked for. So the
-   network side hears at once what a poll takes (`waits_for_capacity`).
+5. One range of a partition is found at a time. Until a poll has taken all of it, the log's end is not requested again.
+   So the application side tells the network side at once what a poll takes (`waits_for_capacity`).
 """
 
 from __future__ import annotations
@@ -187,7 +187,6 @@ class LogEnds:
             self._look = self._look or listed.offset < assigned.offset
             if listed.error:
                 assigned.hold_back(now)
-                self._cluster.refused(assigned.partition, listed.error)
                 self._cluster.refresh()
             elif 0 <= listed.offset < assigned.offset:
                 self._beyond_the_end(assigned, now)

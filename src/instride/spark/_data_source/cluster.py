@@ -14,7 +14,7 @@ from instride.spark._data_source.offsets import Found, Span
 from instride.spark._data_source.options import EARLIEST, LATEST, Bound, Options, Topics
 from instride.spark._data_source.sampling import Sampler
 
-__all__ = ["Cluster", "absent", "not_there"]
+__all__ = ["Cluster", "absent", "not_there", "some"]
 
 _NAMED: Final = 5
 _COMMIT_SECONDS: Final = 2.0
@@ -37,7 +37,7 @@ class Cluster:
             # The whole name, as in Java.
             return _ids(info for name, infos in listed.items() if pattern.fullmatch(name) for info in infos)
         names = topics.subscribe or sorted({partition.topic for partition in topics.assign})
-        found = _ids(info for name in names for info in self._opened().partitions_for(name))
+        found = _ids(info for infos in self._opened().list_topics(names).values() for info in infos)
         return {each: found[each] for each in topics.assign if each in found} if topics.assign else found
 
     def require(self, topics: Topics) -> Found:
@@ -132,7 +132,7 @@ class Cluster:
         late = [partition for partition in partitions if found[partition] is None]
         if late and bound.unmatched == "error":
             raise ConfigError(
-                f"{name}: no record of {_some(late)} is that late; set startingOffsetsByTimestampStrategy to latest "
+                f"{name}: no record of {some(late)} is that late; set startingOffsetsByTimestampStrategy to latest "
                 "to begin at the end there"
             )
         known = {partition: each.offset for partition, each in found.items() if each is not None}
@@ -143,12 +143,12 @@ def _check_all_named(given: Mapping[TopicPartition, int], partitions: list[Topic
     missing, unknown = set(partitions) - set(given), set(given) - set(partitions)
     if missing or unknown:
         raise ConfigError(
-            f"{name} must name exactly the partitions that are read: it lacks {_some(missing)}, and of those that it "
-            f"names there is no {_some(unknown)}"
+            f"{name} must name exactly the partitions that are read: it lacks {some(missing)}, and of those that it "
+            f"names there is no {some(unknown)}"
         )
 
 
-def _some(names: Iterable[object]) -> str:
+def some(names: Iterable[object]) -> str:
     texts = sorted(map(str, names))
     more = f" and {len(texts) - _NAMED} more" if len(texts) > _NAMED else ""
     return ", ".join(texts[:_NAMED]) + more if texts else "nothing"
@@ -166,4 +166,4 @@ def absent(topics: Topics, known: Collection[TopicPartition]) -> list[str]:
 
 
 def not_there(missing: Sequence[str]) -> UnknownTopicOrPartitionError:
-    return UnknownTopicOrPartitionError(f"there is no {_some(missing)} in the cluster; create it, or correct its name")
+    return UnknownTopicOrPartitionError(f"there is no {some(missing)} in the cluster; create it, or correct its name")

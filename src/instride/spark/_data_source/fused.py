@@ -29,7 +29,7 @@ class Transform:
     schema: str
 
     def results(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """In the schema. Raises what the function raises, TypeError, KeyError and ArrowInvalid for other results."""
+        """In the schema. Raises what the function raises, TypeError, KeyError and ValueError for other results."""
         target = self._arrow_schema()
         for result in batches_of(unpickled(self.function)(batch)):
             yield from cast_to(result, target)

@@ -330,16 +330,24 @@ class GroupMember(RebalanceListener):
         described: Mapping[str, Collection[TopicPartition]],
         until: float,
     ) -> list[TopicPartition]:
-        """What of them is to begin without an offset: law 9 is decided of it. Raises OffsetsGoneError, WakeupError."""
-        begins = []
+        """What of them is to begin where its leader says: it has no offset, and law 9 is decided of it. What was asked
+        for that begins here. Raises OffsetsGoneError, WakeupError."""
+        begins: list[TopicPartition] = []
         new = [each for each, committed in found.items() if committed is None]
         for topic, partitions in _grouped(new, lambda each: each.topic).items():
-            lost = self._lost(topic, partitions, found, described[topic], until)
-            if lost is None:
+            ends = self._lost(topic, partitions, found, described[topic], until)
+            if ends is None:
                 continue
+            lost = [each for each, end in ends.items() if end != 0]
             if lost:
                 self._tell_forgotten(topic, lost)
-            begins += partitions
+            for partition in partitions:
+                end = ends.get(partition)
+                if end is None:
+                    begins.append(partition)
+                else:
+                    # Not asked again: what came since would be passed over, and nobody would tell of it.
+                    self._begin(partition, None, start=end)
         return begins
 
     def _lost(
@@ -349,8 +357,9 @@ class GroupMember(RebalanceListener):
         found: Mapping[TopicPartition, Committed | None],
         described: Collection[TopicPartition],
         until: float,
-    ) -> Sequence[TopicPartition] | None:
-        """Law 9, of partitions without an offset. None: it cannot be learnt now. Raises WakeupError."""
+    ) -> Mapping[TopicPartition, int | None] | None:
+        """Law 9, of partitions without an offset: those that had one, and where their logs end, if that is where they
+        begin. None: it cannot be learnt now. Raises WakeupError."""
         topic_id = self.topic_ids[topic]
         lost = self.table.forgotten(partitions, topic_id)
         # If the last batch has one of them, the group had an offset of it, and so nobody else is asked.
@@ -359,11 +368,10 @@ class GroupMember(RebalanceListener):
         if not self._forgotten.get(topic_id, frozenset()).issuperset(lost):
             is_known = self._tried([topic], partial(self._has_any, described, found), until)
             if is_known is not False:
-                return None if is_known is None else ()
+                return None if is_known is None else {}
         if not lost or self._earliest:
-            return lost
-        ends = self._tried([topic], partial(self.consumer.end_offsets, lost, timeout=_ASKING), until)
-        return None if ends is None else [each for each in lost if ends[each] > 0]
+            return dict.fromkeys(lost)
+        return self._tried([topic], partial(self.ends, lost), until)
 
     def _has_any(self, partitions: Iterable[TopicPartition], found: Mapping[TopicPartition, Committed | None]) -> bool:
         """The group has an offset of one of them. found: what is known of some."""

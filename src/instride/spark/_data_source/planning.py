@@ -12,7 +12,8 @@ Laws
 4. Where loss is passed over, the checkpoint remembers where a partition stood that is gone, or of another topic. It may
    only be out of sight, as where somebody took away the right to describe its topic, or a broker is behind for long. It
    goes on there once it is there again with the topic's id of before. Where others go, all but the newest _REMEMBERED
-   are forgotten, since most never come back.
+   are forgotten, since most never come back; the log names some. What a task had to pass over, since its partition
+   went while the batch ran, is in no later batch: the end of the batch is where the partition stood.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from instride.errors import OffsetsGoneError
 from instride.records import TopicPartition
 from instride.spark._data_source.offsets import BatchPlan, Found, Gone, Span
 
-__all__ = ["LossReport", "changes", "goes_on", "made_again", "next_plan", "now_gone"]
+__all__ = ["LossReport", "changes", "forgotten", "goes_on", "made_again", "next_plan", "now_gone"]
 
 _log = logging.getLogger(__name__)
 
@@ -89,6 +90,11 @@ def now_gone(last: BatchPlan, found: Found) -> dict[TopicPartition, Gone]:
     }
     before = [(each, gone) for each, gone in last.gone.items() if found.get(each) != gone.topic_id and each not in new]
     return dict(before[-_REMEMBERED:] if new else before) | new
+
+
+def forgotten(last: BatchPlan, made: BatchPlan) -> set[TopicPartition]:
+    """What the checkpoint has no more with the plan that was made (law 4). No loss: it may be read again."""
+    return last.gone.keys() - made.gone.keys() - made.spans.keys()
 
 
 def next_plan(

@@ -51,11 +51,11 @@ from instride._core.network.cluster import MISSING_GRACE
 from instride.errors import ConfigError, KafkaError, KafkaTimeoutError
 from instride.records import TopicPartition
 from instride.spark._data_source.admission import Pace, Scale, admitted
-from instride.spark._data_source.cluster import Cluster, absent, not_there
+from instride.spark._data_source.cluster import Cluster, absent, not_there, some
 from instride.spark._data_source.fused import Transform
 from instride.spark._data_source.offsets import BatchPlan, Found, Span
 from instride.spark._data_source.options import Options
-from instride.spark._data_source.planning import LossReport, changes, goes_on, next_plan, now_gone
+from instride.spark._data_source.planning import LossReport, changes, forgotten, goes_on, next_plan, now_gone
 from instride.spark._data_source.reading import RangesPartition, TaskReader, input_partitions
 
 if TYPE_CHECKING:
@@ -124,6 +124,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             time.sleep(_IDLE_SECONDS)
             return start
         made = taken or plan
+        if gone := forgotten(last, made):
+            _log.warning("forgotten, and read from the first record if they come back, are %s", some(gone))
         return replace(made, empty=not made.spans).to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802

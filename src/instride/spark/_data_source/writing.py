@@ -5,7 +5,8 @@ Laws
    are passed over. The option "topic" comes before the column.
 2. At least once: a task succeeds when all of its records are acknowledged by all replicas. One that runs again writes
    its records again, and nothing is taken back that a task wrote before it failed.
-3. A worker process keeps its producer from task to task. After an error it is given up.
+3. A worker process keeps its producer from task to task. After an error it is given up. One that a fatal error has
+   ended between two tasks fails none of them.
 4. A setting is translated, or refused by its name (`security`). No message holds a value.
 """
 
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final
@@ -24,7 +25,7 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from instride._processing.dead_letters import confluent_settings
+from instride._processing.dead_letters import confluent_settings, with_authorities
 from instride.errors import ConfigError, SinkError
 from instride.errors._quoting import counted
 from instride.spark._data_source.security import OF_CONSUMERS, consumer_settings, milliseconds
@@ -102,6 +103,9 @@ _AS_BYTES: Final = {"string": "binary", "large_string": "large_binary"}
 """Arrow's types; the second with spark.sql.execution.arrow.useLargeVarTypes."""
 _LONGEST_REQUEST: Final = 900_000
 """Milliseconds, of librdkafka's."""
+_POLL: Final = 0.1
+"""Seconds. Below 0.2: what takes longer confluent-kafka does in steps, and goes on after a fatal error. `flush` does so
+too, with the error pending, whose reason is lost then."""
 _SERVED: Final = 1_000
 """Records between two looks at the acknowledgements."""
 
@@ -128,11 +132,12 @@ class WriteTask:
             for number, record in enumerate(each for batch in batches for each in self._records(batch)):
                 _produce(producer, {**record, "on_delivery": delivered})
                 if number % _SERVED == 0:
-                    producer.poll(0)
+                    _hear(producer.poll, 0)
                 if failures:
                     break
             # It ends: the producer gives up each record after delivery.timeout.ms.
-            producer.flush()
+            while len(producer):
+                _hear(producer.poll, _POLL)
         except BaseException:
             close_producers()
             raise
@@ -321,13 +326,18 @@ def _producer(settings: tuple[tuple[str, Any], ...]) -> Any:
     """This process's (law 3). For one thread, as a Spark worker process has. Raises ConfigError."""
     # librdkafka's threads are not there in the child of a fork.
     key = (os.getpid(), settings)
+    if key in _producers:
+        try:
+            _hear(_producers[key].poll, 0)
+        except SinkError:
+            close_producers()
     if key not in _producers:
         try:
             from confluent_kafka import KafkaException, Producer  # noqa: PLC0415 - an extra
         except ImportError as error:
             raise ConfigError("to write needs the extra instride[produce], also on the executors") from error
         try:
-            made = Producer(dict(settings))
+            made = Producer(with_authorities(dict(settings)))
         except KafkaException as error:
             raise ConfigError(f"confluent-kafka refuses the settings: {error}") from None
         close_producers()
@@ -340,14 +350,23 @@ def close_producers() -> None:
     _producers.clear()
 
 
+def _hear(call: Callable[..., object], *arguments: object) -> None:
+    """Of acknowledgements. Raises SinkError where librdkafka tells of a fatal error, after which it takes nothing."""
+    try:
+        call(*arguments)
+    except Exception as error:  # noqa: BLE001 - KafkaException, of an extra
+        raise SinkError(f"the producer is given up after a fatal error: {error}") from None
+
+
 def _produce(producer: Any, record: dict[str, Any]) -> None:
     while True:
         try:
             producer.produce(**record)
         # librdkafka's queue is full: what is acknowledged makes room, and `poll` hears of it.
         except BufferError:
-            producer.poll(0.1)
+            _hear(producer.poll, _POLL)
         except Exception as error:  # noqa: BLE001 - KafkaException, of an extra: a record that is not even queued
+            _hear(producer.poll, 0)  # where it is the producer that is lost, this says why
             raise SinkError(_refusal(record, error)) from None
         else:
             return

@@ -11,7 +11,8 @@ Laws
 4. A manifest or checkpoint that was listed and is gone has expired if the checkpoints are others by now: then the chain
    is listed anew. For that checkpoints expire before manifests.
 5. Many manifests are read beside each other: an object store takes some 20 ms for each. What has an order (to append,
-   to expire) is done one after another.
+   to expire) is done one after another. Who reads several chains beside each other lends its threads, so that no call
+   has more than READERS. They may all be busy, or wait here themselves: who waits reads what nobody has begun.
 
 A commit, which appends one: `_sink.py`.
 """
@@ -19,7 +20,7 @@ A commit, which appends one: `_sink.py`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -36,11 +37,11 @@ from instride.spark.parquet._manifest import Manifest, chain_folder, decode, enc
 from instride.spark.parquet._storage import ManifestStore
 from instride.spark.sink import FileInfo
 
-__all__ = ["Chain", "ChainState", "Retained"]
+__all__ = ["READERS", "Chain", "ChainState", "Retained"]
 
 T = TypeVar("T")
 
-_AT_ONCE: Final = 16
+READERS: Final = 16
 _PART: Final = 16
 """Manifests that a thread reads one after another. So many need no other thread."""
 
@@ -151,9 +152,12 @@ class Chain:
         self.store.make_durable(key_of(self.topic, self.partition, last.sequence))
         return self.read(last.sequence) == last
 
-    def state(self) -> ChainState:
-        """What is in the sink, as one snapshot. Raises CorruptManifestError where it is not one chain."""
-        return self._snapshot(self._listed_state)
+    def state(self, pool: Executor | None = None) -> ChainState:
+        """What is in the sink, as one snapshot. pool: lent by the caller (law 5).
+
+        Raises CorruptManifestError where it is not one chain.
+        """
+        return self._snapshot(lambda listing: self._listed_state(listing, pool))
 
     def reaching(self, offset: int, last: Manifest) -> Manifest | None:
         """The first manifest since the newest checkpoint that ends beyond an offset, of those up to `last`."""
@@ -239,12 +243,12 @@ class Chain:
             self._must_read(sequence)
         return self._must_read(top)
 
-    def _listed_state(self, listing: _Listing) -> ChainState:
+    def _listed_state(self, listing: _Listing, pool: Executor | None = None) -> ChainState:
         checkpoint = self._must_read_checkpoint(listing.newest) if listing.newest else None
         last = checkpoint.last if checkpoint else None
         found: list[Manifest] = []
         sequences = range(last.sequence + 1 if last else 1, max(listing.sequences, default=0) + 1)
-        for sequence, manifest in zip(sequences, self._read_all(sequences), strict=True):
+        for sequence, manifest in zip(sequences, self._read_all(sequences, pool), strict=True):
             if manifest is None:
                 raise self._missing(sequence)
             if last is not None:
@@ -265,14 +269,28 @@ class Chain:
             raise CorruptManifestError("checkpoints came or went meanwhile")
         return there
 
-    def _read_all(self, sequences: range) -> list[Manifest | None]:
+    def _read_all(self, sequences: range, pool: Executor | None = None) -> list[Manifest | None]:
         """As `read`, in their order. Law 5."""
+        if len(sequences) <= _PART:
+            return self._read_part(sequences)
+        if pool is None:
+            # And this thread.
+            with ThreadPoolExecutor(READERS - 1, thread_name_prefix="instride-manifests") as own:
+                return self._read_all(sequences, own)
         parts = [sequences[start : start + _PART] for start in range(0, len(sequences), _PART)]
-        if len(parts) <= 1:
-            return list(map(self.read, sequences))
-        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="instride-manifests") as pool:
-            # Where one fails, `map` cancels those that have not begun.
-            return [manifest for part in pool.map(lambda part: list(map(self.read, part)), parts) for manifest in part]
+        futures = [pool.submit(self._read_part, part) for part in parts]
+        try:
+            ours = [
+                self._read_part(part) if future.cancel() else None for part, future in zip(parts, futures, strict=True)
+            ]
+            found = [future.result() if each is None else each for each, future in zip(ours, futures, strict=True)]
+        finally:
+            for future in futures:  # where one has failed
+                future.cancel()
+        return [manifest for part in found for manifest in part]
+
+    def _read_part(self, sequences: range) -> list[Manifest | None]:
+        return list(map(self.read, sequences))
 
     def _followed(self, seen: Manifest) -> Manifest | None:
         """The last, from one that was seen; None where that has expired. Law 2."""

@@ -22,7 +22,7 @@ from instride.records import TopicPartition
 from instride.spark.parquet._layout import META, open_sink
 from instride.spark.parquet._location import is_local, storage_at
 from instride.spark.parquet._manifest import Manifest, partition_of, topic_of
-from instride.spark.parquet._manifest_chain import Chain, ChainState
+from instride.spark.parquet._manifest_chain import READERS, Chain, ChainState
 from instride.spark.parquet._schemas import together
 from instride.spark.parquet._spark_options import spark_option
 from instride.spark.parquet._spark_types import spark_reads, spark_schema
@@ -46,8 +46,6 @@ __all__ = [
 _THREADS: Final = 8
 # By one thread in turn.
 _FOOTERS: Final = 32
-# That are read beside each other, each with threads of its own where it has many manifests.
-_CHAINS: Final = 16
 
 
 def read_manifests(
@@ -142,9 +140,9 @@ def read_dataframe(
 def _states(storage: Storage) -> list[tuple[Chain, ChainState]]:
     """Of every partition, by topic and partition."""
     chains = chains_in(open_sink(storage))
-    with ThreadPoolExecutor(_CHAINS, thread_name_prefix="instride-chains") as pool:
+    with ThreadPoolExecutor(READERS, thread_name_prefix="instride-manifests") as pool:
         # In their order. Where one fails, `map` cancels those that have not begun.
-        return list(zip(chains, pool.map(Chain.state, chains), strict=True))
+        return list(zip(chains, pool.map(lambda chain: chain.state(pool), chains), strict=True))
 
 
 def chains_in(storage: Storage) -> list[Chain]:

@@ -39,7 +39,8 @@ class Assignment:
     """generation: None where the member cannot tell. ended: "" while it is live.
 
     start, next: where it begins, and the offset that is due next. read_epoch: the leader epoch of what was read before
-        `next`, -1 where it is not known. cuts: how often its log had been truncated when it began there.
+        `next`, -1 where it is not known. least_epoch: after a reset since its topic was recreated, that from which on
+        records are not of the topic of before. cuts: how often its log had been truncated when it began there.
     done: finished ones from `start` on, without a gap.
     asked, asked_at: whether, and since when, its revoke is requested. undelayed: a poll showed that to the application,
         which did not delay it.
@@ -79,6 +80,7 @@ class Assignment:
     start: int | None = None
     next: int | None = None
     read_epoch: int = -1
+    least_epoch: int = -1
     cuts: int = 0
     seek: int | None = None
     done: int = 0

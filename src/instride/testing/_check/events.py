@@ -60,7 +60,8 @@ def encode(event: Event) -> str:
     if fields is None:
         named["detail"] = event.detail
     else:
-        named.update(zip((each.name for each in fields), event.detail, strict=True))
+        told = [each.name for at, each in enumerate(fields) if at < len(event.detail) or not each.optional]
+        named.update(zip(told, event.detail, strict=True))
     return json.dumps(named, separators=(",", ":"), allow_nan=False)
 
 
@@ -101,11 +102,12 @@ def _detail(what: str, named: dict[str, Any]) -> tuple[Any, ...]:
         if named.keys() != {"detail"} or not isinstance(named["detail"], list):
             raise HistoryError(f'there is no kind of event {what!r}; a note has the one field "detail", a list')
         return tuple(note(each) for each in named["detail"])
-    if named.keys() != {each.name for each in fields}:
-        wanted = ", ".join(each.name for each in fields) or "none"
+    told = [each for each in fields if each.name in named or not each.optional]
+    if named.keys() != {each.name for each in told}:
+        wanted = ", ".join(each.name for each in told) or "none"
         raise HistoryError(f"the fields of {what!r} are {wanted}; not {', '.join(named) or 'none'}")
     values = []
-    for name, read in fields:
+    for name, read, _ in told:
         try:
             values.append(read(named[name]))
         except (TypeError, ValueError, OverflowError) as error:

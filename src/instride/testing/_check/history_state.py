@@ -39,10 +39,17 @@ class SentBack(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """A log was truncated: from `end` on it has nothing of a leader epoch older than this one."""
+    """A log was truncated: from `end` on it has nothing of a leader epoch older than this one. recreated: its topic
+    was, so it is another log; start: where the one of before began."""
 
     end: int
     leader_epoch: int
+    recreated: bool = False
+    start: int = 0
+
+    def takes(self, offset: int, leader_epoch: int) -> bool:
+        """A record at this offset, of that epoch (-1: unknown)."""
+        return self.end <= offset and 0 <= leader_epoch < self.leader_epoch
 
 
 @dataclass(slots=True, kw_only=True)
@@ -52,7 +59,7 @@ class HistoryState:
     live, last: by member, what it has now, and what it had last, of each partition. newest: of each partition.
     delivered: whose assignment returned the offset last. again: what was returned twice.
     finished, prefix: which offsets are done, and the first that is not. ends, starts: of the log. holes: no records;
-        never: none that there ever was, known by one who sees everything. cuts: where it was truncated.
+        never: none that there ever was, known by one who sees everything. cuts: where it was truncated, or recreated.
         former_holes: what was truncated had these.
     committed: the group's offsets. committed_epochs: the leader epoch of each, -1 where it is not known. sent_epochs:
         that which a member gave with an offset last.
@@ -68,10 +75,10 @@ class HistoryState:
     rounds: how many rebalances began. changes: of membership, those of a subscription too. delays_over: revokes that
     ended after they had been delayed.
     ending: who was interrupted in a close or unsubscribe, and by when its membership is to have ended. members: the
-    group's. interrupted: who ever was. leaving: who has begun to close.
+    group's. interrupted: who ever was. leaving: who has begun to close. last_loads: of each member, before that.
     taken: by member and partition, what the coordinator took of it: the last that the member knows of, and those since.
     commits_at_all: who has sent a commit. tells_begins: whose users tell on which records work is begun.
-    was_reset: partitions of which a reset of what the log did not have has led to a place.
+    was_reset: by partition, to which place a reset of what the log did not have has led last.
     in_flight: each pending commit, as it was sent. own: offsets that a user chose himself, without a leader epoch.
     rewinds: by member and partition, offsets of commits that may go back, since their user has allowed that
     (`allow_rewind`), in the order in which he did. allowed_when_sent, allowed_when_moved: how many of these, when the
@@ -124,7 +131,7 @@ class HistoryState:
     in_flight: defaultdict[str, dict[int, dict[TopicPartition, Commit]]] = field(
         default_factory=lambda: defaultdict(dict)
     )
-    was_reset: set[TopicPartition] = field(default_factory=set)
+    was_reset: dict[TopicPartition, int] = field(default_factory=dict)
     own: defaultdict[str, set[tuple[TopicPartition, int]]] = field(default_factory=lambda: defaultdict(set))
     rewinds: defaultdict[tuple[str, TopicPartition], list[int]] = field(default_factory=lambda: defaultdict(list))
     allowed_when_sent: dict[tuple[str, TopicPartition], int] = field(default_factory=dict)
@@ -141,6 +148,7 @@ class HistoryState:
     delays_over: int = 0
     samples: defaultdict[str, list[Event]] = field(default_factory=lambda: defaultdict(list))
     loads: defaultdict[str, list[Event]] = field(default_factory=lambda: defaultdict(list))
+    last_loads: dict[str, Event] = field(default_factory=dict)
     heartbeat_responses: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
     produced: defaultdict[TopicPartition, list[tuple[int, float]]] = field(default_factory=lambda: defaultdict(list))
     beat_at: dict[str, int] = field(default_factory=dict)
@@ -174,8 +182,11 @@ class HistoryState:
         return any(each.reset for each in self.of_member[who])
 
     def has_work(self, each: Assignment) -> bool:
-        """Whether a hand-over has to wait for it: something is at work, or not known to be committed."""
+        """Whether a hand-over has to wait for it: something is at work, or not known to be committed. (Of a deleted
+        topic nothing is, and its user may not have heard.)"""
         if each.start is None or each.excused or each.begun - each.finished or each.lost_work:
+            return True
+        if self.recreated_since(each) is not None or self.is_of_deleted_topic(each.partition, each.read_epoch):
             return True
         return each.start + each.done > each.acknowledged
 
@@ -226,6 +237,27 @@ class HistoryState:
         self.produced[partition] = [each for each in self.produced[partition] if each[0] <= end]
         self.forget_deliveries(partition, end)
 
+    def recreate(self, partition: TopicPartition, leader_epoch: int) -> None:
+        """Nor is anything of the group's there."""
+        self.truncate(partition, Cut(0, leader_epoch, recreated=True, start=self.start_of(partition)))
+        for known in (self.starts, self.committed, self.committed_epochs, self.was_reset):
+            known.pop(partition, None)
+        self.sent_back.pop(partition, None)
+
+    def is_of_deleted_topic(self, partition: TopicPartition, leader_epoch: int) -> bool:
+        """Whether a record of that epoch (-1: unknown) is of a topic that was deleted since."""
+        cuts = self.cuts.get(partition, ())
+        return any(each.recreated and 0 <= leader_epoch < each.leader_epoch for each in cuts)
+
+    def recreated_since(self, each: Assignment) -> Cut | None:
+        """The first time that its topic was, since it began to read where it does."""
+        return next((cut for cut in self.cuts.get(each.partition, [])[each.cuts :] if cut.recreated), None)
+
+    def deleted_since(self, each: Assignment, offset: int) -> Cut | None:
+        """The same of a topic that began at this offset. (At 0 each does.)"""
+        cuts = self.cuts.get(each.partition, [])[each.cuts :]
+        return next((cut for cut in cuts if cut.recreated and 0 < cut.start == offset), None)
+
     def truncated_at(
         self,
         partition: TopicPartition,
@@ -240,18 +272,31 @@ class HistoryState:
         first: only so many truncations count. seen: only those up to that leader epoch.
         """
         cuts = [each for each in self.cuts.get(partition, [])[:first] if each.leader_epoch <= seen]
-        return min((at for at, epoch in cuts if at <= offset and 0 <= leader_epoch < epoch), default=None)
+        return min((each.end for each in cuts if each.takes(offset, leader_epoch)), default=None)
 
     def is_of_truncated(self, commit: Commit) -> bool:
-        """Whether it speaks of what the log has no more, or may: without an epoch nobody can tell. Who has not heard of
-        the truncation may still commit it."""
+        """Whether it speaks of what the log has no more, or may: of a number that a user names, without an epoch,
+        nobody can tell. Who has not heard of the truncation may still commit it."""
         if commit.leader_epoch < 0:
-            return any(cut.end < commit.offset for cut in self.cuts.get(commit.partition, ()))
+            named = (commit.partition, commit.offset) in self.own[commit.event.who]
+            sought = commit.each is not None and commit.each.sought
+            return (named or sought) and any(cut.end < commit.offset for cut in self.cuts.get(commit.partition, ()))
         return self.truncated_at(commit.partition, commit.offset - 1, commit.leader_epoch) is not None
 
-    def is_cut(self, partition: TopicPartition, offset: int) -> bool:
-        """Whether its log was ever truncated here."""
-        return any(cut.end == offset for cut in self.cuts.get(partition, ()))
+    def places_of_cuts(self, each: Assignment) -> set[int]:
+        """Where one that goes on at `next` may be reset to, since its log was truncated there or before: nobody knows
+        of how many of the truncations it has heard."""
+        if each.next is None:
+            return set()
+        if each.read_epoch < 0:  # nobody knows which of them concern it
+            return {cut.end for cut in self.cuts.get(each.partition, [])[each.cuts :]}
+        holes, former = self.holes.get(each.partition, ()), self.former_holes.get(each.partition, ())
+        reached = each.next
+        while reached in holes or reached in former:
+            reached += 1
+        heard = range(1, len(self.cuts.get(each.partition, ())) + 1)
+        found = (self.truncated_at(each.partition, reached, each.read_epoch, first=count) for count in heard)
+        return {at for at in found if at is not None}
 
     def goes_on_at(self, partition: TopicPartition) -> int | None:
         """Where the next owner goes on that begins at what is committed; None where nothing is."""

@@ -26,8 +26,11 @@ Read = Callable[[Any], Any]
 
 
 class Field(NamedTuple):
+    """optional: an event need not tell it. Such a field is the last one."""
+
     name: str
     read: Read
+    optional: bool = False
 
 
 def _text(value: Any) -> str:
@@ -147,6 +150,7 @@ KINDS: Final[dict[str, tuple[Field, ...]]] = {
     "log starts": _kind(partition=_partition, offset=_offset),
     "hole": _kind(partition=_partition, first=_offset, last=_offset),
     "truncated": _kind(partition=_partition, end=_offset, leader_epoch=_offset),
+    "recreated": _kind(partition=_partition, leader_epoch=_offset),
     # a member's life
     "started": _kind(steady=_flag, finishes=_one_of("told", "delivered"), commits=_flag),
     "subscribes": _kind(topics=_list(_text)),
@@ -183,7 +187,10 @@ KINDS: Final[dict[str, tuple[Field, ...]]] = {
     "signal over": _kind(),
     "delay": _kind(partitions=_PARTITIONS, accepted=_flag),
     "begins": _kind(partition=_partition, offset=_offset, epoch=_whole),
-    "done": _kind(partition=_partition, offset=_offset, epoch=_whole),
+    "done": (
+        *_kind(partition=_partition, offset=_offset, epoch=_whole),
+        Field("leader_epoch", _whole, optional=True),
+    ),
     "range done": _kind(partition=_partition, first=_offset, last=_offset, epoch=_whole),
     "failed": _kind(partition=_partition, offset=_offset, epoch=_whole),
     "cancelled": _kind(partition=_partition, offset=_offset, epoch=_whole),

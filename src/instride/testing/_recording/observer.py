@@ -4,7 +4,7 @@ Laws
 1. A poll is written down when it has returned, with the lists as they are then. One that returns nothing new is written
    only when a heartbeat had its response since the last one: that the application goes on polling, at the pace of that.
 2. Offsets without a record are holes only where the user says that the log has some; else they are told as they are.
-   Of a commit that nobody asked for (auto-commit) the network thread tells them, before it is sent.
+   For an auto-commit the network thread records the holes, before it is sent.
 3. The network thread tells of an assignment by hand when it takes it, so that nothing of it is told before. A seek that
    comes earlier is told behind it, by whichever thread finds that it may be.
 """

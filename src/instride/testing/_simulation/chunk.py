@@ -10,12 +10,12 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from instride._wire.record_chunk import Piece
-from instride.records import ConsumerRecord
+from instride.records import ConsumerRecord, TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["RECORD_BYTES", "SimulatedBatches", "SimulatedChunk", "epoch_at"]
+__all__ = ["RECORD_BYTES", "SimulatedBatches", "SimulatedChunk", "epoch_at", "finished"]
 
 RECORD_BYTES = 100
 """What each record accounts for."""
@@ -29,11 +29,17 @@ def epoch_at(starts: Sequence[int], offset: int) -> int:
     return bisect_right(starts, offset) - 1
 
 
+def finished(record: ConsumerRecord) -> tuple[TopicPartition, int, int, int]:
+    """The detail of the event "done"."""
+    return record.topic_partition, record.offset, record.epoch, record.timestamp
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedChunk:
     """offsets: of its records, where some are missing; else all from `first_offset` to before `next_offset`.
 
-    epoch_starts: where each leader epoch begins in the log, from epoch 0 on.
+    epoch_starts: where each leader epoch begins in the log, from epoch 0 on. epochs_before: as in `topic_ids`.
+    A record's timestamp is its leader epoch as a history tells it.
     """
 
     topic: str
@@ -42,6 +48,7 @@ class SimulatedChunk:
     next_offset: int
     offsets: tuple[int, ...] = ()
     epoch_starts: tuple[int, ...] = (0,)
+    epochs_before: int = 0
 
     @property
     def leader_epoch(self) -> int:
@@ -77,13 +84,18 @@ class SimulatedChunk:
             next_offset=end,
             offsets=offsets,
             epoch_starts=self.epoch_starts,
+            epochs_before=self.epochs_before,
         )
 
     def _epoch_of(self, offset: int) -> int:
         return epoch_at(self.epoch_starts, offset)
 
     def stretches(self) -> Iterator[tuple[int, int, int]]:
-        """Its offsets, as stretches without a gap and of one leader epoch: first, last, leader epoch."""
+        """Its offsets, as stretches without a gap and of one leader epoch: first, last, that epoch as it is told."""
+        for first, last, leader_epoch in self._stretches():
+            yield first, last, self.epochs_before + leader_epoch
+
+    def _stretches(self) -> Iterator[tuple[int, int, int]]:
         offsets = self._offsets()
         first = offsets[0]
         if not self.offsets and self._epoch_of(first) == self.leader_epoch:
@@ -107,6 +119,7 @@ class SimulatedChunk:
                 self.topic,
                 self.partition,
                 offset,
+                timestamp=self.epochs_before + self._epoch_of(offset),
                 leader_epoch=self._epoch_of(offset),
                 epoch=epoch,
                 seek_number=seek_number,

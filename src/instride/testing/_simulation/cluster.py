@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 from instride.config import ConsumerConfig
+from instride.errors import UnknownTopicOrPartitionError
 from instride.records import TopicPartition
 from instride.testing._check.parameters import Parameters
 from instride.testing._simulation.broker_model import HOST, PORT, BrokerModel
@@ -81,6 +82,8 @@ class SimulatedCluster:
             topics=plan.topic_sizes(),
             initial_delay=plan.initial_delay,
             batches=plan.batches,
+            ids=bool(plan.recreations),
+            late=0.4,
         )
         self.members: dict[str, Member] = {}
         self.network = Network(plan, self.scheduler, self.history, self.brokers)
@@ -105,6 +108,8 @@ class SimulatedCluster:
             at(time, partial(self.brokers.retain, plan.partition(number), count))
         for time, number, count in plan.truncations:
             at(time, partial(self.brokers.truncate, plan.partition(number), count))
+        for time, number, seconds in plan.recreations:
+            at(time, partial(self.brokers.recreate, plan.partition(number).topic, seconds))
         for member in plan.members:
             at(member.joins_at, partial(self._join, member))
             if member.leaves_at < float("inf"):
@@ -141,7 +146,7 @@ class SimulatedCluster:
     def _over(self) -> bool:
         if self.scheduler.now <= self.plan.quiet_after + self._settling:
             return False
-        if not self._closing and self._all_committed() and self._all_read():
+        if not self._closing and self._all_committed() and self._all_read() and self._all_heard():
             self._closing = True
             for name in self.members:
                 self._leave(name)
@@ -168,6 +173,16 @@ class SimulatedCluster:
     def _all_read(self) -> bool:
         """A user who sought back a moment ago has not, and commits less than was committed if he is stopped now."""
         return all(at is not None and self._is_at_end(tp, at) for owned in self._owned() for tp, at in owned.items())
+
+    def _all_heard(self) -> bool:
+        """Else an offset of a deleted topic may look as if it were the end of the one that was created since."""
+        if not self.plan.recreations:
+            return True
+        running = (member.process.machine for member in self.members.values() if member.process.running)
+        owned = (each for machine in running for each in machine._assigned_partitions().values())
+        return all(
+            each.topic_id == self.brokers.topic_id(each.partition.topic) and each.divergence is None for each in owned
+        )
 
     def _owned(self) -> Iterator[dict[TopicPartition, int | None]]:
         return (member.consumer.owned() for member in self.members.values() if member.process.running)
@@ -199,6 +214,7 @@ class SimulatedCluster:
             duration=self._duration,
             topics=self._all_topics,
             by_hand=self._share(plan),
+            expects=(UnknownTopicOrPartitionError,) if self.plan.recreations else (),
         )
         self.members[plan.name] = member
         steady = plan.loop in ("flagship", "changes", "executor") and plan.most_in_flight > 1000

@@ -27,6 +27,10 @@ class CommittedOffsets:
     def response(self, request: api.OffsetFetch) -> api.OffsetFetchResponse:
         return api.OffsetFetchResponse(offsets={tp: self._told(TopicPartition(*tp)) for tp in request.partitions})
 
+    def forget(self, tp: TopicPartition) -> None:
+        """Its topic is deleted."""
+        self._offsets.pop(tp, None)
+
     def has(self, tp: TopicPartition) -> bool:
         return tp in self._offsets
 

@@ -14,7 +14,6 @@ from instride._core.application.calls import Wait
 from instride._core.session_lease import Standing
 from instride._processing.partition_queues import PartitionQueues, Task
 from instride.consumer_records import ConsumerRecords
-from instride.errors import TransportError, WakeupError
 from instride.ledger import OffsetLedger
 from instride.records import ConsumerRecord, TopicPartition
 from instride.testing._simulation.process import Sleep
@@ -103,7 +102,7 @@ def rounds(member: Member) -> Generator[Wait | Sleep, float, OffsetLedger]:
         member.follow()
         try:
             records = yield from consumer.poll(timeout=member.plan.poll_timeout)
-        except (WakeupError, TransportError):
+        except member.poll_errors:
             continue
         work.submit(records, consumer.lost_partitions())
         yield member.breath()

@@ -25,6 +25,7 @@ from instride.errors import (
 from instride.ledger import OffsetLedger
 from instride.listeners import RebalanceListener
 from instride.records import ConsumerRecord, TopicPartition
+from instride.testing._simulation.chunk import finished
 from instride.testing._simulation.executing import rounds
 from instride.testing._simulation.plan import LoopKind, MemberPlan
 from instride.testing._simulation.process import Process, Sleep, UserLoop
@@ -35,9 +36,10 @@ from instride.testing._simulation.workers import HandlerError, SimulatedFuture, 
 
 __all__ = ["LOOPS", "Loop", "Member"]
 
+_Errors = tuple[type[Exception], ...]
 # What a careful user expects of a poll: it was woken, or no broker has been reached yet.
-_POLL_ERRORS = (WakeupError, TransportError)
-_COMMIT_ERRORS = (CommitFailedError, KafkaTimeoutError, RebalanceInProgressError)
+_POLL_ERRORS: _Errors = (WakeupError, TransportError)
+_COMMIT_ERRORS: _Errors = (CommitFailedError, KafkaTimeoutError, RebalanceInProgressError)
 Verb = Generator[Wait | Sleep, float, None]
 _UNSUBSCRIBE = 5.0
 """Seconds that it may take."""
@@ -51,7 +53,8 @@ class Member:
     that the next handler takes. submit: handle a record in a pool of `plan.workers`; handle: in the loop itself.
     did: write something down that `check` is to know.
 
-    by_hand: what it assigns, where it does not subscribe.
+    by_hand: what it assigns, where it does not subscribe. expects: errors of its polls and commits, beside the usual
+    ones.
     behaviour: what its user does besides the loop.
 
     For the loops below: subscribed: what it reads. resubscribes: "", or how: "resubscribe", or "resubscribe in haste".
@@ -67,12 +70,21 @@ class Member:
     topics: tuple[str, ...]
     behaviour: UserBehaviour
     by_hand: tuple[TopicPartition, ...] = ()
+    expects: _Errors = ()
     subscribed: tuple[str, ...] = ()
     resubscribes: str = ""
     hold: float = 0.0
     owes: bool = False
     stopping: bool = False
     futures: dict[tuple[TopicPartition, int, int], SimulatedFuture] = field(default_factory=dict)
+
+    @property
+    def poll_errors(self) -> _Errors:
+        return (*_POLL_ERRORS, *self.expects)
+
+    @property
+    def commit_errors(self) -> _Errors:
+        return (*_COMMIT_ERRORS, *self.expects)
 
     def breath(self) -> Sleep:
         """A moment that passes between two verbs of a loop, and a pause that a fault asks for."""
@@ -88,7 +100,7 @@ class Member:
     def handle(self, record: ConsumerRecord) -> Verb:
         """`yield from member.handle(record)`: the time that it takes, and then it is done."""
         yield Sleep(self.duration())
-        self.did("done", record.topic_partition, record.offset, record.epoch)
+        self.did("done", *finished(record))
 
     def submit(self, record: ConsumerRecord) -> SimulatedFuture:
         """Handle it in the pool. The future is one for `OffsetLedger.watch`."""
@@ -113,7 +125,7 @@ def _flagship(member: Member) -> UserLoop:
         member.follow()
         try:
             records = yield from consumer.poll(timeout=member.plan.poll_timeout)
-        except _POLL_ERRORS:
+        except member.poll_errors:
             if member.plan.gives_up_round:
                 continue
             records = ConsumerRecords()  # the round goes on: a poll that raised is continued by the next
@@ -141,7 +153,7 @@ def _changes(member: Member) -> UserLoop:
         member.follow()
         try:
             changes = yield from consumer.poll_changes(timeout=member.plan.poll_timeout)
-        except _POLL_ERRORS:
+        except member.poll_errors:
             continue
         for record in ledger.forget(sorted(changes.lost)):
             member.cancel(record)
@@ -168,7 +180,7 @@ def _wait(member: Member) -> UserLoop:
         member.follow()
         try:
             records = yield from consumer.poll(timeout=member.plan.poll_timeout)
-        except _POLL_ERRORS:
+        except member.poll_errors:
             continue
         for record in ledger.forget(sorted(consumer.lost_partitions())):
             member.cancel(record)
@@ -201,7 +213,7 @@ def _synchronous(member: Member) -> UserLoop:
         member.follow()
         try:
             records = yield from consumer.poll(timeout=member.plan.poll_timeout)
-        except _POLL_ERRORS:
+        except member.poll_errors:
             continue
         yield from _handle(member, records)
         yield from _commit_round(member, records)
@@ -216,7 +228,7 @@ def _auto_commit(member: Member) -> UserLoop:
         member.follow()
         try:
             records = yield from consumer.poll(timeout=member.plan.poll_timeout)
-        except _POLL_ERRORS:
+        except member.poll_errors:
             continue
         yield from _handle(member, records)
         member.behaviour.after_a_round(records)
@@ -246,7 +258,7 @@ def _immediate(member: Member) -> UserLoop:
         member.follow(listener)
         try:
             records = yield from consumer.poll(timeout=member.plan.poll_timeout)
-        except _POLL_ERRORS:
+        except member.poll_errors:
             continue
         yield from _handle(member, records)
         yield from _commit_round(member, records)
@@ -289,7 +301,7 @@ def _commit(member: Member, offsets: Any) -> Generator[Wait | Sleep, float, bool
             yield from member.consumer.commit(offsets)
         except WakeupError:
             continue
-        except _COMMIT_ERRORS as error:
+        except member.commit_errors as error:
             member.did("commit failed", type(error).__name__)
             return True
         return False

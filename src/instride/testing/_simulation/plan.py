@@ -126,7 +126,8 @@ class Plan:
     produced: (time, number of the partition, records). transactions: (time, partition, records, seconds that it is
     open, whether it is committed), read by members that read committed records only. compactions: (time, partition).
     retentions: (time, partition, how many offsets before the log's stable end are left). truncations: (time, partition,
-    how many offsets at the log's end are lost), each with an unclean election of another leader.
+    how many offsets at the log's end are lost), each with an unclean election of another leader. recreations: (time,
+    partition, seconds): its topic is deleted, and created again under the same name so many seconds later.
     quiet_after: no fault, and no slow handler, after it. ends_at: the history's end, if it does not end by itself.
     latency: (least, most) of one way. handler: (shortest, longest, longest of a slow one, chance of that).
     failing: chance that a handler fails. assigning: (shortest, longest) time that a leader's assignor takes.
@@ -148,6 +149,7 @@ class Plan:
     compactions: tuple[tuple[float, int], ...] = ()
     retentions: tuple[tuple[float, int, int], ...] = ()
     truncations: tuple[tuple[float, int, int], ...] = ()
+    recreations: tuple[tuple[float, int, float], ...] = ()
     faults: tuple[Fault, ...] = ()
     quiet_after: float = 10.0
     ends_at: float = 100.0

@@ -14,7 +14,7 @@ Laws
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Hashable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -43,7 +43,7 @@ from instride._core.network.actions import (
 )
 from instride._core.network.machine import NetworkMachine
 from instride._core.session_lease import Lease
-from instride._wire.api import Response
+from instride._wire.api import OffsetCommit, Request, Response
 from instride.config import ConsumerConfig
 from instride.errors import FencedInstanceIdError, TransportError
 from instride.telemetry import TelemetryEvent
@@ -53,6 +53,7 @@ from instride.testing._simulation.interrupts import spared
 from instride.testing._simulation.links import Link
 from instride.testing._simulation.load import load
 from instride.testing._simulation.scheduler import Scheduler
+from instride.testing._simulation.topic_ids import as_told
 from instride.testing._simulation.untaken import Untaken
 from instride.testing._tap import Tap
 
@@ -88,6 +89,14 @@ class _Input:
     request_id: int = 0
     response: Response | None = None
     assigned: tuple[PerformAssignment, Mapping[str, bytes] | Exception] | None = None
+
+
+class _Tap(Tap):
+    """Leader epochs as a history has them."""
+
+    def on_request(self, connection: Hashable, number: int, request: Request, at: float) -> None:
+        told = as_told(request) if isinstance(request, OffsetCommit) else request
+        super().on_request(connection, number, told, at)
 
 
 class Process:
@@ -129,7 +138,7 @@ class Process:
             config, protocol=self.machine.protocol, queue=self._queue, post=self._post, lease=lease
         )
         self.untaken = Untaken(self.application, self._queue)
-        self._tap = Tap(
+        self._tap = _Tap(
             partial(history.add, name),
             session_timeout=config.session_timeout,
             overtaken=self.untaken.is_overtaken,

@@ -89,6 +89,7 @@ def _smaller(plan: Plan) -> Iterator[Plan]:
     yield from (replace(plan, compactions=some) for some in _less(plan.compactions))
     yield from (replace(plan, retentions=some) for some in _less(plan.retentions))
     yield from (replace(plan, truncations=some) for some in _less(plan.truncations))
+    yield from (replace(plan, recreations=some) for some in _less(plan.recreations))
     if plan.quiet_after > 2.0:
         yield _until(plan, 0.7 * plan.quiet_after)
     yield from (each for each in _plainer(plan) if each != plan)
@@ -130,6 +131,7 @@ def _until(plan: Plan, end: float) -> Plan:
         compactions=tuple(each for each in plan.compactions if each[0] < end),
         retentions=tuple(each for each in plan.retentions if each[0] < end),
         truncations=tuple(each for each in plan.truncations if each[0] < end),
+        recreations=tuple(each for each in plan.recreations if each[0] + each[2] < end),
         faults=tuple(each for each in plan.faults if each.time < end),
         quiet_after=min(plan.quiet_after, end),
     )
@@ -145,6 +147,7 @@ def _without_a_partition(plan: Plan) -> Plan:
         compactions=tuple(each for each in plan.compactions if each[1] < last),
         retentions=tuple(each for each in plan.retentions if each[1] < last),
         truncations=tuple(each for each in plan.truncations if each[1] < last),
+        recreations=tuple(each for each in plan.recreations if each[1] < last),
     )
 
 

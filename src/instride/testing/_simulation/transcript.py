@@ -41,7 +41,7 @@ def _words(event: Event) -> str:
         case "commit", (generation, offsets):
             told = ", ".join(f"{tp} at {offset}{f' (error {code})' if code else ''}" for tp, offset, code in offsets)
             return f"commit in generation {generation}: {told}"
-        case ("done" | "failed" | "cancelled") as what, (partition, offset, epoch):
+        case ("done" | "failed" | "cancelled") as what, (partition, offset, epoch, *_):
             return f"{what} {partition} {offset} (epoch {epoch})"
         case "group", (state, generation, members):
             return f"group is {state}, generation {generation}, members {' '.join(members) or 'none'}"

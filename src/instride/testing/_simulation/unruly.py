@@ -30,6 +30,7 @@ from instride.errors import FencedInstanceIdError, IllegalStateError, KafkaError
 from instride.ledger import OffsetLedger
 from instride.listeners import RebalanceListener
 from instride.records import TopicPartition
+from instride.testing._simulation.chunk import finished
 from instride.testing._simulation.interrupts import COMPUTING, Interrupter, at_line, at_wait, in_steps
 from instride.testing._simulation.process import Sleep, UserLoop
 from instride.testing._simulation.verb_pairs import FIRST, SECOND, STATES
@@ -239,7 +240,7 @@ class _User(RebalanceListener):
         for record in self._ledger.track(records):
             tp = record.topic_partition
             self._first.setdefault(tp, record.offset)
-            self._member.did("done", tp, record.offset, record.epoch)
+            self._member.did("done", *finished(record))
             self._ledger.done(record)
         if self._plan.immediate and not self._plan.auto_commits:
             self._surely_commits()  # the next poll may let go of it at once

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from instride.records import ConsumerRecord
+from instride.testing._simulation.chunk import finished
 from instride.testing._simulation.process import Process
 
 __all__ = ["HandlerError", "SimulatedFuture", "WorkerPool"]
@@ -103,7 +104,7 @@ class WorkerPool:
         record = future.record
         failed = self._fails()
         self._running -= 1
-        what = "failed" if failed else "done"
-        process.history.add(process.name, what, record.topic_partition, record.offset, record.epoch)
+        told = finished(record)
+        process.history.add(process.name, *(("failed", *told[:3]) if failed else ("done", *told)))
         future.end(HandlerError("the handler failed") if failed else None)
         self._next()

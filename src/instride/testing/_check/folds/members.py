@@ -151,6 +151,8 @@ def _sample(state: HistoryState, event: Event) -> None:
 def _load(state: HistoryState, event: Event) -> None:
     state.ask("load", event)
     state.loads[event.who].append(event)
+    if event.who not in state.leaving:
+        state.last_loads[event.who] = event
 
 
 def _end(state: HistoryState, event: Event) -> None:

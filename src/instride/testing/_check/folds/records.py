@@ -38,15 +38,24 @@ def _hole(state: HistoryState, event: Event) -> None:
         state.never[partition].update(range(max(first, state.ends.get(partition, 0)), last + 1))
     if first <= state.reached(partition) <= last:
         state.prefix[partition] = state.next_record(partition, state.reached(partition))
-    owner = state.newest.get(partition)
-    if owner is not None and owner.next is not None and not state.has_records(partition, owner.next):
-        owner.waiting_since = None
+    _may_have_nothing_to_read(state, partition)
 
 
 def _truncated(state: HistoryState, event: Event) -> None:
     """What was returned of it before is nobody's work any more."""
     partition, end, leader_epoch = event.detail
     state.truncate(partition, Cut(end, leader_epoch))
+    _may_have_nothing_to_read(state, partition)
+
+
+def _recreated(state: HistoryState, event: Event) -> None:
+    """Nor is what the group had committed of it."""
+    partition, leader_epoch = event.detail
+    state.recreate(partition, leader_epoch)
+    _may_have_nothing_to_read(state, partition)
+
+
+def _may_have_nothing_to_read(state: HistoryState, partition: TopicPartition) -> None:
     owner = state.newest.get(partition)
     if owner is not None and owner.next is not None and not state.has_records(partition, owner.next):
         owner.waiting_since = None
@@ -94,9 +103,20 @@ def _positioned(state: HistoryState, event: Event) -> None:
     each = state.find(event.who, partition, epoch)
     state.ask("positioned", Place(event, each, offset))
     is_committed = each.start is None and not each.reset and offset == state.committed.get(partition)
-    each.read_epoch = state.committed_epochs[partition] if is_committed else -1
+    asked = each.moves == "asked"
+    of_before = state.deleted_since(each, offset) if asked else None
+    other = state.recreated_since(each) if asked and of_before is None else None
+    is_cut = asked and offset in state.places_of_cuts(each)
+    stays = is_cut or (not asked and each.next == offset)
+    to_deleted = of_before is not None and state.judged_by.reset == "earliest"  # "latest" may lead there in the new one
+    _begin(state, each, offset, is_cut=is_cut or other is not None, to_deleted=to_deleted)
+    if other is not None:
+        each.earlier, each.least_epoch = None, other.leader_epoch  # no commit of before is taken
+    if other is not None or not stays:  # else it is still of an epoch before that of the truncation
+        each.read_epoch = state.committed_epochs[partition] if is_committed else -1
+    if of_before is not None and to_deleted:  # of the new one its beginning is due
+        each.read_epoch = of_before.leader_epoch - 1
     each.cuts = len(state.cuts.get(partition, ()))
-    _begin(state, each, offset)
     each.waiting_since = None
     if state.has_records(partition, offset):
         each.waits(event.time)
@@ -118,8 +138,11 @@ def _resumes(state: HistoryState, event: Event) -> None:
                 each.waits(event.time)
 
 
-def _begin(state: HistoryState, each: Assignment, offset: int) -> None:
-    asked = each.moves == "asked"
+def _begin(
+    state: HistoryState, each: Assignment, offset: int, *, is_cut: bool = False, to_deleted: bool = False
+) -> None:
+    """is_cut: it was to start elsewhere, and the log was truncated here, or is another one. to_deleted: this is a place
+    in a topic that was deleted: in the next one nothing is passed over."""
     if each.moves:
         each.moves = "told"
     if state.judged_by.reset == "latest" and each.responses[-1:] == [None]:
@@ -134,13 +157,14 @@ def _begin(state: HistoryState, each: Assignment, offset: int) -> None:
     if each.reset:
         if each.reset == "out of range":
             each.log_start = state.start_of(each.partition)
-            state.was_reset.add(each.partition)
-        if each.next != offset or (asked and state.is_cut(each.partition, offset)):  # it may have been behind a marker
-            if offset < (each.next or 0) and not state.is_cut(each.partition, offset):
+            state.was_reset[each.partition] = offset
+        if each.next != offset or is_cut:  # it may have been behind a marker
+            if offset < (each.next or 0) and not is_cut:
                 state.forget_deliveries(each.partition, offset)  # the policy leads back
             each.reset_to(offset)
             _has_moved(state, each)
-        state.skip_to(each.partition, offset)
+        if not to_deleted:
+            state.skip_to(each.partition, offset)
 
 
 def _may_begin_where_sent_back(state: HistoryState, partition: TopicPartition, offset: int) -> None:
@@ -286,8 +310,13 @@ def _begins(state: HistoryState, event: Event) -> None:
 
 
 def _done(state: HistoryState, event: Event) -> None:
-    partition, offset, epoch = event.detail
-    _finish(state, state.find(event.who, partition, epoch), offset, offset)
+    partition, offset, epoch, *leader_epochs = event.detail
+    each = state.find(event.who, partition, epoch)
+    newest = each.delivery_of(offset)
+    if newest is not None and newest.leader_epoch not in (leader_epochs or [newest.leader_epoch]):
+        each.lost_work.discard(offset)  # since this record the log was truncated, and another one returned
+    else:
+        _finish(state, each, offset, offset)
 
 
 def _range_done(state: HistoryState, event: Event) -> None:
@@ -316,6 +345,7 @@ FOLDS: Folds = {
     "log starts": _log_starts,
     "hole": _hole,
     "truncated": _truncated,
+    "recreated": _recreated,
     "looked up": _looked_up,
     "out of range": _out_of_range,
     "seek": _seek,

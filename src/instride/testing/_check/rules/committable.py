@@ -21,6 +21,19 @@ def s4(commit: Commit, state: HistoryState) -> str | None:
     return f"{who}: {commit.partition} at {commit.offset}; {reached} is not done"
 
 
+def _was_recreated(commit: Commit, state: HistoryState) -> bool:
+    return any(cut.recreated for cut in state.cuts.get(commit.partition, ()))
+
+
+@rule("S4", "no commit of a deleted topic", "commit", when=_was_recreated)
+def s4_deleted(commit: Commit, state: HistoryState) -> str | None:
+    """No offset of a deleted topic is committed for the one that was created under its name: the next owner would take
+    it for an offset of that one. Whoever commits it names the topic by its id (KIP-516, Kafka 4.1)."""
+    if not state.is_of_deleted_topic(commit.partition, commit.leader_epoch):
+        return None
+    return f"{commit.event.who}: {commit.partition} at {commit.offset} is of a topic that was deleted"
+
+
 @rule("S5", "commits rise", "commit")
 def s5_back(commit: Commit, state: HistoryState) -> str | None:
     """Committed offsets never go back: not within an assignment and, where the coordinator is seen, not in the group.

@@ -24,7 +24,8 @@ def l3(end: EndOf, state: HistoryState) -> str | None:
     returned, finished and committed. What a member lost while it left, and nobody was assigned after it, nobody may
     commit any more. Nor has one anything to commit that was reset to the end and received nothing since; or that was
     leaving when it began where the group is, after such a reset of another one. The same holds of one whose log was
-    truncated, and who received nothing of what has taken the place."""
+    truncated, and who received nothing of what has taken the place; or that was leaving, where all that is not
+    committed lies below the place to which another one was reset."""
     if end.prefix < end.end:
         returned = end.prefix in state.delivered.get(end.partition, ())
         return None if returned else f"{end.partition}: {end.prefix} of {end.end} are finished"
@@ -44,13 +45,13 @@ def l3(end: EndOf, state: HistoryState) -> str | None:
 
 
 def _has_received_nothing_since_a_reset(owner: Assignment, state: HistoryState) -> bool:
-    own = owner.log_start is not None
-    if state.judged_by.reset != "latest" and owner.partition not in state.cuts:
-        return False
-    leaves = owner.was_leaving and owner.partition in state.was_reset
-    if leaves and owner.partition in state.cuts:
+    partition, own = owner.partition, owner.log_start is not None
+    leaves, is_latest = owner.was_leaving and partition in state.was_reset, state.judged_by.reset == "latest"
+    if partition not in state.cuts:
+        return is_latest and owner.next == owner.start and (own or leaves)
+    if leaves and not state.has_records(partition, state.was_reset[partition]):
         return True
-    return owner.next == owner.start and (own or leaves)
+    return owner.next == owner.start and (own or (leaves and is_latest))
 
 
 def _all_was_to_be_done(step: Change, _state: HistoryState) -> bool:

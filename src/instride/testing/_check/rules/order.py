@@ -33,9 +33,9 @@ def s3_hole(step: Delivery, state: HistoryState) -> str | None:
     return f"{step.each}: {wrong[0]} was returned, and is no record" if wrong else None
 
 
-def _is_truncated(step: Delivery, state: HistoryState, *, first: int | None = None) -> bool:
-    """Whether the log has no more what is returned: the member need not know. first: as in `truncated_at`."""
-    return state.truncated_at(step.each.partition, step.last, step.leader_epoch, first=first) is not None
+def _is_truncated(step: Delivery, state: HistoryState) -> bool:
+    """Whether the log has no more what is returned: the member need not know."""
+    return state.truncated_at(step.each.partition, step.last, step.leader_epoch) is not None
 
 
 def _was_truncated(step: Delivery, state: HistoryState) -> bool:
@@ -44,8 +44,15 @@ def _was_truncated(step: Delivery, state: HistoryState) -> bool:
 
 @rule("S3", "nothing of a truncated log", "delivery", when=_was_truncated)
 def s3_truncated(step: Delivery, state: HistoryState) -> str | None:
-    """What begins anew after a truncation, be it by a reset or by another owner, returns nothing that was truncated."""
-    if not _is_truncated(step, state, first=step.each.cuts):
+    """What begins anew after a truncation, be it by a reset or by another owner, returns nothing that was truncated. (A
+    broker may hear late that a topic is deleted: so nothing of it is returned after a reset, or after a record of the
+    next one.)"""
+    each = step.each
+    cuts = state.cuts[each.partition][: each.cuts]
+    cut = next((cut for cut in cuts if cut.takes(step.last, step.leader_epoch)), None)
+    if cut is None:
+        return None
+    if cut.recreated and max(each.least_epoch, each.read_epoch) < cut.leader_epoch:
         return None
     return f"{step.each}: {step.last} of leader epoch {step.leader_epoch} was returned, and was truncated before"
 

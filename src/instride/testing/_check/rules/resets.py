@@ -33,11 +33,15 @@ def _was_truncated(step: Place, state: HistoryState) -> bool:
 
 @rule("S9", "a truncated log is read on where it was truncated", "positioned", when=_was_truncated)
 def s9_truncated(step: Place, state: HistoryState) -> str | None:
-    """Where a reset leads since the log was truncated behind what was read, whatever the policy: to where that was."""
+    """Where a reset leads since the log was truncated behind what was read, whatever the policy: to where that was. Of
+    several truncations the lowest counts of those of which the leader knew. Of a recreated topic the policy says it:
+    "earliest" leads to its beginning."""
     each = step.each
     if each.next is None or (each.reset, each.moves) != ("out of range", "asked"):
         return None
     cut = state.truncated_at(each.partition, each.next - 1, each.read_epoch)
-    if cut is None or state.is_cut(each.partition, step.offset):
-        return None
+    if cut is None or step.offset in state.places_of_cuts(each) or state.deleted_since(each, step.offset) is not None:
+        return None  # the broker of the topic of before may not have heard yet
+    if state.judged_by.reset != "earliest" and state.is_of_deleted_topic(each.partition, each.read_epoch):
+        return None  # the policy leads elsewhere
     return f"{each} is read from {step.offset}; the log was truncated at {cut}"

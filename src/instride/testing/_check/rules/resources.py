@@ -63,19 +63,29 @@ def r1_flat(event: Event, state: HistoryState) -> str | None:
         if len(samples) >= _ENOUGH and (rise := _rise(samples, _ALLOWANCE, first=0, of=max)):
             return f"{who}'s {rise}"
     for who, loads in state.loads.items():
-        if len(loads) >= _ENOUGH_LOADS and (rise := _rise(loads, _DRIFT, first=2, of=median_low)):
+        if len(loads) >= _ENOUGH_LOADS and (
+            rise := _rise(loads, _DRIFT, first=2, of=median_low, last=state.last_loads.get(who))
+        ):
             return f"{who}'s {rise}"
     return None
 
 
 def _rise(
-    samples: Sequence[Event], allowances: Mapping[str, int], *, first: int, of: Callable[[list[int]], int]
+    samples: Sequence[Event],
+    allowances: Mapping[str, int],
+    *,
+    first: int,
+    of: Callable[[list[int]], int],
+    last: Event | None = None,
 ) -> str:
-    """first: where in their detail these are. of: what stands for a quarter."""
+    """first: where in their detail these are. of: what stands for a quarter. last: of these, before a close: that ends
+    much of what is open."""
     quarter = len(samples) // 4
     for place, (name, allowance) in enumerate(allowances.items(), start=first):
         early = of([sample.detail[place] for sample in samples[quarter : 2 * quarter]])
         late = of([sample.detail[place] for sample in samples[-quarter:]])
+        if last is not None:
+            late = min(late, last.detail[place])  # open calls of a user who was away; a leak does not go down
         if late > early + max(allowance, _FLAT * early if name == "rss" else 0):
             return f"{name} rose from {early:,} to {late:,}"
     return ""
