@@ -569,6 +569,8 @@ class Mortal(Reporting):
 
 def mortal(monkeypatch: pytest.MonkeyPatch, pace: float = 0.0) -> ConfluentProduce:
     monkeypatch.setattr(dead_letters, "_PACE", pace)
+    for patience in ("_ROOM", "_CLOSING"):  # its threads may have no processor for a while
+        monkeypatch.setattr(dead_letters, patience, PATIENCE)
     monkeypatch.setattr(Mortal, "made", [])
     monkeypatch.setattr(Mortal, "dropped", queue.SimpleQueue())
     monkeypatch.setattr("confluent_kafka.Producer", Mortal)
@@ -636,9 +638,11 @@ def test_no_lock_is_held_while_a_producer_is_dropped(monkeypatch: pytest.MonkeyP
     produce(OUTPUT)
     client_of(produce).is_dead = True
     errors = client_of(produce).errors
+    server = produce._servers[0]
     errors.put(DESYNCHRONIZED)  # while this thread has no reference
     produce(OUTPUT)
     assert Mortal.dropped.get(timeout=PATIENCE) == "instride-producer", "by its own thread"
+    server.join(PATIENCE)  # it clears weak references after `__del__`
     assert Mortal.made[0]() is None
     produce.close()
 
@@ -649,7 +653,7 @@ def test_producers_are_not_made_as_fast_as_they_die(monkeypatch: pytest.MonkeyPa
     acknowledged = produce(OUTPUT)
     client_of(produce).die()
     assert isinstance(acknowledged.exception(PATIENCE), NotTakenError)
-    monkeypatch.setattr(dead_letters, "_ROOM", 0.0)
+    monkeypatch.setattr(produce._closed, "wait", lambda _: pytest.fail("it waits, in a handler's place"))
     with pytest.raises(NotTakenError, match=r"is lost, .* too early for another: .*desynchronization"):
         produce(OUTPUT)
     assert len(Mortal.made) == 1
@@ -677,8 +681,8 @@ def test_a_producer_knows_whether_it_had_an_acknowledgement(monkeypatch: pytest.
 
 
 def test_a_fatal_error_of_which_nobody_hears_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dead_letters, "_ROOM", 0.0)
     produce = mortal(monkeypatch)
+    monkeypatch.setattr(dead_letters, "_ROOM", 0.0)
     produce(OUTPUT)
     client_of(produce).is_dead = True
     with pytest.raises(NotTakenError, match=r"did not take the record: .*_FATAL"):

@@ -239,16 +239,20 @@ def test_librdkafka_itself_tells_why_it_died_at_the_end_of_a_task(monkeypatch: p
     """By its mock broker, which refuses it an id: all that it has is given up at once, with that error pending."""
     task = write_task(SERVERS, VALUES, overwrite=False)
 
+    # Not its own: it would ask for the id before the brokers are told to refuse it, if this thread had no processor.
+    mock = Producer({"test.mock.num.brokers": 1, "log_level": 0})
+    with Path("/proc/self/maps").open() as lines:
+        library = ctypes.CDLL(next(line.split()[-1] for line in lines if "rdkafka" in line))
+    library.rd_kafka_handle_mock_cluster.restype = ctypes.c_void_p
+    library.rd_kafka_mock_cluster_bootstraps.restype = ctypes.c_char_p
+    handle = ctypes.c_void_p.from_address(id(mock) + object.__basicsize__)
+    cluster = ctypes.c_void_p(library.rd_kafka_handle_mock_cluster(handle))
+    init_producer_id, code = ctypes.c_int16(22), ctypes.c_int(KafkaError.CLUSTER_AUTHORIZATION_FAILED)
+    library.rd_kafka_mock_push_request_errors(cluster, init_producer_id, ctypes.c_size_t(1), code)
+    servers = library.rd_kafka_mock_cluster_bootstraps(cluster).decode()
+
     def make(settings: dict[str, Any]) -> Producer:
-        made = Producer({**settings, "test.mock.num.brokers": 1, "log_level": 0})
-        with Path("/proc/self/maps").open() as lines:
-            library = ctypes.CDLL(next(line.split()[-1] for line in lines if "rdkafka" in line))
-        library.rd_kafka_handle_mock_cluster.restype = ctypes.c_void_p
-        handle = ctypes.c_void_p.from_address(id(made) + object.__basicsize__)
-        cluster = ctypes.c_void_p(library.rd_kafka_handle_mock_cluster(handle))
-        init_producer_id, code = ctypes.c_int16(22), ctypes.c_int(KafkaError.CLUSTER_AUTHORIZATION_FAILED)
-        library.rd_kafka_mock_push_request_errors(cluster, init_producer_id, ctypes.c_size_t(1), code)
-        return made
+        return Producer({**settings, "bootstrap.servers": servers, "log_level": 0})
 
     monkeypatch.setattr("confluent_kafka.Producer", make)
     with pytest.raises(SinkError, match=r"a fatal error: .*CLUSTER_AUTHORIZATION_FAILED"):

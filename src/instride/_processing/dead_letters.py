@@ -493,24 +493,26 @@ class ConfluentProduce:
         self, delivered: Callable[[_Life, Any, Any], None], topic: str | None, *content: bytes | None, **fixed: Any
     ) -> None:
         until = time.monotonic() + _ROOM
-        while not self._is_taken(time.monotonic() >= until, delivered, topic, *content, **fixed):
+        while not self._is_taken(until, delivered, topic, *content, **fixed):
             self._closed.wait(_LOOK)
 
     def _is_taken(
         self,
-        is_late: bool,  # noqa: FBT001 - what follows is librdkafka's
+        until: float,
         delivered: Callable[[_Life, Any, Any], None],
         topic: str | None,
         *content: bytes | None,
         **fixed: Any,
     ) -> bool:
-        """Whether librdkafka has it. is_late: raises what it is not taken for."""
+        """Whether librdkafka has it. Raises what it is not taken for where it will not be until then."""
+        is_late = time.monotonic() >= until
         # In one step with the look at `_closed`: what comes after `close` nobody would give up.
         with self._lock:
             if self._closed.is_set():
                 raise NotTakenError(f"{topic}: the producer is closed")
             if not self._has_producer():
-                if is_late:
+                # At once where the next one comes too late: who waits here has a handler's place.
+                if is_late or self._life.made + self._life.pause > until:
                     lost = self._life.lost.result()
                     raise NotTakenError(f"{topic}: the producer is lost, and it is too early for another: {lost}")
                 return False
