@@ -9,7 +9,7 @@ from urllib.parse import quote, quote_plus
 import pytest
 
 from instride.errors import BROKER_ERRORS, KafkaError, LocalKafkaError, TransportError
-from instride.errors._quoting import LONGEST_LINE, LONGEST_QUOTE, one_line, quoted_from
+from instride.errors._quoting import LONGEST_LINE, LONGEST_QUOTE, first_of, one_line, quoted_from
 
 SECRET = "k1tty&Canary/7?"
 EVIL = "broker\n2026-01-01 CRITICAL forged\x1b[2J\u2028\u202e"
@@ -67,6 +67,19 @@ def test_what_a_broker_says_is_bounded() -> None:
     assert len(quoted_from("x" * 1_000_000, [SECRET])) < LONGEST_QUOTE + 40
     assert quoted_from("x" * 300, []) == "x" * 256 + "... (44 characters more)"
     assert one_line("12", 1) == "1... (1 character more)"
+
+
+@pytest.mark.parametrize(
+    ("length", "many", "named"), [(10, 5, 5), (10, 20, 20), (10, 25, 20), (100, 20, 8), (250, 3, 3), (100_000, 9, 2)]
+)
+def test_long_names_leave_room_for_what_is_said_behind_them(length: int, many: int, named: int) -> None:
+    """The end of a text is the advice, and the end is what `one_line` cuts."""
+    names = [f"{number:0{length}d}" for number in range(many)]
+    told = first_of(names)
+    assert told.startswith(names[0][:LONGEST_QUOTE])
+    assert len(told) < LONGEST_LINE / 2
+    assert told.count(", ") == named - 1
+    assert told.endswith(f" and {many - named} more" if many > named else names[-1])
 
 
 def test_a_line_is_one_line_that_can_be_printed() -> None:

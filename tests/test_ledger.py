@@ -198,7 +198,7 @@ def test_a_commit_that_is_refused_for_good_is_worth_no_delay_and_is_offered_agai
 
 
 def test_a_hand_over_tries_once_more_what_was_refused_before_it() -> None:
-    """The right may have been given back since. Here it is, is revoked again, and so on."""
+    """The permission may have been granted again since. Here it is, is revoked again, and so on."""
     ledger = OffsetLedger()
     for offset in (0, 1):
         ledger.done(*ledger.track(records(offset)))

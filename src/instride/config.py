@@ -126,9 +126,10 @@ class ConsumerConfig:
     enable_auto_commit: each auto_commit_interval a poll commits what earlier polls returned. A revocation, a second
         assign, unsubscribe and close commit the position: also what the last poll returned, handled or not. So it is
         only for processing that ends before the next call. Use `Consumer.commit` where that matters.
-    commit_start_offsets: When this member releases a partition of which it has committed nothing, it commits the offset
-        to which the newest reset (latest, or by duration) led, so that the next owner misses nothing. It does not where
-        a seek came after that reset. None: only if this member commits at all, by a call or by auto-commit.
+    commit_start_offsets: When this member releases a partition of which it has committed nothing, it commits the
+        initial position, so that the next owner misses nothing: the offset to which the newest reset (latest, or by
+        duration) led, or, if the log was truncated, what is left of where it began. It does not where a seek came
+        after that. None: only if this member commits at all, by a call or by auto-commit.
     session_timeout, heartbeat_interval, max_poll_interval: as Kafka's; max_poll_interval is also the member's
         rebalance time-out and the longest delay of a revocation.
     request_timeout, default_api_timeout, connection_setup_timeout: bounds of a request, of a blocking call

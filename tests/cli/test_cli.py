@@ -9,6 +9,8 @@ import sysconfig
 from importlib.metadata import version
 from pathlib import Path
 
+import pytest
+
 INSTRIDE = Path(sysconfig.get_path("scripts")) / "instride"
 
 
@@ -28,6 +30,17 @@ def test_version() -> None:
     assert instride("--version").stdout.strip() == version("instride")
 
 
+def test_python_runs_it_as_a_module_too() -> None:
+    ended = subprocess.run([sys.executable, "-m", "instride", "--version"], capture_output=True, text=True, check=False)
+    assert (ended.stdout.strip(), ended.stderr) == (version("instride"), "")
+
+
+def test_a_process_that_a_program_spawns_does_not_run_it_again() -> None:
+    """It imports the main module, by another name."""
+    ended = subprocess.run([sys.executable, "-c", "import instride.__main__"], capture_output=True, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"", b"")
+
+
 def test_an_unknown_verb_is_refused() -> None:
     ended = instride("dance")
     assert ended.returncode == 2
@@ -41,6 +54,22 @@ def test_doctor_says_what_runs_here() -> None:
     assert output["instride"] == version("instride")
     assert output["kio"] == version("kio")
     assert output["instride._wire.decoder"] == "compiled"
+
+
+def test_a_full_disk_is_told_in_one_line() -> None:
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run([INSTRIDE, "doctor"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (2, "instride: [Errno 28] No space left on device\n")
+
+
+@pytest.mark.parametrize("arguments", [["doctor"], ["--help"], ["dance", "2>&1"]], ids=lambda each: each[0])
+def test_an_output_that_nobody_reads_ends_it_without_a_word(arguments: list[str]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = ["sh", "-c", f'exec "$0" {" ".join(arguments)}', str(INSTRIDE)]
+    ended = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writer)
+    assert (ended.returncode, ended.stderr) == (141, "")
 
 
 def test_without_its_extra_it_says_what_to_install(tmp_path: Path) -> None:

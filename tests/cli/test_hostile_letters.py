@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -10,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from instride import ConsumerRecord, PartitionInfo, TopicPartition
-from instride._cli import dead_letters
+from instride._cli import dead_letters, main
 
 EVIL = "\x1b]0;owned\x07\r\n\u202e\x9b2J"
 TOLD = {
@@ -21,7 +23,7 @@ TOLD = {
     "group": EVIL,
     "attempts": "3",
     "error": EVIL,
-    "message": EVIL,
+    "message": f"{EVIL} no café: ж",
 }
 HEADERS = ((EVIL, EVIL.encode()), *((f"instride.{name}", text.encode()) for name, text in TOLD.items()))
 LETTER: ConsumerRecord[Any, Any] = ConsumerRecord("dlq", 0, 7, key=EVIL.encode(), value=EVIL.encode(), headers=HEADERS)
@@ -35,12 +37,31 @@ class Reader:
         return LETTER
 
 
-@pytest.mark.parametrize("command", [["list", "dlq"], ["show", "dlq", "0:7"]])
-def test_no_terminal_obeys_a_letter(command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    @contextmanager
-    def reader(*_: Any, **__: Any) -> Iterator[Reader]:
-        yield Reader()
+@contextmanager
+def reader(*_: Any, **__: Any) -> Iterator[Reader]:
+    yield Reader()
 
+
+COMMANDS = pytest.mark.parametrize("command", [["list", "dlq"], ["show", "dlq", "0:7"]])
+
+
+@COMMANDS
+def test_an_output_that_cannot_show_a_letter_shows_its_code(
+    command: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a locale with another encoding than UTF-8."""
+    output = io.TextIOWrapper(io.BytesIO(), encoding="latin-1")
+    monkeypatch.setattr(sys, "stdout", output)
+    monkeypatch.setattr(sys, "argv", ["instride", "dead-letters", *command])
+    monkeypatch.setattr(dead_letters, "_reader", reader)
+    with pytest.raises(SystemExit, match="0"):
+        main()
+    output.seek(0)
+    assert "no café: \\u0436" in output.read()
+
+
+@COMMANDS
+def test_no_terminal_obeys_a_letter(command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dead_letters, "_reader", reader)
     done = CliRunner().invoke(dead_letters.app, command)
     assert done.exit_code == 0, done.exception
@@ -54,6 +75,18 @@ def test_an_absent_broker_is_named_when_the_time_is_out() -> None:
     )
     assert done.exit_code == 1
     assert "localhost:1 did not respond in 0.1 s (--timeout)" in done.stderr
+
+
+@pytest.mark.parametrize("topic", ["", "\udcff"])
+def test_a_name_that_no_topic_has_is_told_in_one_line(topic: str) -> None:
+    done = CliRunner().invoke(dead_letters.app, ["list", topic, "--bootstrap-servers", "localhost:1"])
+    assert done.exit_code == 1
+    assert done.stderr.startswith(f"instride dead-letters: {topic!r} is no topic: ")
+
+
+def test_an_offset_of_too_many_digits_is_no_place() -> None:
+    done = CliRunner().invoke(dead_letters.app, ["show", "dlq", f"0:{5000 * '9'}"])
+    assert done.exit_code == 2, done.exception
 
 
 class Silent:

@@ -9,8 +9,11 @@ import subprocess
 import sys
 import sysconfig
 import threading
+import time
+import tomllib
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
+from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 from typing import IO, Any
 
@@ -19,8 +22,8 @@ import pytest
 from attack.broker import Broker
 from instride._cli import worker
 from instride._cli.run import _Processes, _tell_worker
-from instride._cli.supervisor import CANNOT_BEGIN, Start, Tell, Word
-from instride._cli.targets import settings_of
+from instride._cli.supervisor import CANNOT_BEGIN, FAILED, Action, Start, Supervisor, Tell, Word
+from instride._cli.targets import settings_of, target
 from instride._cli.worker import loaded
 from instride.errors import ConfigError
 
@@ -114,6 +117,7 @@ working = Processor(works, topics=["t"], concurrency=1)
 starting = Processor(starts, topics=["t"], concurrency=1, drain_timeout=0.1)
 bad = Processor(handle, topics=["t"], lifespan=refuses)
 other = 5
+odd = {5: 5}
 settings = {"bootstrap_servers": "localhost:1", "group_id": "g"}
 early = {"auto_offset_reset": "earliest", "group_id": "g"}
 def made():
@@ -158,6 +162,15 @@ def run(folder: Path, *arguments: str, errors: int | IO[str] = subprocess.PIPE) 
             process.kill()
 
 
+@contextmanager
+def run_with_a_broker(folder: Path, app: str) -> Iterator[Run]:
+    """Its topic has records."""
+    with closing(Broker()) as broker:
+        servers = f"127.0.0.1:{broker.port}"
+        with run(folder, app, "--settings", "billing:early", "--bootstrap-servers", servers) as running:
+            yield running
+
+
 @pytest.mark.slow
 def test_workers_start_and_sigterm_stops_them(folder: Path) -> None:
     with run(folder, "billing:app", "--workers", "2", "--settings", "billing:made") as running:
@@ -185,8 +198,9 @@ def test_a_killed_worker_is_replaced_and_sigint_stops(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_line_that_cannot_be_written_ends_no_worker(folder: Path) -> None:
-    """The disk with the log is full; the log's reader is gone."""
+def test_a_line_that_cannot_be_written_ends_no_worker(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk with the log is full; the log's reader is gone. Python keeps the line for its end."""
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
     with (
         Path("/dev/full").open("w") as full,
         run(folder, "billing:app", "--workers", "2", "--settings", "billing:settings", errors=full) as running,
@@ -212,12 +226,10 @@ def test_workers_stop_when_the_supervisor_is_killed(folder: Path) -> None:
 
 @pytest.mark.slow
 def test_a_stop_that_gives_up_what_is_at_work_fails_and_says_so_in_one_line(folder: Path) -> None:
-    with closing(Broker()) as broker:
-        arguments = ("--settings", "billing:early", "--bootstrap-servers", f"127.0.0.1:{broker.port}")
-        with run(folder, "billing:stuck", *arguments) as running:
-            assert running.told()[:2] == ("up", 0)
-            running.process.terminate()
-            assert running.end() == (1, [])
+    with run_with_a_broker(folder, "billing:stuck") as running:
+        assert running.told()[:2] == ("up", 0)
+        running.process.terminate()
+        assert running.end() == (1, [])
     assert [line for line in running.errors.splitlines() if not re.match(r"\d{4}-", line)] == [
         "instride run: worker 0 left work behind: DrainTimeoutError: stopped with 1 record in progress after 0.1 s "
         "(drain_timeout): t-0 at offset 0. No commit covers what was in progress: it is handled again",
@@ -229,12 +241,10 @@ def test_a_stop_that_gives_up_what_is_at_work_fails_and_says_so_in_one_line(fold
 def at_work(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Run, int]]:
     """A run of one worker, whose process handles a record until SIGUSR1; it tells of each stop, and of a cancel."""
     monkeypatch.setenv("TELLS", "1")
-    with closing(Broker()) as broker:
-        arguments = ("--settings", "billing:early", "--bootstrap-servers", f"127.0.0.1:{broker.port}")
-        with run(folder, "billing:working", *arguments) as running:
-            what, _, worker = running.told()
-            assert what == "up"
-            yield running, worker
+    with run_with_a_broker(folder, "billing:working") as running:
+        what, _, worker = running.told()
+        assert what == "up"
+        yield running, worker
 
 
 @pytest.mark.slow
@@ -455,12 +465,10 @@ def test_a_worker_that_no_thread_can_watch_counts_as_not_started(
 @pytest.mark.slow
 def test_a_program_that_a_handler_starts_has_an_empty_standard_input(folder: Path) -> None:
     """Else it would take the supervisor's words, or wait for them."""
-    with closing(Broker()) as broker:
-        arguments = ("--settings", "billing:early", "--bootstrap-servers", f"127.0.0.1:{broker.port}")
-        with run(folder, "billing:starting", *arguments) as running:
-            assert running.told()[0] == "up"
-            running.process.terminate()
-            assert running.end() == (1, [])
+    with run_with_a_broker(folder, "billing:starting") as running:
+        assert running.told()[0] == "up"
+        running.process.terminate()
+        assert running.end() == (1, [])
 
 
 def test_a_worker_that_is_importing_is_stopped_at_once(folder: Path) -> None:
@@ -487,21 +495,22 @@ def test_a_worker_that_is_importing_takes_sigint_for_a_stop(folder: Path) -> Non
 
 
 EARLY_SIGNAL = """
-import signal, sys
-from instride._cli import main
+import pkgutil, signal, sys
 
 class Finder:
     def find_spec(self, name, *_):
-        if name == "typer":
+        if name == module:
             signal.raise_signal(int(number))
 
-_, number, *arguments = sys.argv
+_, entry_point, module, number, *arguments = sys.argv
 sys.argv = ["instride", *arguments]
 sys.meta_path.insert(0, Finder())
-sys.exit(main())
+sys.exit(pkgutil.resolve_name(entry_point)())
 """
+PROJECT = Path(__file__).parents[2]
 
 
+@pytest.mark.parametrize("module", ["instride", "typer"])
 @pytest.mark.parametrize(
     ("number", "verb", "status"),
     [
@@ -512,12 +521,13 @@ sys.exit(main())
     ],
 )
 def test_a_signal_that_comes_while_the_command_is_imported_is_the_first(
-    folder: Path, number: signal.Signals, verb: str, status: int
+    folder: Path, module: str, number: signal.Signals, verb: str, status: int
 ) -> None:
-    """To a container's first process the kernel gives no signal that it does not handle."""
+    """To a container's first process the kernel gives no signal that it does not handle. module: what is imported."""
+    entry_point = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["scripts"]["instride"]
     arguments = [verb, "billing:app", "--settings", "billing:settings"] if verb == "run" else [verb]
     done = subprocess.run(
-        [sys.executable, "-c", EARLY_SIGNAL, str(number.value), *arguments],
+        [sys.executable, "-c", EARLY_SIGNAL, entry_point, module, str(number.value), *arguments],
         cwd=folder,
         capture_output=True,
         text=True,
@@ -539,6 +549,168 @@ def test_the_programs_that_a_handler_started_are_killed_with_its_worker() -> Non
         _tell_worker(started, Word.KILL)
         assert started.communicate(b"the program lives\n", timeout=PATIENCE)[0] == b""
         assert started.returncode == -signal.SIGKILL
+
+
+@pytest.mark.skipif(not hasattr(os, "waitid"), reason="on macOS before Python 3.13 they live on")
+@pytest.mark.parametrize(
+    ("end", "code", "read"),
+    [
+        ("kill -KILL $$", -signal.SIGKILL, b""),
+        ("exit 3", 3, b""),
+        *[(f"exit {code}", code, b"the program lives\n") for code in (0, FAILED, CANNOT_BEGIN)],
+    ],
+)
+def test_the_programs_that_a_handler_started_are_killed_when_its_worker_died(
+    tmp_path: Path, end: str, code: int, read: bytes
+) -> None:
+    """A successor handles the record again, for which they work on."""
+    os.mkfifo(output := tmp_path / "output")
+    script = f'exec 3<&0 4>"$0"; cat <&3 >&4 & echo up >&4; {end}'
+    processes = _Processes(["sh", "-c", script, str(output)])
+    processes._do([Start(0)])
+    words = processes._workers[0].stdin
+    assert words is not None
+    with output.open("rb") as written:
+        assert written.readline() == b"up\n"
+        assert processes._news.get(timeout=PATIENCE) == (0, code)
+        with suppress(BrokenPipeError), words:
+            words.write(b"the program lives\n")
+        assert written.read() == read
+    processes._workers[0].wait()
+
+
+TAKES_NO_SIGTERM = """
+mkdir "$0.first" 2>&- || exit 0
+trap "" TERM
+exec 3<"$0.words" 4>"$0"
+cat <&3 >&4 &
+kill -KILL $$
+"""
+
+
+@pytest.fixture
+def stubborn(tmp_path: Path) -> Iterator[tuple[list[str], IO[bytes], IO[bytes]]]:
+    """The command of a worker that dies, and whose program takes no SIGTERM; what that reads, and what it writes."""
+    os.mkfifo(output := tmp_path / "output")
+    os.mkfifo(words := tmp_path / "output.words")
+    reader = os.open(output, os.O_RDONLY | os.O_NONBLOCK)
+    os.set_blocking(reader, True)
+    with words.open("r+b", buffering=0) as told, os.fdopen(reader, "rb") as written:
+        yield ["sh", "-c", TAKES_NO_SIGTERM, str(output)], told, written
+
+
+@pytest.mark.skipif(not hasattr(os, "waitid"), reason="on macOS before Python 3.13 they live on")
+def test_what_takes_no_sigterm_is_killed_before_the_successor_of_its_worker_starts(
+    stubborn: tuple[list[str], IO[bytes], IO[bytes]],
+) -> None:
+    command, told, written = stubborn
+    processes, supervisor = _Processes(command), Supervisor(workers=1, grace=PATIENCE)
+    processes._do(supervisor.begin(time.monotonic()))
+    while not (actions := processes._next(supervisor)):
+        pass
+    assert (actions, processes._workers) == ([Start(0)], {})
+    with told:
+        told.write(b"the program lives\n")
+    assert written.read() == b""
+
+
+class Stopped(Supervisor):
+    """As it hears of an end."""
+
+    def ended(self, number: int, code: int, now: float) -> list[Action]:
+        return [*self.signalled(now), *super().ended(number, code, now)]
+
+
+@pytest.mark.skipif(not hasattr(os, "waitid"), reason="on macOS before Python 3.13 they live on")
+def test_what_takes_no_sigterm_is_killed_when_its_worker_died_and_all_ends(
+    stubborn: tuple[list[str], IO[bytes], IO[bytes]],
+) -> None:
+    command, told, written = stubborn
+    assert _Processes(command).run(Stopped(workers=1, grace=PATIENCE)) == FAILED
+    with told:
+        told.write(b"the program lives\n")
+    assert written.read() == b""
+
+
+TAKES_SIGTERM = """
+mkfifo "$0.up"
+exec 3<"$0.words" 4>"$0"
+"$1" -c "$2" >"$0.up" &
+read _ <"$0.up"
+kill -KILL $$
+"""
+
+CLEANS_UP = """
+import os, signal
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+os.write(1, b"up\\n")
+signal.sigwait([signal.SIGTERM])
+os.read(3, 1)
+os.write(4, b"cleaned up")
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "waitid"), reason="on macOS before Python 3.13 nothing is killed")
+def test_what_takes_sigterm_has_time_for_it_when_its_worker_died_and_all_ends(
+    stubborn: tuple[list[str], IO[bytes], IO[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as Python's resource tracker, which frees the shared memory."""
+    command, told, written = stubborn
+    read = list[bytes]()
+
+    def sleep(_: float) -> None:
+        told.write(b".")
+        read.append(written.read())
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    processes = _Processes(["sh", "-c", TAKES_SIGTERM, command[-1], sys.executable, CLEANS_UP])
+    assert processes.run(Stopped(workers=1, grace=PATIENCE)) == FAILED
+    assert read == [b"cleaned up"]
+
+
+def test_all_ends_at_once_where_no_worker_died(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept = list[float]()
+    monkeypatch.setattr(time, "sleep", slept.append)
+    assert _Processes(["true"]).run(Stopped(workers=1, grace=PATIENCE)) == 0
+    assert slept == []
+
+
+SHARES = """
+import os, signal
+from multiprocessing.shared_memory import SharedMemory
+memory = SharedMemory(create=True, size=4096)
+os.write(2, f"{memory.name}\\n".encode())
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "waitid"), reason="on macOS before Python 3.13 nothing is killed")
+def test_the_shared_memory_of_a_worker_that_died_is_freed(tmp_path: Path) -> None:
+    """Python has a process for that in the worker's group, the resource tracker, which takes no SIGTERM."""
+    os.mkfifo(errors := tmp_path / "errors")
+    script = 'exec 2>"$0"; exec "$1" -c "$2"'
+    processes = _Processes(["sh", "-c", script, str(errors), sys.executable, SHARES])
+    processes._do([Start(0)])
+    with errors.open() as told:
+        name = told.readline().rstrip()
+        assert processes._news.get(timeout=PATIENCE) == (0, -signal.SIGKILL)
+        told.read()  # until the tracker has ended, too
+    with processes._workers[0]:
+        pass
+    with pytest.raises(FileNotFoundError):
+        SharedMemory(name)
+
+
+def test_a_worker_that_is_reaped_as_it_ends_is_heard_of() -> None:
+    """Who started the supervisor ignores SIGCHLD."""
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        processes = _Processes(["true"])
+        processes._do([Start(0)])
+        with processes._workers[0]:
+            assert processes._news.get(timeout=PATIENCE) == (0, 0)
+    finally:
+        signal.signal(signal.SIGCHLD, before)
 
 
 def test_a_worker_that_has_ended_is_not_killed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -648,6 +820,20 @@ def test_a_mistake_in_the_command_line_is_told_in_one_line(folder: Path, argumen
     assert re.fullmatch(expected, running.errors), running.errors
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("app", ["billing:nosuch", "lacks:app"])
+def test_a_mistake_that_cannot_be_written_has_its_status(folder: Path, app: str, unbuffered: str) -> None:
+    """The disk with the log is full. By another status the supervisor would take it for a death, and begin anew."""
+    (folder / "lacks.py").write_text("import no_such_module_of_theirs\n")
+    command = [sys.executable, "-m", "instride._cli.worker", app, "billing:settings", "", "", "0"]
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    with (
+        Path("/dev/full").open("w") as full,
+        subprocess.Popen(command, cwd=folder, env=environment, stdin=subprocess.PIPE, stderr=full) as process,
+    ):
+        assert process.wait(PATIENCE) == CANNOT_BEGIN
+
+
 def test_a_mistake_in_the_users_module_is_told_with_its_place(folder: Path) -> None:
     (folder / "wrong.py").write_text(
         "from instride import Processor\napp = Processor(print, topics=[], concurrency=0)\n"
@@ -674,16 +860,27 @@ def here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     [
         ("billing", None, "module:name"),
         (":app", None, "module:name"),
+        ("./billing:app", None, "module:name"),
         ("billing:nothing", None, "billing has no 'nothing'"),
         ("billing:app", "billing:settings.prod", "billing.settings has no 'prod'; it is of type dict$"),
         ("billing:other", "billing:settings", "must be a Processor"),
         ("billing:app", "billing:other", "must be a dict"),
+        ("billing:app", "billing:odd", "must be a dict of names"),
         ("billing:app", None, "needs a group"),
     ],
 )
 def test_what_a_worker_cannot_begin_with_is_told(app: str, settings: str | None, told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         loaded(app, settings_of(settings, None, None), 0)
+
+
+def test_a_working_folder_that_is_gone_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new release was put in its place, say."""
+    (gone := tmp_path / "gone").mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(ConfigError, match="'billing:app': the working folder is gone"):
+        target("billing:app")
 
 
 @pytest.mark.usefixtures("here")

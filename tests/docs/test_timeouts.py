@@ -24,6 +24,7 @@ from virtual_driver import (
     JOIN,
     KEEPALIVE,
     LEAVE,
+    LIST_OFFSETS,
     SYNC,
     Build,
     Sent,
@@ -38,6 +39,7 @@ from instride.errors import IllegalStateError, KafkaError, KafkaTimeoutError, Wa
 from instride.listeners import RebalanceListener
 from instride.observers import Observer
 
+NOT_LEADER_OR_FOLLOWER = 6
 PAGE = Path(__file__).parents[2] / "docs" / "timeouts.md"
 TP = TopicPartition("t", 0)
 NO_BOUND = "`timeout`; None: no bound"
@@ -447,6 +449,24 @@ def a_delayed_revoke(build: Build) -> None:
     assert kept(listener.lost[0] - requested, 58.0)
 
 
+def the_leader_of_a_truncated_log(build: Build) -> None:
+    for timeout, bound in ((30.0, 1.0), (1.0, 0.5)):
+        world = build(auto_offset_reset="latest", commit_start_offsets=True)
+        member(world)
+        polls(world, 5.0, partial(stands_at, world, world.broker.end))
+        world.broker.end, world.broker.leader_epoch = world.broker.end - 50, 1
+        world.broker.errors[FETCH] = NOT_LEADER_OR_FOLLOWER
+        polls(world, 5.0, partial(stands_at, world, world.broker.end))
+        world.broker.without_response.add(LIST_OFFSETS)
+        began = world.now
+        world.consumer.close(timeout=timeout)
+        assert kept(world.requested[COMMIT][0].at - began, bound, late=0.1)
+
+
+def stands_at(world: World, offset: int) -> bool:
+    return bool(world.consumer.position(TP) == offset)
+
+
 BEHIND: dict[str, tuple[str, Callable[[Build], None]]] = {
     "one request": ("`request_timeout`", one_request),
     "making a connection, TLS and authentication included": ("`connection_setup_timeout`", making_a_connection),
@@ -464,7 +484,7 @@ BEHIND: dict[str, tuple[str, Callable[[Build], None]]] = {
         from_a_heartbeat_to_the_next,
     ),
     "from a release to the rejoin that informs the group": (
-        "nothing, or 0.4 s where more of the member's partitions are still to be released",
+        "none, or 0.4 s where more of the member's partitions are still to be released",
         from_a_release_to_the_rejoin,
     ),
     "no heartbeat had a response": ("`session_timeout`", no_heartbeat_had_a_response),
@@ -472,6 +492,10 @@ BEHIND: dict[str, tuple[str, Callable[[Build], None]]] = {
     "a delayed revocation": (
         "`max_poll_interval` less `commit_budget`, from the first request of the revocation (`revoke_deadline`)",
         a_delayed_revoke,
+    ),
+    "the leader of a truncated log, at a release": (
+        "1 s; half of what is left of the revocation, `unsubscribe` or `close`, if that is less",
+        the_leader_of_a_truncated_log,
     ),
 }
 

@@ -41,6 +41,7 @@ __all__ = [
     "JOIN",
     "KEEPALIVE",
     "LEAVE",
+    "LIST_OFFSETS",
     "METADATA",
     "SYNC",
     "Build",
@@ -49,7 +50,7 @@ __all__ = [
     "kept",
 ]
 
-FETCH, METADATA, COMMIT, COORDINATOR, JOIN, HEARTBEAT, LEAVE, SYNC = 1, 3, 8, 10, 11, 12, 13, 14
+FETCH, LIST_OFFSETS, METADATA, COMMIT, COORDINATOR, JOIN, HEARTBEAT, LEAVE, SYNC = 1, 2, 3, 8, 10, 11, 12, 13, 14
 KEEPALIVE: Final = -1
 """Among the options of a socket: SO_KEEPALIVE, which is none of TCP."""
 FETCH_TAKES: Final = 0.2
@@ -79,6 +80,7 @@ class ScriptedBroker(SilentBroker):
         self.rebalances = False
         self.throttle = 0.0
         self.generation = 0
+        self.leader_epoch = 0
         self.errors: dict[int, int] = {}
         self.corrupt = False
 
@@ -96,6 +98,10 @@ class ScriptedBroker(SilentBroker):
         if METADATA not in self.errors:
             return super().topic_entry(topic)
         return struct.pack(">h", self.errors[METADATA]) + text(topic) + b"\0" + array(())
+
+    def partition_entry(self, topic: str, index: int) -> bytes:
+        entry = super().partition_entry(topic, index)
+        return entry[:10] + struct.pack(">i", self.leader_epoch) + entry[14:]
 
     def coordinator(self, request: Request) -> bytes:
         error = struct.pack(">h", self.errors.get(COORDINATOR, 0))

@@ -6,7 +6,7 @@ import asyncio
 import re
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence, Set
 from concurrent.futures import Future
 from contextlib import nullcontext
 from contextvars import copy_context
@@ -78,10 +78,10 @@ class SimulatedEngine(Engine):
         assert not left, f"{left[0].partition} is paused, and none of its records waits"
         return found
 
-    def committable(self) -> CommitSnapshot:
+    def committable(self, in_flight: Set[TopicPartition] = frozenset()) -> CommitSnapshot:
         covered = {lane.partition: set(self._finished.get(lane, ())) for lane in self._ahead.values()}
         gone = {lane.partition: {(lane.partition, at) for at in lane.gone} for lane in self._ahead.values()}
-        snapshot = super().committable()
+        snapshot = super().committable(in_flight)
 
         def settled(partition: TopicPartition, entry: CommitEntry, outcome: CommitOutcome) -> None:
             committed, stale = outcome is CommitOutcome.COMMITTED, outcome is CommitOutcome.STALE

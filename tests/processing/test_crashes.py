@@ -480,7 +480,7 @@ def test_an_accused_record_whose_commits_are_refused_keeps_no_other_partition() 
 
 
 def test_an_accused_whose_commit_is_refused_afterwards_keeps_no_other_partition() -> None:
-    """It is named until a commit says otherwise, and none does before the right to commit is given back."""
+    """It is named until a commit says otherwise, and none does before the permission to commit is granted again."""
     group = accused_by(2)
     process = group.process(later=[tp(1)])
     process.commit()
@@ -611,6 +611,32 @@ def test_an_accused_that_is_named_anew_while_its_mark_is_taken_back_is_waited_fo
     assert [job.lane.partition for job in [process.take()] if job is not None] == [P0]
 
 
+def named_anew(group: Group) -> list[TopicPartition]:
+    """By a process that knows that one has died under it."""
+    return [each for each in (P0, tp(1)) if group.mark(each).is_at_work and group.mark(each).deaths]
+
+
+def test_of_two_accused_one_is_named_though_a_hand_over_is_taken_back() -> None:
+    """The commit says that the partition is let go. Else the other one would be started beside it, and blame it."""
+    group = Group({P0: "-", tp(1): "-"}, order="none")
+    for _ in range(2):
+        process = group.process()
+        process.commit()
+        assert process.takes() == [0, 0]
+    process = group.process()
+    process.commit()
+    assert named_anew(group) == [P0]
+    assert process.engine.hold([P0]) == {P0}
+    snapshot = process.engine.committable()
+    assert process.engine.hold([]) == set()
+    assert process.takes() == []
+    group.committed |= snapshot
+    commit(snapshot)
+    process.commit()
+    assert named_anew(group) == [P0]
+    assert [job.lane.partition for job in (process.take(), process.take()) if job is not None] == [P0]
+
+
 @pytest.mark.parametrize("is_named", [True, False])
 def test_due_letters_that_fill_a_partition_keep_its_accused_but_no_other_partition(*, is_named: bool) -> None:
     """The topic of letters is away for long: of two one is in flight, and the other one comes before the accused."""
@@ -727,6 +753,56 @@ def test_a_stop_takes_a_mark_back_when_the_last_handler_ends_by_a_letter() -> No
     assert not process.engine.has_starts(), "its handler runs"
     process.end(job, DeadLetterRecord("bad"), is_acknowledged=False)
     assert process.engine.has_starts()
+    process.commit()
+    assert group.mark(P0) == Mark()
+    assert not process.commit(), "once is enough"
+
+
+def test_an_accused_record_waits_for_no_outputs_that_are_handed_over() -> None:
+    group = accused_by(2)
+    process = group.process(later=[P0])
+    process.commit()
+    jobs = [process.take(), process.take()]
+    process.assign(P0)
+    process.commit()
+    assert process.takes() == [], "handlers run"
+    for job in jobs:
+        assert job is not None
+        process.engine.handed_over(job)
+    process.commit()
+    assert process.takes() == [0]
+    assert group.mark(P0).is_at_work
+
+
+def test_a_stop_takes_a_mark_back_beside_outputs_that_are_handed_over() -> None:
+    group = Group({P0: "-"}, order="none")
+    process = group.process()
+    process.commit()
+    job = process.take()
+    assert job is not None
+    process.engine.stop()
+    process.engine.handed_over(job)
+    assert process.engine.has_starts(), "soon"
+    process.commit()
+    assert (group.offset(P0), group.mark(P0)) == (0, Mark())
+
+
+@pytest.mark.parametrize("how", ["well", "by a retry", "put back"])
+def test_a_stop_takes_a_mark_back_however_the_last_handler_ends_beside_a_letter(how: str) -> None:
+    """It ran at the stop: the process may be killed before the letter is acknowledged."""
+    group = Group({P0: "--"}, order="none")
+    process = group.process()
+    process.commit()
+    failed(process)
+    job = process.take()
+    assert job is not None
+    process.engine.stop()
+    assert not process.engine.has_starts(), "its handler runs"
+    if how == "put back":
+        process.engine.put_back(job)
+    else:
+        process.end(job, None if how == "well" else ValueError())
+    assert process.engine.has_starts(), "soon"
     process.commit()
     assert group.mark(P0) == Mark()
     assert not process.commit(), "once is enough"

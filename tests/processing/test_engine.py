@@ -1107,7 +1107,7 @@ def test_a_start_that_is_refused_for_good_hurries_no_poll(window: int) -> None:
 
 @pytest.mark.rule("completing")
 def test_a_hand_over_tries_once_more_what_was_refused_before_it() -> None:
-    """The right may have been given back since."""
+    """The permission may have been granted again since."""
     bench = Bench()
     bench.submit(keyed(P0, "a"))
     bench.end(bench.take())
@@ -1118,7 +1118,7 @@ def test_a_hand_over_tries_once_more_what_was_refused_before_it() -> None:
 
 
 def test_what_was_refused_for_good_is_offered_again() -> None:
-    """The right to read the topic may be given back."""
+    """The permission to read the topic may be granted again."""
     bench = Bench()
     bench.submit(keyed(P0, "a"))
     bench.end(bench.take())

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future
@@ -23,11 +25,12 @@ from instride._processing.engine import Job, Task
 from instride._processing.health import unwritten_letters
 from instride._processing.lifespan import AsyncLifespan, SyncLifespan
 from instride._processing.process_workers import ProcessWorkers
-from instride._processing.thread_workers import ThreadWorkers
+from instride._processing.thread_workers import ThreadWorkers, _Gate
 from instride.errors import RecordTooLargeError
 from step_counter import steps
 
 PATIENCE = 30.0
+RESTS = _Gate.wait
 Record = ConsumerRecord[Any, Any]
 client: ContextVar[str] = ContextVar("client", default="none")
 
@@ -81,6 +84,13 @@ def around() -> Iterator[None]:
     yield
 
 
+def until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
 class Resting(list[Any]):
     """Tells how many threads have nothing to do."""
 
@@ -101,15 +111,28 @@ class Resting(list[Any]):
 class Threads:
     """Two of them, with a clock that is moved by hand."""
 
-    def __init__(self, bench: Bench, producer: Silent, *, handler: Callable[[Record], None] = handle) -> None:
+    def __init__(
+        self, bench: Bench, producer: Silent, *, handler: Callable[[Record], object] = handle, output: str | None = None
+    ) -> None:
         self.bench = bench
         self.told = threading.Event()
         self.teller: list[str] = []
-        desk = desk_of(bench.engine, clock=lambda: bench.now, dead_letters="dlq")
+        desk = desk_of(bench.engine, clock=lambda: bench.now, dead_letters="dlq", output=output)
         desk = replace(desk, pass_over=self._pass_over)
         self.workers = ThreadWorkers(desk, handler, producer, 2, SyncLifespan(), around)
         self.workers._resting = self.resting = Resting()
         self.workers.wake()
+
+    def until_idle(self, threads: int) -> None:
+        until(lambda: self._is_idle(threads))
+
+    def _is_idle(self, threads: int) -> bool:
+        """Who is listed may still wait for the lock, and takes a record then. Under the lock nobody is woken."""
+        with self.workers._desk.lock:
+            frames = sys._current_frames()
+            found = [frames.get(each.ident or 0) for each in self.workers._threads]
+            at_rest = [each for each in found if each is not None and each.f_code is RESTS.__code__]
+            return len(at_rest) == len(self.resting) == threads
 
     def _pass_over(self, task: Task) -> None:
         self.teller.append(threading.current_thread().name)
@@ -145,7 +168,7 @@ def test_of_one_partition_no_more_letters_are_in_flight_than_its_bound() -> None
     bench, producer = bench_of(3, 2, per_partition=2), Silent()
     threads = Threads(bench, producer)
     producer.until(2)
-    threads.resting.until(2)
+    threads.until_idle(2)
     assert (len(producer.letters), bench.engine.queued) == (2, 1)
     producer.futures[0].set_result(None)
     producer.until(3)
@@ -397,7 +420,7 @@ def test_letters_that_nobody_acknowledges_hold_no_place_of_coroutines() -> None:
             future.set_result(None)
         turn(loop)
         assert (bench.engine.tally.dead_lettered, bench.engine.started) == (3, 0)
-        assert (workers._attempts, workers._letters) == ({}, set())
+        assert (workers._attempts, workers._in_flight) == ({}, set())
 
 
 def test_letters_acknowledged_at_once_open_no_more_connections_than_handlers() -> None:
@@ -478,7 +501,7 @@ def test_tellers_and_handlers_together_are_no_more_than_handlers() -> None:
         go.set()
         turn(loop)
         assert (len(told), bench.engine.tally.dead_lettered, bench.engine.started) == (3, 3, 0)
-        assert (workers._attempts, workers._letters) == ({}, set())
+        assert (workers._attempts, workers._in_flight) == ({}, set())
 
 
 def test_a_store_is_told_of_a_letter_beside_coroutines_that_have_all_places() -> None:
@@ -568,7 +591,7 @@ def test_a_letter_that_is_handed_over_by_a_plain_function_holds_no_place(future:
 
 async def until_in_flight(workers: LoopWorkers, letters: int) -> None:
     async with asyncio.timeout(PATIENCE):
-        while len(workers._letters) < letters or len(workers._attempts) > letters:
+        while len(workers._in_flight) < letters or len(workers._attempts) > letters:
             await asyncio.sleep(0.001)
 
 

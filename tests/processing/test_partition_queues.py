@@ -108,7 +108,7 @@ def test_a_hand_over_waits_for_no_commit_that_is_refused_for_good() -> None:
 
 
 def test_a_hand_over_tries_once_more_what_was_refused_before_it() -> None:
-    """The right may have been given back since."""
+    """The permission may have been granted again since."""
     found = queues()
     found.submit(records(P0, 0))
     (task,) = take(found)
@@ -120,7 +120,7 @@ def test_a_hand_over_tries_once_more_what_was_refused_before_it() -> None:
 
 
 def test_a_second_hand_over_tries_once_more_what_was_refused_in_the_first() -> None:
-    """The group let this member keep the partition, whose right may have been given back since."""
+    """The group let this member keep the partition, whose permission may have been granted again since."""
     found = queues()
     found.submit(records(P0, 0, 1))
     one, two = take(found, 2)

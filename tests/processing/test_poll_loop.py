@@ -32,7 +32,9 @@ from instride.errors import (
     NoOffsetForPartitionError,
     NotLeaderOrFollowerError,
     OffsetMetadataTooLargeError,
+    RebalanceInProgressError,
     TopicAuthorizationFailedError,
+    UnknownTopicOrPartitionError,
     WakeupError,
 )
 
@@ -934,6 +936,307 @@ def test_a_broker_that_takes_less_metadata_halves_the_bound_and_the_log_says_so(
     assert [each for each in caplog.messages if "metadata" in each] == [told.format(2000), told.format(1000)]
 
 
+def at_work(script: Script) -> dict[tuple[TopicPartition, int], Task]:
+    """Three records of each of two partitions."""
+    for partition in (P0, P1):
+        script.engine.submit(keyed(partition, "---"))
+        script.engine.locate(partition, OffsetAndMetadata(offset=0))
+    taken = [script.engine.take(0.0) for _ in range(6)]
+    return {(task.lane.partition, task.offset): task for task in taken if isinstance(task, Task)}
+
+
+def rounds(script: Script) -> None:
+    """A few."""
+    polls = script.said.count("poll") + 3
+    script.play(until=lambda: script.said.count("poll") == polls)
+
+
+def handed_over(script: Script) -> list[dict[TopicPartition, int]]:
+    """The offsets of each commit."""
+    commits = [verb.args[0] for verb in script.verbs if verb.name == "commit_async"]
+    return [{partition: each.offset for partition, each in offsets.items()} for offsets in commits]
+
+
+def settle(script: Script, commit: int, partition: TopicPartition, *, committed: bool) -> None:
+    """A response to that commit."""
+    snapshot = [verb.args[0] for verb in script.verbs if verb.name == "commit_async"][commit]
+    snapshot.settle(partition, snapshot.entries[partition], committed=committed)
+
+
+@pytest.mark.rule("17")
+def test_a_commit_that_waits_for_one_partition_keeps_no_other_back() -> None:
+    """Its topic is away, say. Of that partition nothing more is sent meanwhile: it would say the same."""
+    calls = [Future[CommitResult]() for _ in range(4)]
+    script = Script(pace=Pace(commit_interval=0.0), commit_async=[*calls])
+    tasks = at_work(script)
+    script.engine.end(tasks[P0, 0], None, 0.0, 0.5)
+    script.engine.end(tasks[P1, 0], None, 0.0, 0.5)
+    rounds(script)
+    script.engine.end(tasks[P0, 1], None, 0.0, 0.5)
+    rounds(script)
+    assert handed_over(script) == [{P0: 1, P1: 1}], "most often a response comes soon, and the next one says more"
+    settle(script, 0, P0, committed=True)
+    script.engine.end(tasks[P1, 1], None, 0.0, 0.5)
+    rounds(script)
+    assert handed_over(script)[1:] == [{P0: 2}]
+    settle(script, 1, P0, committed=True)
+    calls[1].set_result(CommitResult())
+    rounds(script)
+    assert len(handed_over(script)) == 2
+    script.engine.end(tasks[P0, 2], None, 0.0, 0.5)
+    rounds(script)
+    assert handed_over(script)[2:] == [{P0: 3}], "no commit of it is under way"
+    settle(script, 0, P1, committed=False)
+    calls[0].set_exception(UnknownTopicOrPartitionError("it is gone"))
+    rounds(script)
+    assert handed_over(script)[3:] == [{P1: 2}]
+
+
+@pytest.mark.rule("17")
+def test_a_commit_that_waits_for_long_keeps_no_other_partition_back() -> None:
+    """It is of a topic that is away alone: no response says so."""
+    script = Script(pace=Pace(commit_interval=0.0), commit_async=[Future(), Future()])
+    tasks = at_work(script)
+    script.engine.end(tasks[P1, 0], None, 0.0, 0.5)
+    rounds(script)
+    script.engine.end(tasks[P0, 0], None, 0.0, 0.5)
+    script.now = 0.9
+    rounds(script)
+    assert handed_over(script) == [{P1: 1}]
+    script.now = 1.1
+    script.engine.end(tasks[P1, 1], None, 0.0, 0.5)
+    rounds(script)
+    assert handed_over(script)[1:] == [{P0: 1}]
+    script.now = 5.0
+    rounds(script)
+    assert len(handed_over(script)) == 2
+
+
+@pytest.mark.rule("17")
+def test_a_look_that_sends_nothing_keeps_no_other_partition_back() -> None:
+    """A commit has waited for long, and there was nothing else to commit."""
+    script = Script(pace=Pace(commit_interval=0.0), commit_async=[Future(), Future()])
+    tasks = at_work(script)
+    script.engine.end(tasks[P1, 0], None, 0.0, 0.5)
+    rounds(script)
+    script.now = 1.1
+    rounds(script)
+    script.now = 1.2
+    script.engine.end(tasks[P0, 0], None, 0.0, 0.5)
+    rounds(script)
+    assert handed_over(script)[1:] == [{P0: 1}]
+
+
+@pytest.mark.rule("completing")
+def test_a_hand_over_waits_for_no_commit_of_others() -> None:
+    """Its deadline may be near. While its own commit is on its way, nothing is sent for it."""
+    script = Script(commit_async=[Future() for _ in range(3)], to_be_revoked_partitions=[{P0}] * 99)
+    tasks = at_work(script)
+    script.engine.end(tasks[P1, 0], None, 0.0, 0.5)
+    script.now = 1.0
+    rounds(script)
+    script.now = 1.1
+    script.engine.end(tasks[P1, 1], None, 0.0, 0.5)
+    for offset in range(3):
+        script.engine.end(tasks[P0, offset], None, 0.0, 0.5)
+    rounds(script)
+    assert handed_over(script) == [{P1: 1}, {P0: 3}]
+    settle(script, 0, P1, committed=True)
+    rounds(script)
+    assert len(handed_over(script)) == 2
+
+
+@pytest.mark.rule("17")
+def test_what_a_commit_that_failed_has_waited_for_waits_for_no_interval_more() -> None:
+    """Another one was sent meanwhile. Nor is it sent before the interval is over."""
+    calls = [Future[CommitResult]() for _ in range(4)]
+    script = Script(commit_async=[*calls])
+    tasks = at_work(script)
+    script.engine.end(tasks[P0, 0], None, 0.0, 0.5)
+    script.engine.end(tasks[P1, 0], None, 0.0, 0.5)
+    script.now = 1.0
+    rounds(script)
+    settle(script, 0, P0, committed=True)
+    script.engine.end(tasks[P0, 1], None, 0.0, 0.5)
+    script.now = 2.0
+    rounds(script)
+    assert handed_over(script) == [{P0: 1, P1: 1}, {P0: 2}]
+    script.now = 2.1
+    settle(script, 0, P1, committed=False)
+    calls[0].set_exception(UnknownTopicOrPartitionError("it is gone"))
+    rounds(script)
+    assert handed_over(script)[2:] == [{P1: 1}]
+    settle(script, 2, P1, committed=False)
+    calls[2].set_exception(UnknownTopicOrPartitionError("it is gone"))
+    rounds(script)
+    assert len(handed_over(script)) == 3
+
+
+@pytest.mark.rule("17")
+@pytest.mark.parametrize("error", [KafkaTimeoutError("no response"), RebalanceInProgressError("it did not end")])
+def test_after_a_commit_that_nobody_answered_none_follows_before_it_ends(
+    error: KafkaError, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The coordinator is away: commits of a few partitions each would pile up for as long. And the log says it once."""
+    calls = [Future[CommitResult]() for _ in range(7)]
+    script = Script(pace=Pace(commit_interval=0.0), commit_async=[*calls])
+    tasks = at_work(script)
+
+    def fail(commit: int, partition: TopicPartition) -> None:
+        settle(script, commit, partition, committed=False)
+        calls[commit].set_exception(error)
+        rounds(script)
+
+    def finish(at: float, partition: TopicPartition, offset: int) -> None:
+        script.now = at
+        script.engine.end(tasks[partition, offset], None, 0.0, 0.5)
+        rounds(script)
+
+    finish(0.0, P0, 0)
+    finish(1.1, P1, 0)
+    assert handed_over(script) == [{P0: 1}, {P1: 1}]
+    script.now = 60.0
+    fail(0, P0)
+    assert len(handed_over(script)) == 2
+    script.now = 61.1
+    fail(1, P1)
+    assert handed_over(script)[2:] == [{P0: 1, P1: 1}]
+    script.now = 121.1
+    settle(script, 2, P0, committed=False)
+    fail(2, P1)
+    assert handed_over(script)[3:] == [{P0: 1, P1: 1}]
+    settle(script, 3, P0, committed=True)
+    finish(125.0, P0, 1)
+    assert handed_over(script)[4:] == [{P0: 2}], "it is back"
+    settle(script, 4, P0, committed=True)
+    finish(126.1, P0, 2)
+    assert handed_over(script)[5:] == [{P0: 3}], "no commit keeps others waiting for longer than before"
+    calls[4].set_result(CommitResult())
+    rounds(script)
+    assert len([each for each in caplog.messages if "a commit failed" in each]) == 1
+    fail(3, P1)
+    assert len([each for each in caplog.messages if "a commit failed" in each]) == 2, "one has succeeded"
+
+
+@pytest.mark.rule("17")
+def test_a_commit_of_which_a_part_was_answered_is_no_sign_of_an_outage() -> None:
+    """What is left of it has no response, and its time is out."""
+    calls = [Future[CommitResult]() for _ in range(3)]
+    script = Script(pace=Pace(commit_interval=0.0), commit_async=[*calls])
+    tasks = at_work(script)
+    script.engine.end(tasks[P0, 0], None, 0.0, 0.5)
+    script.engine.end(tasks[P1, 0], None, 0.0, 0.5)
+    rounds(script)
+    script.now = 60.0
+    settle(script, 0, P0, committed=True)
+    settle(script, 0, P1, committed=False)
+    calls[0].set_exception(KafkaTimeoutError("no response"))
+    rounds(script)
+    script.now = 61.1
+    script.engine.end(tasks[P0, 1], None, 0.0, 0.5)
+    rounds(script)
+    assert handed_over(script)[1:] == [{P1: 1}, {P0: 2}]
+
+
+@pytest.mark.rule("17")
+@pytest.mark.parametrize("why", ["start", "hand-over"])
+def test_what_is_on_its_way_makes_no_commit_of_others_due(why: str) -> None:
+    """A start, or a hand-over, whose topic is away: the others are committed once in each interval all the same."""
+    calls = [Future[CommitResult]() for _ in range(9)]
+    revoked = [{P1}] * 99 if why == "hand-over" else [set[TopicPartition]()] * 99
+    script = Script(commit_async=[*calls], to_be_revoked_partitions=revoked)
+    script.engine.submit(keyed(P0, "---"))
+    script.engine.submit(keyed(P1, "-"))
+    script.engine.locate(P0, OffsetAndMetadata(offset=0))
+    script.engine.locate(P1, None if why == "start" else OffsetAndMetadata(offset=0))
+    taken = [script.engine.take(0.0) for _ in range(4)]
+    tasks = {(task.lane.partition, task.offset): task for task in taken if isinstance(task, Task)}
+    if why == "hand-over":
+        script.engine.end(tasks[P1, 0], None, 0.0, 0.5)
+    script.now = 1.0
+    rounds(script)
+    assert [set(each) for each in handed_over(script)] == [{P1}]
+    script.now = 2.1
+    for offset in range(3):
+        script.engine.end(tasks[P0, offset], None, script.now, 0.5)
+        rounds(script)
+        if not calls[1].done():
+            settle(script, 1, P0, committed=True)
+            calls[1].set_result(CommitResult())
+    assert [each[P0] for each in handed_over(script)[1:]] == [1]
+    script.now = 3.2
+    rounds(script)
+    assert [each[P0] for each in handed_over(script)[1:]] == [1, 3]
+
+
+@pytest.mark.rule("17")
+def test_what_reached_the_bound_while_on_its_way_is_committed_after_the_response() -> None:
+    """A look that came meanwhile had nothing to send."""
+    calls = [Future[CommitResult]() for _ in range(3)]
+    script = Script(pace=Pace(commit_interval=30.0, commit_records=1), commit_async=[*calls])
+    tasks = at_work(script)
+    script.engine.end(tasks[P0, 0], None, 0.0, 0.5)
+    rounds(script)
+    script.engine.end(tasks[P0, 1], None, 0.0, 0.5)
+    script.now = 1.1
+    rounds(script)
+    assert handed_over(script) == [{P0: 1}]
+    script.now = 1.5
+    settle(script, 0, P0, committed=True)
+    calls[0].set_result(CommitResult())
+    rounds(script)
+    assert handed_over(script)[1:] == [{P0: 2}]
+
+
+@pytest.mark.rule("17")
+def test_after_a_commit_that_nobody_answered_one_of_others_may_follow() -> None:
+    """Its topic may be away alone: the response to the other says so. Without one, none follows."""
+    calls = [Future[CommitResult]() for _ in range(4)]
+    script = Script(pace=Pace(commit_interval=0.0), commit_async=[*calls])
+    tasks = at_work(script)
+    script.engine.end(tasks[P1, 0], None, 0.0, 0.5)
+    rounds(script)
+    script.now = 60.0
+    settle(script, 0, P1, committed=False)
+    calls[0].set_exception(KafkaTimeoutError("no response"))
+    rounds(script)
+    script.engine.end(tasks[P0, 0], None, 0.0, 0.5)
+    rounds(script)
+    assert handed_over(script)[1:] == [{P1: 1}, {P0: 1}]
+    script.engine.submit(keyed(tp(2), "-"))
+    script.engine.locate(tp(2), OffsetAndMetadata(offset=0))
+    task = script.engine.take(0.0)
+    assert isinstance(task, Task)
+    script.engine.end(task, None, 0.0, 0.5)
+    script.now = 70.0
+    rounds(script)
+    assert len(handed_over(script)) == 3
+    settle(script, 2, P0, committed=True)
+    calls[2].set_result(CommitResult())
+    rounds(script)
+    assert handed_over(script)[3:] == [{tp(2): 1}]
+
+
+def test_of_commits_that_one_limit_made_the_first_refusal_alone_halves_the_bound() -> None:
+    """The second one is sent while the first waits for another partition."""
+    calls = [Future[CommitResult]() for _ in range(3)]
+    script = Script(pace=Pace(commit_interval=0.0), commit_async=[*calls])
+    tasks = at_work(script)
+    script.engine.end(tasks[P0, 0], None, 0.0, 0.5)
+    script.engine.end(tasks[P1, 0], None, 0.0, 0.5)
+    rounds(script)
+    settle(script, 0, P0, committed=False)
+    rounds(script)
+    assert handed_over(script) == [{P0: 1, P1: 1}, {P0: 1}]
+    settle(script, 1, P0, committed=False)
+    calls[1].set_exception(OffsetMetadataTooLargeError("4096 are the most"))
+    rounds(script)
+    settle(script, 0, P1, committed=True)
+    calls[0].set_exception(OffsetMetadataTooLargeError("4096 are the most"))
+    rounds(script)
+    assert script.engine.plan.metadata_limit == 2000
+
+
 @pytest.mark.parametrize(
     ("errors", "commits"),
     [
@@ -1105,6 +1408,28 @@ def test_a_letter_that_is_being_written_is_not_stuck_while_it_may_be_acknowledge
     assert [each for each in caplog.messages if "offset 0" in each] == []
     script.now = 180.0
     assert script.rounds.stuck() == [letter, skip, handled], "its producer never returns"
+
+
+def test_outputs_that_are_handed_over_are_not_stuck_while_they_may_be_acknowledged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Else an outage of their topic is a line in the log for each of them."""
+    script = Script(plan=EnginePlan(order="none", per_partition=3))
+    engine = script.engine
+    engine.submit(keyed(P0, "---"))
+    engine.locate(P0, OffsetAndMetadata(offset=0))
+    first, second, handled = (engine.take(0.0) for _ in range(3))
+    assert first is not None
+    assert second is not None
+    engine.handed_over(first)
+    engine.handed_over(second)
+    engine.taken_back(second)
+    script.now = 119.0
+    assert script.rounds.stuck() == [second, handled]
+    script.rounds._tell_of_stuck()
+    assert [each for each in caplog.messages if "offset 0" in each] == []
+    script.now = 180.0
+    assert script.rounds.stuck() == [first, second, handled], "nobody has given them up"
 
 
 @pytest.mark.parametrize("is_cancelled", [False, True])

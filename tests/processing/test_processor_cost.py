@@ -17,7 +17,7 @@ from processing_help import P0
 from instride import CircuitBreaker, ConsumerRecord
 from instride._processing.attempts import Desk
 from instride._processing.lifespan import SyncLifespan
-from instride._processing.thread_workers import ThreadWorkers
+from instride._processing.thread_workers import ThreadWorkers, _Gate
 from step_counter import calls, steps
 
 COUNT, MOST_CALLS = 200, 45
@@ -25,6 +25,7 @@ OTHER_INSTRUCTIONS = sys.version_info >= (3, 12)  # the limits are those of 3.11
 
 
 PATIENCE = 60.0
+RESTS = _Gate.wait
 
 
 def bench(order: Any, records: int) -> Bench:
@@ -79,6 +80,7 @@ class Threads:
     def __init__(self, desk: Desk, handle: Callable[[Any], object], count: int) -> None:
         self.workers = ThreadWorkers(desk, handle, None, count, SyncLifespan())
         self.woken = 0
+        self._lock = desk.lock
         wake_one = self.workers._wake_one
 
         def counted() -> None:
@@ -89,12 +91,27 @@ class Threads:
         self.workers._wake_one = counted  # type: ignore[method-assign]
 
     def until_idle(self, count: int) -> None:
-        until(lambda: len(self.workers._resting) == count)
+        until(lambda: self._is_idle(count))
+
+    def _is_idle(self, count: int) -> bool:
+        """Who is listed may still wait for the lock, and takes a record then. Under the lock nobody is woken."""
+        with self._lock:
+            frames = sys._current_frames()
+            found = [frames.get(each.ident or 0) for each in self.workers._threads]
+            at_rest = [each for each in found if each is not None and each.f_code is RESTS.__code__]
+            return len(at_rest) == len(self.workers._resting) == count
 
 
-def test_a_poll_wakes_one_thread_which_wakes_the_next_if_there_is_more() -> None:
+def test_a_poll_wakes_one_thread_which_wakes_the_next_if_there_is_more(monkeypatch: pytest.MonkeyPatch) -> None:
     found, met = bench("none", 4), threading.Barrier(4)
     desk = desk_of(found.engine)
+
+    def rest(gate: _Gate) -> None:
+        RESTS(gate)
+        with desk.lock:  # it is slow: else it may find who woke it there, and rest once more
+            pass
+
+    monkeypatch.setattr(_Gate, "wait", rest)
     threads = Threads(desk, lambda record: met.wait(PATIENCE), 4)
     threads.workers.wake()  # starts them
     threads.until_idle(4)

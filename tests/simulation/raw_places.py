@@ -11,16 +11,19 @@ from __future__ import annotations
 
 import socket
 import time
+import uuid
 from collections.abc import Callable
 from typing import Final, Protocol, TypeVar
 
 from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as At
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from instride._core.network.actions import ConnectionKey, Role
 from instride._wire import api
 from instride._wire.connection import Connection
+from instride.errors.codes import ErrorCode
 from instride.records import TopicPartition
 from instride.testing._simulation.broker_model import BrokerModel
 from instride.testing._simulation.history import History
@@ -61,6 +64,14 @@ class Place(Protocol):
     def wait(self, seconds: float) -> None: ...
     def produce(self, partition: int, count: int) -> None: ...
     def retain(self, partition: int, count: int) -> None: ...
+    def delete(self) -> None:
+        """Delete the topic. All that follows from that has happened when this returns."""
+        ...
+
+    def create(self) -> None:
+        """Create it again, likewise."""
+        ...
+
     def drop(self, who: str, channel: str) -> None:
         """Close the connection; the next `send` opens another."""
         ...
@@ -93,7 +104,9 @@ class ModelPlace:
         self.topic, self.group, self.soon = "topic", "g", SOON
         self._scheduler = Scheduler(0)
         topics, history = {self.topic: PARTITIONS}, History(self._scheduler)
-        self.brokers = BrokerModel(self._scheduler, history, nodes=1, topics=topics, initial_delay=initial_delay)
+        self.brokers = BrokerModel(
+            self._scheduler, history, nodes=1, topics=topics, initial_delay=initial_delay, ids=True
+        )
         self._owners: dict[str, _Owner] = {}
         self._links: dict[tuple[str, str], Link] = {}
         self._tickets = 0
@@ -128,6 +141,12 @@ class ModelPlace:
 
     def retain(self, partition: int, count: int) -> None:
         self.brokers.retain(TopicPartition(self.topic, partition), count)
+
+    def delete(self) -> None:
+        self.brokers.delete(self.topic)
+
+    def create(self) -> None:
+        self.brokers.create(self.topic)
 
     def drop(self, who: str, channel: str) -> None:
         self._links.pop((who, channel)).close()
@@ -212,12 +231,38 @@ class KafkaPlace:
 
     def retain(self, partition: int, count: int) -> None:
         """By DeleteRecords, which moves the beginning of the log as retention does."""
-        admin = AdminClient({"bootstrap.servers": f"{self._address[0]}:{self._address[1]}"})
         tp = TopicPartition(self.topic, partition)
         listed = self.take("", "rest", self.send("", "rest", api.ListOffsets(timestamps={tp: -1})), patience=20.0)
         assert isinstance(listed, api.ListOffsetsResponse)
+        admin = self._admin()
         (deleted,) = admin.delete_records([At(*tp, listed.offsets[tp].offset - count)]).values()
         deleted.result(20)
+
+    def delete(self) -> None:
+        admin = self._admin()
+        (deleted,) = admin.delete_topics([self.topic]).values()
+        deleted.result(20)
+        self._until_described(self.topic, is_there=False)
+        self._settle()
+
+    def create(self) -> None:
+        self._create(self.topic, PARTITIONS)
+        self._settle()
+
+    def _settle(self) -> None:
+        """A broker's metadata show a change before its logs and its coordinator have it. It takes one change after the
+        other: once they show a later one, all of this one is done."""
+        self._create(f"settled-{uuid.uuid4().hex}", 1)
+
+    def _create(self, topic: str, partitions: int) -> None:
+        admin = self._admin()
+        (created,) = admin.create_topics([NewTopic(topic, partitions, 1)]).values()
+        created.result(20)
+        self._until_described(topic, is_there=True)
+
+    def _admin(self) -> AdminClient:
+        """To be kept until it has responded."""
+        return AdminClient({"bootstrap.servers": f"{self._address[0]}:{self._address[1]}"})
 
     def drop(self, who: str, channel: str) -> None:
         self._wires.pop((who, channel)).close()
@@ -229,15 +274,24 @@ class KafkaPlace:
     def _wait_for_the_coordinator(self) -> None:
         """It makes its topic when it is first asked, and then loads the group."""
         find, ask = api.FindCoordinator(group_id=self.group), api.OffsetFetch(group_id=self.group, partitions=())
-        self._until(find, api.FindCoordinatorResponse, lambda response: response.error)
-        self._until(ask, api.OffsetFetchResponse, lambda response: response.error)
+        self._until(find, api.FindCoordinatorResponse, lambda response: response.error not in _NOT_READY)
+        self._until(ask, api.OffsetFetchResponse, lambda response: response.error not in _NOT_READY)
 
-    def _until(self, request: api.Request, kind: type[T], error: Callable[[T], int]) -> None:
+    def _until_described(self, topic: str, *, is_there: bool) -> None:
+        def is_so(response: api.MetadataResponse) -> bool:
+            (found,) = response.topics
+            if not is_there:
+                return found.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            return not found.error and all(each.leader >= 0 and not each.error for each in found.partitions)
+
+        self._until(api.Metadata(topics=(topic,)), api.MetadataResponse, is_so)
+
+    def _until(self, request: api.Request, kind: type[T], is_so: Callable[[T], bool]) -> None:
         deadline = time.monotonic() + 60.0
         while True:
             response = self.take("", "rest", self.send("", "rest", request), patience=20.0)
             assert isinstance(response, kind)
-            if error(response) not in _NOT_READY:
+            if is_so(response):
                 return
             assert time.monotonic() < deadline, response
             time.sleep(_POLL)

@@ -19,13 +19,16 @@ Laws
 Steps: A is session=S rebalance=S protocols=P,Q instance=ID | A join [owned=0,1] | A sync [A=0,1 B=2] | A leave
 | A heartbeat [until ERROR] | A commit 0=5 | A offsets 0 1 | A list 0@earliest [epoch=E] | A metadata [missing]
 | A fetch 0@3 [wait=S] [min=BYTES] [epoch=E] | A coordinator | A forgets | A reconnects | produce 0 5
-| retain 0 2 (so many records of partition 0) | wait S.
+| retain 0 2 (so many records of partition 0) | wait S | delete | create (the topic) | A ends 0=2 (of epoch 2)
+| A learns (the topic's id). Fetches, commits and "offsets" with topic=1 name the topic by the id that was learned
+first; with topic=0 by one that there never was.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
+from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 from raw_places import Place
@@ -44,6 +47,7 @@ from instride.records import TopicPartition
 __all__ = ["Stage", "play"]
 
 _PATIENCE: Final = 25.0
+_NO_TOPICS_ID: Final = UUID(int=99)
 _TIMESTAMPS: Final = {"earliest": -2, "latest": -1}
 _ASYNC: Final = {"joined": "join", "synced": "sync", "fetched": "fetch", "sessioned": "session", "committed": "commit"}
 
@@ -104,6 +108,7 @@ class Stage:
         self._place = place
         self.members: dict[str, _Member] = {}
         self._names: dict[str, str] = {}
+        self._topic_ids = [_NO_TOPICS_ID]
 
     def line(self, line: str) -> str:
         command = line.partition("->")[0].strip()
@@ -125,6 +130,9 @@ class Stage:
             return ""
         if who == "retain":
             self._place.retain(int(rest[0]), int(rest[1]))
+            return ""
+        if who in ("delete", "create"):
+            (self._place.delete if who == "delete" else self._place.create)()
             return ""
         settings = dict(word.split("=", 1) for word in rest[1:] if "=" in word)
         step = _Step(who, rest[0], [word for word in rest[1:] if "=" not in word], settings)
@@ -281,6 +289,7 @@ class Stage:
             member_id=step.member_id(member),
             group_instance_id=member.instance,
             offsets={(self._place.topic, int(p)): offset for p, offset in offsets.items()},
+            topic_ids=self._ids_of(step),
         )
         response = self._ask(member, step, request, api.OffsetCommitResponse)
         return _without_response(step) if response is None else _committed_with(response)
@@ -290,7 +299,9 @@ class Stage:
         return _without_response(step) if response is None else _committed_with(response)
 
     def _offsets(self, member: _Member, step: _Step) -> str:
-        request = api.OffsetFetch(group_id=self._place.group, partitions=self._partitions(step.words))
+        request = api.OffsetFetch(
+            group_id=self._place.group, partitions=self._partitions(step.words), topic_ids=self._ids_of(step)
+        )
         response = self._ask(member, step, request, api.OffsetFetchResponse)
         assert response is not None
         if response.error:
@@ -299,6 +310,12 @@ class Stage:
 
     def _partitions(self, words: list[str]) -> tuple[api.Partition, ...]:
         return tuple((self._place.topic, int(word)) for word in words)
+
+    def _ids_of(self, step: _Step) -> dict[str, UUID]:
+        return {self._place.topic: self._id_of(step)} if "topic" in step.settings else {}
+
+    def _id_of(self, step: _Step) -> UUID:
+        return self._topic_ids[int(step.settings["topic"])] if "topic" in step.settings else api.NO_TOPIC_ID
 
     # -- logs
 
@@ -314,14 +331,17 @@ class Stage:
             for (_, p), each in sorted(response.offsets.items())
         )
 
+    def _ends(self, member: _Member, step: _Step) -> str:
+        epochs = {(self._place.topic, int(p)): int(epoch) for p, epoch in step.settings.items() if p.isdigit()}
+        response = self._ask(member, step, api.OffsetForLeaderEpoch(epochs=epochs), api.OffsetForLeaderEpochResponse)
+        assert response is not None
+        return ", ".join(f"{p}: {_ended(each)}" for (_, p), each in sorted(response.ends.items()))
+
     def _fetch(self, member: _Member, step: _Step) -> str:
-        requested = [word.split("@") for word in step.words if "@" in word]
         epoch = int(step.settings.get("epoch", -1))
+        requested = [self._at(word, step)._replace(leader_epoch=epoch) for word in step.words if "@" in word]
         request = api.Fetch(
-            partitions=tuple(
-                api.FetchPartition(topic=self._place.topic, partition=int(p), offset=int(o), leader_epoch=epoch)
-                for p, o in requested
-            ),
+            partitions=tuple(requested),
             max_wait=float(step.settings.get("wait", 0.0)),
             min_bytes=int(step.settings.get("min", 1)),
             max_bytes=1 << 20,
@@ -335,17 +355,19 @@ class Stage:
 
     def _session(self, member: _Member, step: _Step) -> str:
         """A fetch in a session: "new" of what is named, "end", or the next one, of what has moved; forget=1,2."""
-        requested = {(self._place.topic, int(word.split("@")[0])): self._at(word) for word in step.words if "@" in word}
+        named = [self._at(word, step) for word in step.words if "@" in word]
+        requested = {(each.topic, each.partition): each for each in named}
         forgotten = [(self._place.topic, number) for number in _numbers(step.settings.get("forget", ""))]
+        gone = [self._at(f"{number}@0", step) for _, number in forgotten]
         if "new" in step.words or "end" in step.words:
             member.fetch_epoch = -1 if "end" in step.words else 0
             member.known = {}
         member.known = {tp: each for tp, each in {**member.known, **requested}.items() if tp not in forgotten}
         request = api.Fetch(
             partitions=tuple(requested.values()),
-            forgotten=tuple(api.FetchPartition(topic=topic, partition=p, offset=0) for topic, p in forgotten),
+            forgotten=tuple(gone),
             known=member.known,
-            named="ids" not in step.words,
+            named="ids" not in step.words and "topic" not in step.settings,
             session_id=int(step.settings.get("id", member.fetch_session)),
             session_epoch=int(step.settings.get("epoch", member.fetch_epoch)),
             max_wait=float(step.settings.get("wait", 0.0)),
@@ -355,9 +377,10 @@ class Stage:
         response = self._ask(member, step, request, api.FetchResponse, "fetch")
         return _without_response(step) if response is None else self._in_session(member, response)
 
-    def _at(self, word: str) -> api.FetchPartition:
+    def _at(self, word: str, step: _Step) -> api.FetchPartition:
         number, offset = word.split("@")
-        return api.FetchPartition(topic=self._place.topic, partition=int(number), offset=int(offset))
+        topic_id = self._id_of(step)
+        return api.FetchPartition(topic=self._place.topic, partition=int(number), offset=int(offset), topic_id=topic_id)
 
     def _sessioned(self, member: _Member, step: _Step) -> str:
         response = self._await(member, step, api.FetchResponse)
@@ -385,6 +408,16 @@ class Stage:
         assert response is not None
         told = [(self._told(each.name), _topic(each, response)) for each in response.topics]
         return ", ".join(f"{name}: {words}" for name, words in sorted(told) if names or name == "topic")
+
+    def _learns(self, member: _Member, step: _Step) -> str:
+        response = self._ask(member, step, api.Metadata(topics=(self._place.topic,)), api.MetadataResponse)
+        assert response is not None
+        (found,) = response.topics
+        if found.error:
+            return _name(found.error)
+        if found.topic_id not in self._topic_ids:
+            self._topic_ids.append(found.topic_id)
+        return f"topic {self._topic_ids.index(found.topic_id)}"
 
     def _told(self, topic: str) -> str:
         return "topic" if topic == self._place.topic else topic
@@ -435,6 +468,10 @@ def _committed_at(committed: api.CommittedOffset) -> str:
     if committed.error:
         return _name(committed.error)
     return "none" if committed == api.CommittedOffset() else f"{committed.offset}"
+
+
+def _ended(end: api.EpochEnd) -> str:
+    return _name(end.error) if end.error else f"epoch {end.leader_epoch} to {end.end_offset}"
 
 
 def _fetched_with(response: api.FetchResponse) -> str:

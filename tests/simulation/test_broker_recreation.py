@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from uuid import UUID
 
 from instride._wire import api
@@ -195,14 +194,33 @@ def test_so_it_does_where_that_one_is_truncated() -> None:
     assert brokers.told("truncated") == [(P, 3, 1_000_001)]
 
 
+def told(brokers: Brokers, *, topic_id: UUID | None = None) -> list[int]:
+    """The leader epochs of a commit of A's with the epochs 1 and -1, by this id or by name, as the history has them."""
+    offsets = {P: api.OffsetToCommit(offset=3, leader_epoch=1), ("t", 1): api.OffsetToCommit(offset=4)}
+    topic_ids = {} if topic_id is None else {"t": topic_id}
+    request = api.OffsetCommit(group_id="g", generation=1, member_id="A", offsets=offsets, topic_ids=topic_ids)
+    return [each.leader_epoch for each in as_told(request, "A", brokers.history).offsets.values()]
+
+
 def test_so_does_a_commit_by_the_id_that_it_names() -> None:
-    offsets = {P: api.OffsetToCommit(offset=3, leader_epoch=1), ("u", 0): api.OffsetToCommit(offset=4)}
-    by_name = api.OffsetCommit(group_id="g", generation=1, member_id="A", offsets=offsets)
-    assert as_told(by_name) is by_name
-    told = as_told(replace(by_name, topic_ids={"t": NEW, "u": id_of("u", 2)})).offsets
-    assert (told[P].leader_epoch, told["u", 0].leader_epoch) == (1_000_001, -1), "what is unknown stays so"
-    same = as_told(replace(by_name, topic_ids={"t": OLD})).offsets
-    assert same[P].leader_epoch == 1
+    assert told(recreated(), topic_id=NEW) == [1_000_001, -1], "what is unknown stays so"
+    assert told(recreated(), topic_id=OLD) == [1, -1]
+    assert told(Brokers()) == [1, -1]
+
+
+def test_one_by_name_is_of_the_topic_that_its_member_reads() -> None:
+    """It knows no id. Each such commit counted as one of the deleted topic, and S4 reported it."""
+    brokers = recreated()
+    assert told(brokers) == [1, -1], "it was told of nothing"
+    brokers.history.add("A", "positioned", P, 1, 0)
+    brokers.history.add("B", "poll", ((P, 1, 0, 0, 4, 1),), (), ())
+    brokers.history.add("A", "poll", ((TopicPartition("t", 1), 1, 0, 0, 4, 1),), (), ())
+    assert told(brokers) == [1_000_001, -1]
+    brokers.history.add("A", "poll", ((P, 1, 0, 0, 4, 1),), (), ())
+    assert told(brokers) == [1, -1], "a broker that had not heard yet has returned these"
+    brokers.history.add("A", "positioned", P, 1, 0)
+    brokers.history.add("A", "poll", ((P, 1, 0, 0, 4, 1_000_000),), (), ())
+    assert told(brokers) == [1_000_001, -1]
 
 
 def test_a_node_that_hears_late_tells_of_the_old_one_and_serves_it() -> None:

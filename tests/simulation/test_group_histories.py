@@ -5,10 +5,15 @@ what is old, logs that unclean leader elections truncate, and topics that are re
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from uuid import UUID
 
 import pytest
 
+from instride._core.network.assigned_partitions import AssignedPartition
+from instride._core.network.positions import Positions
 from instride.errors.codes import ErrorCode
+from instride.testing._simulation.campaign import planned
 from instride.testing._simulation.corpus import decode, encode
 from instride.testing._simulation.planning_groups import with_groups
 from instride.testing.simulation import check, plan_for, run
@@ -59,6 +64,50 @@ def test_what_was_queued_of_a_truncated_log_is_dropped(seed: int) -> None:
 def test_no_offset_of_a_deleted_topic_counts_in_the_next_one(seed: int, means: frozenset[str]) -> None:
     found = check(run(with_groups(seed, plan_for(seed), means)))
     assert not found, f"--groups {','.join(sorted(means))} --seed {seed}: {found[0]}"
+
+
+@pytest.mark.parametrize("groups", ["recreations", "truncations"])
+@pytest.mark.parametrize("seed", range(4, 124, 12))
+def test_unruly_users_read_on_where_logs_were_truncated_or_recreated(seed: int, groups: str) -> None:
+    plan = planned(seed, frozenset({"verbs", "listeners", "modes", "looks", "signals", groups}))
+    found = check(run(plan))
+    assert not found, f"--unruly verbs,listeners,modes,looks,signals --groups {groups} --seed {seed}: {found[0]}"
+
+
+@pytest.mark.parametrize("groups", ["recreations", "truncations"])
+def test_unruly_users_of_such_logs_name_no_place(groups: str) -> None:
+    """It would have no leader epoch, and be of no topic. All else that they do befalls these logs."""
+    seen: Counter[str] = Counter()
+    for seed in range(4, 64, 6):
+        plan = planned(seed, frozenset({"verbs", "listeners", "signals", "rewinds", groups}))
+        seen.update(event.what for event in run(plan))
+    assert all(seen[each] > 10 for each in ("pauses", "signal", "out of range")), seen
+    assert not [each for each in ("seek", "own offsets", "allows rewind") if seen[each]], seen
+
+
+def _takes_the_offset_along(_positions: Positions, assigned: AssignedPartition, new: UUID) -> None:
+    assigned.topic_id = new
+
+
+def _believes_that_nothing_was_lost(positions: Positions, assigned: AssignedPartition, _cut: object) -> None:
+    leader = positions._cluster.leader(assigned.partition)
+    assert leader is not None
+    positions._valid(assigned, leader[1])
+
+
+@pytest.mark.parametrize(
+    ("groups", "name", "bug"),
+    [
+        ("recreations", "_topic_recreated", _takes_the_offset_along),
+        ("truncations", "_truncated", _believes_that_nothing_was_lost),
+    ],
+)
+def test_what_unruly_users_do_hides_no_bug(
+    groups: str, name: str, bug: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Positions, name, bug)
+    means = frozenset({"verbs", "listeners", "modes", "looks", "signals", groups})
+    assert any(check(run(planned(seed, means))) for seed in range(8))
 
 
 def test_what_is_planned_befalls_the_group() -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from seeded_bugs import bugs_of, must_show
 
 from instride._core.application import committing
 from instride._core.application.calls import Write
@@ -26,10 +26,6 @@ from instride.commits import CommitSnapshot
 from instride.errors import ErrorCode
 from instride.ledger import OffsetLedger
 from instride.records import TopicPartition
-from instride.testing.simulation import check, plan_for, run
-
-Seed = Callable[[pytest.MonkeyPatch], None]
-MOST = 1200
 
 
 def _commits_of_any_epoch(patch: pytest.MonkeyPatch) -> None:
@@ -195,11 +191,7 @@ def _others_wait_for_the_delayed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Poller, "_collect", none)
 
 
-BUGS: dict[str, Seed] = {
-    name.removeprefix("_").replace("_", " "): seed
-    for name, seed in list(globals().items())
-    if getattr(seed, "__annotations__", {}).get("patch") == "pytest.MonkeyPatch"
-}
+BUGS = bugs_of(globals())
 
 
 @pytest.mark.drawn(2)
@@ -207,8 +199,4 @@ BUGS: dict[str, Seed] = {
 @pytest.mark.parametrize("bug", BUGS)
 def test_it_is_caught(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
     BUGS[bug](monkeypatch)
-    for seed in range(MOST):
-        if found := check(run(plan_for(seed))):
-            print(f"{bug}: seed {seed}: {found[0]}")  # shown by pytest -s
-            return
-    pytest.fail(f"{MOST} histories did not show it")
+    must_show(bug, 1200)

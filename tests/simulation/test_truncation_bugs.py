@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
+from seeded_bugs import bugs_of, must_show, seeks, told
 
 from instride._core.network.assigned_partitions import AssignedPartition, Phase
 from instride._core.network.positions import Positions
-from instride.errors import LogTruncationError, NoOffsetForPartitionError
-from instride.records import TopicPartition
-from instride.testing import SimulatedCluster
-from instride.testing._simulation.planning_groups import with_groups
-from instride.testing.simulation import Event, Member, MemberPlan, Plan, UserLoop, check, plan_for, run
-
-MOST = 60
+from instride.testing.simulation import MemberPlan, Plan
 
 
 def _no_position_is_validated(patch: pytest.MonkeyPatch) -> None:
@@ -47,21 +40,13 @@ def _a_reset_does_not_look_where_the_log_was_truncated(patch: pytest.MonkeyPatch
     patch.setattr(Positions, "_truncated", by_policy)
 
 
-BUGS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
-    name.removeprefix("_").replace("_", " "): seed
-    for name, seed in list(globals().items())
-    if getattr(seed, "__annotations__", {}).get("patch") == "pytest.MonkeyPatch"
-}
+BUGS = bugs_of(globals())
 
 
 @pytest.mark.parametrize("bug", BUGS)
 def test_it_is_caught(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
     BUGS[bug](monkeypatch)
-    for seed in range(MOST):
-        if found := check(run(with_groups(seed, plan_for(seed), frozenset({"truncations"})))):
-            print(f"{bug}: seed {seed}: {found[0]}")  # shown by pytest -s
-            return
-    pytest.fail(f"{MOST} histories did not show it")
+    must_show(bug, 60, "truncations")
 
 
 PLAN = Plan(
@@ -72,52 +57,17 @@ PLAN = Plan(
     truncations=((2.0, 0, 4),),
     quiet_after=4.0,
 )
-PLACES = ("truncated", "out of range", "seek", "positioned", "poll")
-P = TopicPartition("t", 0)
-
-
-def told(history: list[Event]) -> list[str]:
-    """Where it was truncated, told, and read on; and what polls returned: offsets, and the leader epoch."""
-    found: list[str] = []
-    for each in history:
-        if each.what == "poll":
-            found += [f"poll {first}-{last} of {epoch}" for *_, first, last, epoch in each.detail[0]]
-        elif each.what in PLACES:
-            found.append(" ".join([each.what, *map(str, each.detail[1:])]))
-    return found
+PLACES = ("truncated", "out of range", "seek", "positioned")
 
 
 def test_it_is_told_where_a_member_goes_on() -> None:
-    history = SimulatedCluster(PLAN).run()
-    assert check(history) == []
-    assert told(list(history)) == [
+    assert told(PLAN, *PLACES) == [
         *["positioned 1 0", "poll 0-9 of 0", "truncated 6 1", "out of range", "positioned 1 6", "poll 6-9 of 1"],
     ]
 
 
-def seeks(member: Member) -> UserLoop:
-    """Without a policy. Who is told that his log was truncated goes on where that was."""
-    consumer = member.consumer
-    consumer.subscribe(member.topics)
-    while not member.stopping:
-        try:
-            records = yield from consumer.poll(timeout=0.3)
-        except NoOffsetForPartitionError:
-            consumer.seek(P, 0)
-            continue
-        except LogTruncationError as error:
-            consumer.seek(P, error.divergent_offset or 0)
-            continue
-        for record in records:
-            yield from member.handle(record)
-        yield from consumer.commit()
-    yield from consumer.close(timeout=5.0)
-
-
 def test_without_a_policy_the_user_is_told_and_seeks() -> None:
-    history = SimulatedCluster(PLAN, loop=seeks, settings={"auto_offset_reset": "none"}).run()
-    assert check(history) == []
-    assert told(list(history)) == [
+    assert told(PLAN, *PLACES, loop=seeks, settings={"auto_offset_reset": "none"}) == [
         *["seek", "positioned 1 0", "poll 0-9 of 0", "truncated 6 1", "out of range", "seek", "positioned 1 6"],
         "poll 6-9 of 1",
     ]

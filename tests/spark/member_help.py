@@ -35,7 +35,8 @@ class Scripted:
     """The consumer. Each poll waits for a turn of the script; the turn is over when the next poll begins.
 
     group_has: the group's offsets. metadata: that of the newest commits. taken_over: commits that only take partitions
-    over, where they are. Those are accepted at once. looked_up: of what the group's offsets were asked.
+    over, where they are. Those are accepted at once. looked_up: of what the group's offsets were asked. described: of
+    which topics the leaders.
     topic_ids: what brokers say of the topic, one after another; the last one stays. ends: where all logs end.
     partitions: how many a topic has: three, where it is not in here. leaders: 1, where a partition is not in here; of
     those that are `unreachable`, and where there is none, nobody learns where a log begins.
@@ -47,6 +48,7 @@ class Scripted:
         self.group_has: dict[TopicPartition, int] = {}
         self.metadata: dict[TopicPartition, str] = {}
         self.looked_up: list[set[TopicPartition]] = []
+        self.described: list[list[str]] = []
         self.taken_over: list[dict[TopicPartition, int]] = []
         self.raises: dict[str, list[BaseException]] = {}
         self.requested: set[TopicPartition] = set()
@@ -142,9 +144,14 @@ class Scripted:
         self.calls.append(("end_offsets", *partitions))
         return dict.fromkeys(partitions, self.ends)
 
-    def partitions_for(self, topic: str, *, timeout: float) -> list[Info]:
+    def list_topics(self, topics: Sequence[str], *, timeout: float) -> dict[str, list[Info]]:
         del timeout
-        self._raise("partitions_for")
+        self._raise("list_topics")
+        self.described.append([*topics])
+        found = {topic: self._described(topic) for topic in topics}
+        return {topic: infos for topic, infos in found.items() if infos}
+
+    def _described(self, topic: str) -> list[Info]:
         topic_id = self.topic_ids.pop(0) if len(self.topic_ids) > 1 else self.topic_ids[0]
         there = [TopicPartition(topic, number) for number in range(self.partitions.get(topic, 3))]
         return [Info(each, topic_id, self.leaders.get(each, 1)) for each in there]

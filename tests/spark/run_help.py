@@ -402,13 +402,21 @@ class FakeRunner:
                 report = RangeReport(job=job, range=each, written=written, records=1, nbytes=1, dead_letters=letters)
                 self._tell(Reported(report=report))
 
-    def part_succeeds(self, number: int, task: int) -> None:
-        """One task of the job has written its part of the range."""
+    def part_succeeds(self, number: int, task: int, *, seconds: float = 0.0) -> None:
+        """One task of the job has written its part of the range. A record is one byte."""
         (part,) = self.tasks[number][task]
         job, rows = self.started[number][0], part.offsets.end - part.offsets.start
         file = FileInfo(path=f"{job}-{part.offsets}", rows=rows, bytes=1, attempt=task)
         written = WrittenRange(range=part.range, files=(file,))
-        report = RangeReport(job=job, range=part.range, written=written, records=rows, nbytes=rows, part=part.number)
+        report = RangeReport(
+            job=job,
+            range=part.range,
+            written=written,
+            records=rows,
+            nbytes=rows,
+            seconds=seconds,
+            part=part.number,
+        )
         self._tell(Reported(report=report))
 
     def part_fails(self, number: int, task: int) -> None:

@@ -147,6 +147,20 @@ def test_floats_that_are_0_and_1_are_booleans(shape: Shape, returned: pa.DataTyp
     assert cast(flags, shape[0](pa.bool_())) == given(shape, pa.bool_(), False, True, None, False)["what"].to_pylist()
 
 
+@each_shape
+def test_a_float_is_rounded_to_a_decimals_digits(shape: Shape) -> None:
+    """As a page says. 0.07 is no decimal of two digits: were it refused, no function of pandas could return prices."""
+    rounded = given(shape, pa.decimal128(5, 2), Decimal("0.07"), Decimal("-1.50"))
+    assert cast(given(shape, pa.float64(), 0.07, -1.499), shape[0](pa.decimal128(5, 2))) == rounded["what"].to_pylist()
+    assert cast(pa.record_batch({"what": [1.5]}), pa.decimal128(5, 0)) == [Decimal(2)]
+
+
+@pytest.mark.parametrize("given", [Decimal("1.5"), "1.5", "15e-1"], ids=repr)
+def test_whatever_else_has_more_digits_than_a_decimal_is_refused(given: Decimal | str) -> None:
+    with pytest.raises(ValueError, match="data loss"):
+        cast(pa.record_batch({"what": [given]}), pa.decimal128(5, 0))
+
+
 @pytest.mark.parametrize("kind", [pa.timestamp("us"), pa.dictionary(pa.int32(), pa.timestamp("us"))], ids=str)
 def test_a_dictionary_hides_no_number(kind: pa.DataType) -> None:
     with pytest.raises(ValueError, match="does not tell its unit"):

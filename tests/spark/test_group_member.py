@@ -342,7 +342,7 @@ def test_requests_one_after_another_cut_no_look_up_short(group: Group, monkeypat
 
         monkeypatch.setattr(consumer, name, looked_up)
 
-    for name in ("partitions_for", "committed", "beginning_offsets"):
+    for name in ("list_topics", "committed", "beginning_offsets"):
         slow(name)
     group.assigned(P0, U0, TopicPartition("v", 0))
     group.turns(20)
@@ -353,16 +353,16 @@ def test_a_commit_that_ends_cuts_no_look_up_short_and_is_heard_after_it(
     owner: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     owner.confirmed(owner.planned())
-    consumer, look = owner.consumer, owner.consumer.partitions_for
+    consumer, look = owner.consumer, owner.consumer.list_topics
 
-    def looked_up(topic: str, *, timeout: float) -> Any:
+    def looked_up(topics: Sequence[str], *, timeout: float) -> Any:
         consumer.woken.clear()
         done(consumer.commits[0])
         if consumer.woken.is_set():
             raise WakeupError("woken")
-        return look(topic, timeout=timeout)
+        return look(topics, timeout=timeout)
 
-    monkeypatch.setattr(consumer, "partitions_for", looked_up)
+    monkeypatch.setattr(consumer, "list_topics", looked_up)
     owner.assigned(U0)
     assert owner.table.owed == {U0: 3}
 
@@ -389,9 +389,22 @@ def test_a_partition_without_a_leader_keeps_no_other_waiting(
     assert group.member.obstacle is None
 
 
+@pytest.mark.rule("20")
+def test_where_partitions_of_many_topics_begin_is_one_request_of_each_kind(group: Group) -> None:
+    """Who leads them was a request a topic."""
+    topics = [f"t{number:02}" for number in range(40)]
+    group.assigned(*(TopicPartition(topic, 0) for topic in topics))
+    assert group.table.unplaced == []
+    assert group.consumer.described == [topics]
+    assert len(group.consumer.looked_up) == 1
+
+
 def test_a_topic_that_cannot_be_looked_up_keeps_no_other_waiting(group: Group) -> None:
-    group.consumer.raises["partitions_for"] = [KafkaTimeoutError("later")]
+    """But once: one response is of all topics, and is not used where one of them has an error."""
+    group.consumer.raises["list_topics"] = [KafkaTimeoutError("later")] * 2
     group.assigned(P0, U0)
+    assert group.consumer.calls_of("seek") == []
+    group.turn()
     assert group.consumer.calls_of("seek") == [("seek", U0, 3)]
     group.turn()
     assert group.consumer.calls_of("seek") == [("seek", U0, 3), ("seek", P0, 3)]
@@ -404,12 +417,12 @@ def test_look_ups_that_time_out_leave_the_thread_half_of_its_time(
     monkeypatch.setattr(group_member, "_LONG", 1.0)
     clock, looks = [0.0], list[float]()
 
-    def timed_out(topic: str, *, timeout: float) -> Any:
+    def timed_out(topics: Sequence[str], *, timeout: float) -> Any:
         looks.append(clock[0])
         clock[0] += timeout
         raise KafkaTimeoutError("nobody responds")
 
-    monkeypatch.setattr(group.consumer, "partitions_for", timed_out)
+    monkeypatch.setattr(group.consumer, "list_topics", timed_out)
     monkeypatch.setattr(group_member, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     group.assigned(P0)
     for clock[0] in (10.0, 19.0, 20.0, 39.0, 40.0):
@@ -427,15 +440,14 @@ class Brokers:
 
     def __init__(self, group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
         self.clock, self.silent, self.asked = 0.0, set[object](), list[tuple[float, str]]()
-        for name in ("partitions_for", "committed", "beginning_offsets"):
+        for name in ("list_topics", "committed", "beginning_offsets"):
             monkeypatch.setattr(group.consumer, name, partial(self._looked_up, group.consumer, name))
         monkeypatch.setattr(group_member, "time", SimpleNamespace(monotonic=lambda: self.clock))
 
     def _looked_up(self, consumer: Scripted, name: str, what: Any, *, timeout: float) -> Any:
-        look = getattr(Scripted, name)
-        what = what if isinstance(what, str) else sorted(what)
-        of = {what} if isinstance(what, str) else {*what} if name == "committed" else {consumer.leaders[what[0]]}
-        self.asked.append((self.clock, f"{name} {what if isinstance(what, str) else ' '.join(map(str, what))}"))
+        look, what = getattr(Scripted, name), sorted(what)
+        of = {consumer.leaders[what[0]]} if name == "beginning_offsets" else {*what}
+        self.asked.append((self.clock, f"{name} {' '.join(map(str, what))}"))
         if of & self.silent:
             self.clock += timeout
             raise KafkaTimeoutError("nobody responds")
@@ -457,8 +469,8 @@ def test_after_look_ups_that_time_out_comes_a_poll_and_then_the_other_topics(gro
     group.assigned(*(TopicPartition(topic, 0) for topic in "abcd"))
     assert brokers.clock == 10.0
     group.turns(5)
-    assert brokers.asked_of("partitions_for") == [
-        (0.0, "a"), (10.0, "b"), (20.0, "c"), (30.0, "d"), (30.0, "a"), (40.0, "b"), (50.0, "c"),
+    assert brokers.asked_of("list_topics") == [
+        (0.0, "a b c d"), (10.0, "a"), (20.0, "b"), (30.0, "c"), (40.0, "d"), (40.0, "a"), (50.0, "b"),
     ]  # fmt: skip
     assert group.table.placed == [TopicPartition("d", 0)]
     brokers.silent = set()
@@ -466,22 +478,36 @@ def test_after_look_ups_that_time_out_comes_a_poll_and_then_the_other_topics(gro
     assert group.table.unplaced == []
 
 
+def test_what_is_known_of_a_topic_is_placed_before_another_one_times_out(group: Group, brokers: Brokers) -> None:
+    """No look-up begins after ten seconds: what is described first of all, to be placed together, waits for a round."""
+    brokers.silent = {"d"}
+    group.assigned(*(TopicPartition(topic, 0) for topic in "abcd"))
+    group.turn()
+    assert group.table.unplaced == [TopicPartition("d", 0)]
+    assert brokers.asked_of("committed") == [(10.0, "a-0"), (10.0, "b-0"), (10.0, "c-0")]
+
+
 def test_a_leader_and_a_topic_that_time_out_keep_each_other_waiting_once(group: Group, brokers: Brokers) -> None:
     group.consumer.leaders |= {P0: 2, TopicPartition("u", 0): 2}
     brokers.silent = {"u", 2}
     group.assigned(P0, P1, U0)
-    assert brokers.asked == [(0.0, "partitions_for t"), (0.0, "partitions_for u")]
+    assert brokers.asked == [(0.0, "list_topics t u")]
     group.turn()
     assert brokers.asked_of("beginning_offsets") == [(10.0, "t-0")]
-    brokers.silent = {2}
     group.turn()
     assert group.table.placed == [P1]
-    assert brokers.asked_of("partitions_for")[-1] == (20.0, "u")
-    assert brokers.asked_of("beginning_offsets")[-1] == (20.0, "t-0 u-0"), "one look-up, for all that it leads"
+    assert brokers.asked_of("list_topics")[-1] == (20.0, "u")
+    brokers.silent = {2}
+    group.turn()
+    assert brokers.asked_of("beginning_offsets")[-1] == (30.0, "t-0")
+    group.turn()
+    assert brokers.asked_of("list_topics")[-1] == (40.0, "u")
+    assert brokers.asked_of("beginning_offsets")[-1] == (40.0, "t-0 u-0"), "one look-up, for all that it leads"
     group.consumer.leaders[U0] = 1
     group.turn()
     assert group.table.placed == [P1, U0]
-    assert brokers.asked_of("committed")[-1] == (30.0, "t-0 u-0"), "what responds again is asked for with all others"
+    for name, what in (("list_topics", "t u"), ("committed", "t-0 u-0")):
+        assert brokers.asked_of(name)[-1] == (50.0, what), "what responds again is asked for with all others"
     group.consumer.leaders[P0] = 1
     group.turn()
     assert group.table.unplaced == []
@@ -513,22 +539,29 @@ def test_a_topic_that_timed_out_and_was_revoked_is_looked_up_no_more(group: Grou
     group.assigned(of_a, of_b)
     group.consumer.turn(lambda: group.consumer.listener.on_partitions_revoked([of_a]) or ())
     group.turn()
-    assert brokers.asked_of("partitions_for") == [(0.0, "a"), (10.0, "b"), (20.0, "b")]
+    assert brokers.asked_of("list_topics") == [(0.0, "a b"), (10.0, "b"), (20.0, "b")]
 
 
 def test_look_ups_that_respond_slowly_place_some_partitions_between_two_polls(
     group: Group, brokers: Brokers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Though no round has the time for all: else each would begin anew, for ever."""
-    look = group.consumer.partitions_for
+    topics = [TopicPartition(topic, 0) for topic in "abcd"]
+    group.consumer.leaders = {each: number for number, each in enumerate(topics)}
 
-    def slow(topic: str, *, timeout: float) -> Any:
-        brokers.clock += 3.0
-        return look(topic, timeout=timeout)
+    def slow(name: str) -> Callable[..., Any]:
+        look = getattr(group.consumer, name)
 
-    monkeypatch.setattr(group.consumer, "partitions_for", slow)
-    group.assigned(*(TopicPartition(topic, 0) for topic in "abcd"))
-    assert [each.topic for each in group.table.placed] == ["a", "b"]
+        def looked_up(what: Any, *, timeout: float) -> Any:
+            brokers.clock += 3.0
+            return look(what, timeout=timeout)
+
+        return looked_up
+
+    for name in ("list_topics", "committed", "beginning_offsets"):
+        monkeypatch.setattr(group.consumer, name, slow(name))
+    group.assigned(*topics)
+    assert group.table.placed == topics[:2]
     assert group.member.obstacle is None
     group.turn()
     assert group.table.unplaced == []

@@ -16,6 +16,7 @@ from pyspark.sql.types import BinaryType, LongType, StringType, StructType
 
 from instride import Consumer, TopicPartition
 from instride.errors import ConfigError, SinkError
+from instride.spark._data_source import writing
 from instride.spark._data_source.columns import spark_schema
 from instride.spark._data_source.writing import close_producers, write_task
 from instride.testing import LocalKafka
@@ -171,14 +172,15 @@ def test_a_record_that_the_producer_refuses_says_how_large_it_is() -> None:
 
 
 class Mortal:
-    """A producer that acknowledges each record when it is polled, until a fatal error; `poll` raises it."""
+    """A producer that lingers for ever: it has its records acknowledged when it is flushed. Until a fatal error, which
+    `poll` and `flush` raise."""
 
     made: ClassVar[list[Mortal]] = []
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self.settings = settings
         self.taken: list[Any] = []
-        self.served = 0
+        self.served = self.polled = 0
         self.is_dead = False
         self.unheard: list[KafkaError] = []
         self.made.append(self)
@@ -195,6 +197,11 @@ class Mortal:
     def poll(self, _: float) -> None:
         if self.unheard:
             raise KafkaException(self.unheard.pop())
+        self.polled += 1
+        assert self.polled < 100, "it waits for ever"
+
+    def flush(self, timeout: float) -> None:
+        self.poll(timeout)
         self.served = len(self.taken)
 
     def __len__(self) -> int:
@@ -206,6 +213,12 @@ def mortals(monkeypatch: pytest.MonkeyPatch) -> list[Mortal]:
     monkeypatch.setattr(Mortal, "made", [])
     monkeypatch.setattr("confluent_kafka.Producer", Mortal)
     return Mortal.made
+
+
+def test_a_task_does_not_linger_at_its_end(mortals: list[Mortal]) -> None:
+    """Each task, or micro-batch, took as long as kafka.linger.ms at least."""
+    write_task(SERVERS, VALUES, overwrite=False).write([pa.record_batch({"value": [b"1", b"2"]})])
+    assert mortals[0].served == 2
 
 
 def test_a_producer_that_died_between_two_tasks_fails_none(mortals: list[Mortal]) -> None:
@@ -234,29 +247,48 @@ def test_a_fatal_error_fails_the_task_with_its_reason(mortals: list[Mortal], rec
     assert [each.taken for each in mortals] == [[b"1"], [b"3"]]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="librdkafka's library is found by /proc")
-def test_librdkafka_itself_tells_why_it_died_at_the_end_of_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By its mock broker, which refuses it an id: all that it has is given up at once, with that error pending."""
-    task = write_task(SERVERS, VALUES, overwrite=False)
-
-    # Not its own: it would ask for the id before the brokers are told to refuse it, if this thread had no processor.
-    mock = Producer({"test.mock.num.brokers": 1, "log_level": 0})
+@pytest.fixture
+def mock(monkeypatch: pytest.MonkeyPatch) -> tuple[ctypes.CDLL, ctypes.c_void_p]:
+    """librdkafka, and its mock broker, to which each producer goes."""
+    if sys.platform != "linux":
+        pytest.skip("librdkafka's library is found by /proc")
+    # Not the sink's own: it would ask for an id before the broker is told to refuse it, if this thread had no
+    # processor.
+    keeper = Producer({"test.mock.num.brokers": 1, "log_level": 0})
     with Path("/proc/self/maps").open() as lines:
         library = ctypes.CDLL(next(line.split()[-1] for line in lines if "rdkafka" in line))
     library.rd_kafka_handle_mock_cluster.restype = ctypes.c_void_p
     library.rd_kafka_mock_cluster_bootstraps.restype = ctypes.c_char_p
-    handle = ctypes.c_void_p.from_address(id(mock) + object.__basicsize__)
+    handle = ctypes.c_void_p.from_address(id(keeper) + object.__basicsize__)
     cluster = ctypes.c_void_p(library.rd_kafka_handle_mock_cluster(handle))
-    init_producer_id, code = ctypes.c_int16(22), ctypes.c_int(KafkaError.CLUSTER_AUTHORIZATION_FAILED)
-    library.rd_kafka_mock_push_request_errors(cluster, init_producer_id, ctypes.c_size_t(1), code)
     servers = library.rd_kafka_mock_cluster_bootstraps(cluster).decode()
 
-    def make(settings: dict[str, Any]) -> Producer:
+    def make(settings: dict[str, Any], keeper: Producer = keeper) -> Producer:
         return Producer({**settings, "bootstrap.servers": servers, "log_level": 0})
 
     monkeypatch.setattr("confluent_kafka.Producer", make)
+    return library, cluster
+
+
+def test_librdkafka_itself_tells_why_it_died_at_the_end_of_a_task(mock: tuple[ctypes.CDLL, ctypes.c_void_p]) -> None:
+    """It is refused an id: all that it has is given up at once, with that error pending."""
+    library, cluster = mock
+    init_producer_id, code = ctypes.c_int16(22), ctypes.c_int(KafkaError.CLUSTER_AUTHORIZATION_FAILED)
+    library.rd_kafka_mock_push_request_errors(cluster, init_producer_id, ctypes.c_size_t(1), code)
+    task = write_task(SERVERS, VALUES, overwrite=False)
     with pytest.raises(SinkError, match=r"a fatal error: .*CLUSTER_AUTHORIZATION_FAILED"):
         task.write([pa.record_batch({"value": [b"x"] * 3})])
+
+
+@pytest.mark.usefixtures("mock")
+def test_librdkafka_itself_does_not_linger_at_the_end_of_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records of two tasks, the first of which has the producer's first connection."""
+    turns = []
+    monkeypatch.setattr(writing, "_hear", lambda call, *what: turns.append(call(*what)))
+    task = write_task({**SERVERS, "kafka.linger.ms": "100000"}, VALUES, overwrite=False)
+    for _ in range(2):
+        task.write([pa.record_batch({"value": [b"x"] * 3})])
+    assert len(turns) < 500, "as many as there are in 50 s"
 
 
 def test_over_tls_it_trusts_whom_the_source_trusts(mortals: list[Mortal], monkeypatch: pytest.MonkeyPatch) -> None:

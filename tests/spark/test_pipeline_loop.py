@@ -76,6 +76,48 @@ def test_a_committed_range_says_how_far_behind_its_partition_is() -> None:
     assert [(event.range.end, event.behind) for event in stage.of(RangeCommitted)] == [(5, 7), (12, 0)]
 
 
+def test_what_a_task_has_read_says_how_large_the_topics_other_ranges_are() -> None:
+    """At once: the sink may take long to commit it."""
+    stage = Stage(limits=Limits(linger=0.0))
+
+    def script() -> Script:
+        yield from stage.assigned(*range(5))
+        for partition in range(5):
+            stage.consumer.offer(partition, 100_000)
+        yield from stage.until_started(1)
+        stage.sink.gate.clear()
+        stage.runner.part_succeeds(0, 0, seconds=0.01)
+        yield from stage.until_started(2)
+        stage.sink.gate.set()
+        for job in range(2):
+            stage.runner.finish(job)
+
+    stage.play(script())
+    first, second, *_ = started(stage)
+    assert first == [(partition, 0, 65_536) for partition in range(4)]
+    assert second == [(4, 0, 100_000)], "quick, and a record was one byte"
+
+
+def test_a_range_that_failed_does_not_say_how_quick_the_topics_records_are() -> None:
+    """Its other part read nothing, in no time."""
+    stage = Stage(limits=Limits(linger=0.0, split=True, backoff=99.0, backoff_max=99.0))
+
+    def script() -> Script:
+        yield from stage.assigned(*range(2))
+        stage.consumer.offer(0, 65_536)
+        yield from stage.until_started(1)
+        stage.runner.part_succeeds(0, 0, seconds=0.01)
+        stage.runner.part_fails(0, 1)
+        stage.runner.end(0)
+        yield from until(lambda: stage.of(RangeFailed))
+        stage.consumer.offer(1, 100_000)
+        yield from stage.until_started(2)
+        stage.runner.finish(1)
+
+    stage.play(script())
+    assert started(stage)[:2] == [[(0, 0, 65_536)], [(1, 0, 65_536)]]
+
+
 def test_a_partition_begins_where_the_sink_is() -> None:
     stage = Stage(positions={0: 40})
 

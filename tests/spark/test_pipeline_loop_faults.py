@@ -16,6 +16,7 @@ from run_help import PATIENCE, FakeConsumer, PanicError, Script, Stage, tp, turn
 
 import instride.spark._pipeline_loop
 from contained import contained
+from instride.commits import CommitSnapshot
 from instride.errors import (
     KafkaError,
     KafkaTimeoutError,
@@ -297,6 +298,32 @@ def test_commits_to_the_group_go_out_once_for_each_thing_that_they_say() -> None
     stage.play(script())
     assert [each for each, _ in handed][:3] == [{tp(0): 5}, {tp(0): 10}, {tp(0): 10}]
     assert stage.consumer.committed == {tp(0): 10}, "the last commit awaits its response"
+
+
+def test_what_is_on_its_way_is_not_sent_again_when_others_of_its_commit_are_settled() -> None:
+    """It waits for a topic that is away."""
+    stage = Stage()
+    handed: list[CommitSnapshot] = []
+
+    def commit_async(snapshot: CommitSnapshot) -> Future[None]:
+        handed.append(snapshot)
+        return Future()
+
+    stage.consumer.commit_async = commit_async  # type: ignore[method-assign]
+
+    def script() -> Script:
+        yield from stage.assigned(0, 1)
+        for number in range(2):
+            stage.consumer.offer(number, 5)
+            yield from stage.until_started(number + 1)
+            stage.runner.finish(number)
+        yield from until(lambda: handed and len(handed[-1]) == 2)
+        commits = len(handed)
+        handed[-1].settle(tp(1), handed[-1].entries[tp(1)], committed=True)
+        yield from turns(5)
+        assert len(handed) == commits
+
+    stage.play(script())
 
 
 @pytest.mark.parametrize("verb", ["commit", "close"])

@@ -6,6 +6,7 @@ import heapq
 import pickle
 from collections.abc import Container
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 import pytest
 from hypothesis import example, given
@@ -57,6 +58,7 @@ def planner(**changes: float) -> Planner:
         (None, 10.0, 1 << 30, 100_000),
         (None, 0.05, 7_000_000, 700_000),
         (100, 0.05, 1 << 30, 100),
+        (70_000, 10.0, 1 << 30, 70_000),
     ],
 )
 def test_what_is_quick_comes_in_larger_ranges(
@@ -79,12 +81,14 @@ def test_what_is_quick_comes_in_larger_ranges(
         (1_500_000, 0.05, 1 << 30, 1_500_000),
         (1_500_001, 0.05, 1 << 30, 1_000_000),
         (1_500_000, 0.05, 7_000_000, 700_000),
-        (150_000, 10.0, 1 << 30, 100_000),
-        (150_000, 0.4, 1 << 30, 150_000),
+        (150_000, 10.0, 1 << 30, 75_000),
+        (434_464, 1.5, 1 << 30, 86_893),
+        (434_464, 1.0, 1 << 30, 100_000),
     ],
 )
 def test_a_small_rest_is_no_range_of_its_own(waiting: int, seconds: float, range_bytes: int, expected: int) -> None:
-    """seconds: of 100,000 records; so many are expected to take half a second that half as many more come."""
+    """seconds: of 100,000 records; so many are expected to take half a second that half as many more come. Of what is
+    slow the ranges are equal: after a rest that was quick, a core was kept for a partition that had nothing more."""
     plans = Planner(replace(LIMITS, range_records=None, range_bytes=range_bytes))
     plans.offer([span(0, 1_000)], 0.0)
     (first,) = plan(plans, 0.0, jobs=0, cores=1)
@@ -93,6 +97,126 @@ def test_a_small_rest_is_no_range_of_its_own(waiting: int, seconds: float, range
     plans.offer([span(1_000, 1_000 + waiting)], 1.0)
     (second,) = plan(plans, 2.0, jobs=0, cores=1)
     assert bounds((second,)) == [(0, 1_000, 1_000 + expected)]
+
+
+UNBOUNDED = replace(LIMITS, range_records=None, range_bytes=64 << 20)
+BACKLOG = [span(0, 500_000, partition) for partition in range(12)]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "record_bytes", "begin", "expected"),
+    [
+        (0.06, 100, 8, 500_000),
+        (0.125, 100, 8, 262_144),
+        (0.5, 100, 1, 65_536),
+        (9.0, 100, 1, 65_536),
+        (0.06, 10_240, 8, 6_553),
+        (9.0, 10_240, 8, 6_553),
+    ],
+)
+def test_what_a_topics_first_ranges_tell_holds_for_its_other_partitions(
+    seconds: float, record_bytes: int, begin: int, expected: int
+) -> None:
+    """Each partition's first range was a small one: a backlog of twelve partitions had 24 ranges for 16. That the first
+    range was slow holds for no other. But of what may be slow no range is larger than it would be if nobody had told,
+    and no more begin at once: with 100,000 records each, a small partition waited half as long again for a core."""
+    plans = Planner(UNBOUNDED)
+    plans.offer(BACKLOG, 0.0)
+    first = plan(plans, 0.0, jobs=0, cores=2)
+    assert bounds(first) == [(partition, 0, 65_536) for partition in range(4)]
+    plans.told(first[0], seconds=seconds, records=65_536, nbytes=65_536 * record_bytes)
+    others = bounds(plan(plans, 0.1, jobs=1, cores=2))
+    assert others == [(partition, 0, expected) for partition in range(4, 4 + begin)]
+
+
+def test_many_offsets_with_few_records_tell_nothing_of_a_topics_others() -> None:
+    """A compacted log, or aborted transactions: a range of a million records was planned for each of the others."""
+    plans = Planner(UNBOUNDED)
+    plans.offer(BACKLOG, 0.0)
+    first = plan(plans, 0.0, jobs=0, cores=2)
+    plans.told(first[0], seconds=0.03, records=10, nbytes=200)
+    assert bounds(plan(plans, 0.1, jobs=1, cores=2)) == [(4, 0, 65_536)]
+
+
+def test_what_would_fill_a_first_range_does_not_linger_to_fill_a_larger_one() -> None:
+    plans = Planner(replace(UNBOUNDED, linger=10.0))
+    plans.offer(BACKLOG, 0.0)
+    first = plan(plans, 0.0, jobs=0, cores=2)
+    plans.told(first[0], seconds=0.05, records=65_536, nbytes=65_536 * 100)
+    others = bounds(plan(plans, 0.1, jobs=1, cores=2))
+    assert others == [(partition, 0, 500_000) for partition in range(4, 12)]
+
+
+def test_what_was_told_of_a_topics_records_is_kept_when_its_partitions_are_lost() -> None:
+    plans = Planner(UNBOUNDED)
+    plans.offer(BACKLOG[:1], 0.0)
+    (first,) = plan(plans, 0.0, jobs=0, cores=2)
+    plans.told(first, seconds=0.06, records=65_536, nbytes=65_536 * 100)
+    plans.reset(tp(0))
+    plans.offer(BACKLOG[:1], 1.0)
+    assert bounds(plan(plans, 1.0, jobs=0, cores=2)) == [(0, 0, 500_000)]
+
+
+def test_what_a_partition_knows_of_itself_comes_first() -> None:
+    plans = Planner(UNBOUNDED)
+    plans.offer(BACKLOG[:2], 0.0)
+    for each, seconds in zip(plan(plans, 0.0, jobs=0, cores=2), (0.125, 0.06), strict=True):
+        plans.told(each, seconds=seconds, records=65_536, nbytes=65_536 * 100)
+        plans.succeeded(each, records=65_536, nbytes=65_536 * 100)
+    assert bounds(plan(plans, 0.1, jobs=0, cores=2)) == [(0, 65_536, 65_536 + 262_144), (1, 65_536, 500_000)]
+
+
+def test_while_the_first_ranges_tell_nothing_others_begin_as_cores_come_free() -> None:
+    """They failed, or had no records, which is not in the sink yet. What has waited longest is the next."""
+    plans = Planner(replace(UNBOUNDED, backoff=9.0, backoff_max=9.0))
+    plans.offer([span(0, 500_000, 7)], 0.0)
+    plans.offer(BACKLOG[:7], 1.0)
+    plans.offer([span(500_000, 500_001, 7)], 2.0)
+    first = plan(plans, 2.0, jobs=0, cores=2)
+    assert [each.partition for each in first] == [7, 0, 1, 2]
+    for each in first[:2]:
+        plans.told(each, seconds=0.2)
+    plans.failed(first[0], 2.0)
+    assert [each.partition for each in plan(plans, 3.0, jobs=1, cores=2)] == [3, 4]
+
+
+def test_of_first_ranges_that_share_a_task_one_is_at_work() -> None:
+    """While the others wait behind it, partitions with a backlog take the other core."""
+    plans = Planner(UNBOUNDED)
+    plans.offer([span(0, 20_000, partition) for partition in range(100, 140)], 0.0)
+    shared, *others = plans.plan(0.0, jobs=0, cores=2)
+    assert len(shared) == 5
+    for each in chain.from_iterable(others):
+        plans.told(each, seconds=0.02)
+        plans.succeeded(each, records=0, nbytes=0)
+    plans.offer(BACKLOG, 0.5)
+    assert [each.partition for each in plan(plans, 0.5, jobs=1, cores=2)] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("limits", "ranges"),
+    [
+        (UNBOUNDED, [replace(each, topic=f"t{each.partition}") for each in BACKLOG]),
+        (UNBOUNDED, [replace(each, end=65_536) for each in BACKLOG]),
+        (replace(UNBOUNDED, range_records=50_000), BACKLOG),
+        (replace(UNBOUNDED, range_bytes=1 << 20), BACKLOG),
+    ],
+    ids=["other topics", "no more than a first range", "a bound of records", "too few to tell"],
+)
+def test_nothing_waits_for_what_would_make_its_range_no_larger(limits: Limits, ranges: list[OffsetRange]) -> None:
+    plans = Planner(limits)
+    plans.offer(ranges, 0.0)
+    assert len(plan(plans, 0.0, jobs=0, cores=2)) == 12
+
+
+def test_a_few_records_tell_nothing_of_a_topics_others() -> None:
+    """Five large ones, say: a backlog of others was read in small ranges. Nor does one wait for them."""
+    plans = Planner(UNBOUNDED)
+    plans.offer([span(0, 5, partition) for partition in range(20, 28)], 0.0)
+    first = plan(plans, 0.0, jobs=0, cores=4)
+    plans.told(first[0], seconds=0.03, records=5, nbytes=5 * 10_240)
+    plans.offer(BACKLOG[:2], 0.0)
+    assert bounds(plan(plans, 0.0, jobs=1, cores=4)) == [(0, 0, 65_536), (1, 0, 65_536)]
 
 
 def test_idle_partitions_with_offsets_share_a_job() -> None:
@@ -296,6 +420,18 @@ def test_where_ranges_are_to_be_alone_each_job_has_that_which_has_waited_longest
     assert bounds(plan(plans, 2.0, jobs=0, cores=2)) == [(1, 0, 5)]
     assert bounds(plan(plans, 2.0, jobs=1, cores=2)) == [(0, 0, 5)]
     assert plan(plans, 2.0, jobs=2, cores=2) == ()
+
+
+def test_a_backlog_that_has_waited_longest_takes_turns_with_the_others() -> None:
+    """It never has nothing that waits: by that alone it would be the first each time (law 3)."""
+    plans = planner(alone=True)
+    plans.offer([span(0, 300, 1)], 0.0)
+    plans.offer([span(0, 5, 0)], 1.0)
+    for now, expected in ((2.0, (1, 0, 100)), (3.0, (0, 0, 5)), (4.0, (1, 100, 200))):
+        (done,) = plan(plans, now, jobs=0, cores=1)
+        assert bounds((done,)) == [expected]
+        plans.told(done, seconds=0.5)
+        plans.succeeded(done, records=done.end - done.start, nbytes=1)
 
 
 def test_offsets_gather_for_the_linger_unless_there_are_enough() -> None:

@@ -113,6 +113,22 @@ def one_is_lost(made: Planner) -> Turn:
     return followed_by_a_plan(made, partial(made.reset, TopicPartition("t", 0)))
 
 
+def backlog(made: Planner, *, seconds: float) -> Turn:
+    """Twelve partitions have one, and the task of one has told of ten thousand records (law 11)."""
+    made.offer([span(100_000 + each, 0, 500_000) for each in range(12)], 28.0)
+    first = made.plan(29.0, jobs=0, cores=4)[0][0]
+    made.told(first, seconds=seconds, records=10_000, nbytes=1_000_000)
+    return lambda: plan(made)
+
+
+def one_has_told_that_the_others_are_quick(made: Planner) -> Turn:
+    return backlog(made, seconds=0.01)
+
+
+def one_has_told_and_the_others_wait(made: Planner) -> Turn:
+    return backlog(made, seconds=9.0)
+
+
 SITUATIONS = [
     nothing_to_do,
     ten_have_offsets,
@@ -124,8 +140,15 @@ SITUATIONS = [
     one_is_taken_back,
     one_is_in_the_sink,
     one_is_lost,
+    one_has_told_that_the_others_are_quick,
+    one_has_told_and_the_others_wait,
 ]
-LIMITED = {"as it is": LIMITS, "split": replace(LIMITS, split=True), "alone": replace(LIMITS, alone=True)}
+LIMITED = {
+    "as it is": LIMITS,
+    "split": replace(LIMITS, split=True),
+    "alone": replace(LIMITS, alone=True),
+    "without a bound of records": replace(LIMITS, range_records=None),
+}
 
 
 @pytest.mark.drawn(15)

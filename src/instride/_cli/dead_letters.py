@@ -405,7 +405,10 @@ class _Reader:
         self._consumer = consumer
         self._timeout = timeout
         self._still = 0.0
-        found = consumer.partitions_for(topic, timeout=self._timeout)
+        try:
+            found = consumer.partitions_for(topic, timeout=self._timeout)
+        except ValueError as error:
+            raise ConfigError(f"{topic!r} is no topic: {error}") from None
         if not found:
             raise ConfigError(f"{topic}: there is no such topic")
         self._partitions = [TopicPartition(topic, each.partition) for each in found]
@@ -427,21 +430,23 @@ class _Reader:
 
     def _go_to_the_groups(self) -> None:
         """Law 3. It stands at the beginning of each partition."""
-        is_another = any(self._names_another_topic(each, *found) for each, found in self._committed.items())
+        earlier = {each: sent for each, found in self._committed.items() if (sent := self._sent_before(each, *found))}
+        is_another = len(earlier) < len(self._committed)
         strange = {each for each, (offset, _) in self._committed.items() if is_another or offset > self._ends[each]}
         self.strange += [each for each in self._partitions if each in strange and not self._is_over(each)]
         known = self._committed.keys() - strange
         self.remembers = not self.strange and (bool(known) or self._is_at_the_end())
         for partition in known:
-            offset, metadata = self._committed[partition]
-            self._consumer.seek(partition, offset)
-            topic_id = self._sent[partition].topic_id
-            remembered = decode(metadata, offset, topic_id) or Remembered()
-            self._sent[partition] = _Sent(topic_id=topic_id, ranges=remembered.finished)
+            self._consumer.seek(partition, self._committed[partition][0])
+            self._sent[partition] = earlier[partition]
 
-    def _names_another_topic(self, partition: TopicPartition, offset: int, metadata: str) -> bool:
-        is_ours = decode(metadata, offset) is not None
-        return is_ours and decode(metadata, offset, self._sent[partition].topic_id) is None
+    def _sent_before(self, partition: TopicPartition, offset: int, metadata: str) -> _Sent | None:
+        """As the metadata remember it; None where they name another topic id."""
+        topic_id = self._sent[partition].topic_id
+        remembered = decode(metadata, offset, topic_id)
+        if remembered is None and decode(metadata, offset) is not None:
+            return None
+        return _Sent(topic_id=topic_id, ranges=remembered.finished if remembered else ())
 
     def letters(self) -> Iterator[Letter]:
         for batch in self.batches():
@@ -586,7 +591,7 @@ def _where(letter: Letter) -> str:
 
 
 def _place(text: str) -> tuple[int, int]:
-    found = re.fullmatch(r"(\d+):(\d+)", text)
+    found = re.fullmatch(r"(\d{1,19}):(\d{1,19})", text)
     if found is None:
         raise typer.BadParameter(f"{text!r}: write partition:offset, such as 0:17")
     return int(found[1]), int(found[2])

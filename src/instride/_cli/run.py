@@ -19,8 +19,8 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-from instride._cli.early import EARLY
-from instride._cli.supervisor import Action, Start, Supervisor, Word
+from instride._cli.supervisor import CANNOT_BEGIN, FAILED, Action, Start, Supervisor, Word
+from instride_command import EARLY
 
 __all__ = ["run"]
 
@@ -28,6 +28,8 @@ News: TypeAlias = "SimpleQueue[tuple[int, int] | None]"
 """A worker's slot and its exit code; None for a signal to us."""
 
 _NOT_STARTED = 127
+_OF_ITS_OWN = (0, FAILED, CANNOT_BEGIN)
+"""How a worker ends that did not die."""
 _PULSE = 0.25
 """Seconds. A signal that comes just before we fall asleep does not wake us; its handler is called when we wake up."""
 
@@ -63,6 +65,7 @@ class _Processes:
         self._command = command
         self._news: News = SimpleQueue()
         self._workers: dict[int, subprocess.Popen[bytes]] = {}
+        self._ended_at: dict[int, float] = {}
 
     def run(self, supervisor: Supervisor) -> int:
         with _heard(self._news):
@@ -70,6 +73,8 @@ class _Processes:
             self._do(supervisor.signalled(now) if EARLY else supervisor.begin(now))
             while supervisor.exit_code is None:
                 self._do(self._next(supervisor))
+            self._let_programs_end()
+            self._bury(before=float("inf"))
         return supervisor.exit_code
 
     def _next(self, supervisor: Supervisor) -> list[Action]:
@@ -80,10 +85,13 @@ class _Processes:
         try:
             told = self._news.get(timeout=timeout)
         except Empty:
-            return supervisor.passed(time.monotonic())
+            now = time.monotonic()
+            self._bury(before=now - _PULSE)
+            return supervisor.passed(now)
         now = time.monotonic()
         if told is None:
             return supervisor.signalled(now)
+        self._ended_at[told[0]] = now
         actions = supervisor.ended(*told, now)
         pause = supervisor.pause_of(told[0], now)
         after = "" if pause is None else f"; its successor starts in {pause:.1f} s"
@@ -101,7 +109,6 @@ class _Processes:
     def _start(self, slot: int) -> None:
         """In a process group of its own: of Ctrl-C in a terminal only we are told. No buffer: a word is there at once,
         and none is left to be written when the pipe is closed."""
-        self._workers.pop(slot, None)
         try:
             environment = {**os.environ, "INSTRIDE_WORKER": str(slot)}
             worker = subprocess.Popen(
@@ -111,13 +118,32 @@ class _Processes:
             self._not_started(slot, error)
             return
         try:
-            threading.Thread(target=lambda: self._news.put((slot, worker.wait())), daemon=True).start()
+            threading.Thread(target=lambda: self._news.put((slot, _ended(worker))), daemon=True).start()
         except RuntimeError as error:  # no thread is left, and nobody would hear of its end
             with worker:
                 worker.kill()
             self._not_started(slot, error)
             return
         self._workers[slot] = worker
+
+    def _let_programs_end(self) -> None:
+        """Those of the workers that died last: they have had their SIGTERM a moment ago."""
+        died = [
+            ended_at
+            for slot, ended_at in self._ended_at.items()
+            if slot in self._workers and self._workers[slot].returncode is None
+        ]
+        if died:
+            time.sleep(max(0.0, max(died) + _PULSE - time.monotonic()))
+
+    def _bury(self, *, before: float) -> None:
+        """Workers that had ended by then, and so before their successors start. What has not taken the SIGTERM of
+        `_ended` is killed."""
+        for slot in [each for each, ended_at in self._ended_at.items() if ended_at <= before]:
+            del self._ended_at[slot]
+            if (worker := self._workers.pop(slot, None)) is not None:  # it may not have been started
+                with worker:
+                    _kill_group(worker)
 
     def _not_started(self, slot: int, error: Exception) -> None:
         _tell(f"worker {slot} was not started: {error}")
@@ -126,14 +152,38 @@ class _Processes:
 
 def _tell_worker(worker: subprocess.Popen[bytes], word: Word) -> None:
     if word is Word.KILL:
-        if worker.poll() is None:  # else its number may be another's
-            # It ends at this moment. PermissionError: of a group of which all have ended, on macOS.
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(worker.pid, signal.SIGKILL)
+        _kill_group(worker)
         return
     assert worker.stdin is not None
     with suppress(BrokenPipeError):  # it has ended; its exit code is on its way
         worker.stdin.write(word.value)
+
+
+def _ended(worker: subprocess.Popen[bytes]) -> int:
+    """Its exit code, when it has ended. If it died, the programs that its handlers have started are to end: they would
+    work on beside its successor. Python's resource tracker is among them; it takes no SIGTERM, and ends by itself when
+    it has freed the shared memory. Such a worker is not reaped yet: until then its number is no other's. (On macOS:
+    from Python 3.13 on.)"""
+    if hasattr(os, "waitid"):
+        with suppress(ChildProcessError):  # it was reaped as it ended, since SIGCHLD is ignored
+            ended = os.waitid(os.P_PID, worker.pid, os.WEXITED | os.WNOWAIT)
+            assert ended is not None
+            code = ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+            if code not in _OF_ITS_OWN:
+                _signal_group(worker, signal.SIGTERM)
+                return code
+    return worker.wait()
+
+
+def _kill_group(worker: subprocess.Popen[bytes]) -> None:
+    if worker.returncode is None:  # else its number may be another's
+        _signal_group(worker, signal.SIGKILL)
+
+
+def _signal_group(worker: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    # It ends at this moment. PermissionError: of a group of which all have ended, on macOS.
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(worker.pid, number)
 
 
 def _reap_orphans(workers: Container[int]) -> None:

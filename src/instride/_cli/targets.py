@@ -16,9 +16,13 @@ __all__ = ["settings_of", "target"]
 def target(text: str) -> Any:
     """Imports it, from the working directory too. Raises ConfigError, and whatever the module raises."""
     module, colon, name = text.partition(":")
-    if not (module and colon and name):
+    if not (module and colon and name) or module.startswith("."):
         raise ConfigError(f"{text!r}: write module:name, such as billing:app for what billing.py calls app")
-    if (here := str(Path.cwd())) not in sys.path:
+    try:
+        here = str(Path.cwd())
+    except FileNotFoundError:
+        raise ConfigError(f"{text!r}: the working folder is gone, perhaps replaced by another of its name") from None
+    if here not in sys.path:
         sys.path.insert(0, here)
     try:
         found: Any = import_module(module)
@@ -42,5 +46,7 @@ def settings_of(text: str | None, bootstrap_servers: str | None, group_id: str |
         found = found()
     if not isinstance(found, Mapping):
         raise ConfigError(f"--settings {text}: it must be a dict, or a function that returns one, not {type(found)}")
+    if any(not isinstance(each, str) for each in found):
+        raise ConfigError(f"--settings {text}: it must be a dict of names, and some keys are no text")
     given = {"bootstrap_servers": bootstrap_servers, "group_id": group_id}
     return {**found, **{name: value for name, value in given.items() if value is not None}}

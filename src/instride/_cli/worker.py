@@ -33,6 +33,7 @@ from instride._cli.targets import settings_of, target
 from instride._processing.processor import Processor
 from instride._processing.running_processor import RunningProcessor, run_with_signals
 from instride.errors import ConfigError, DeadLettersUnwrittenError, DrainTimeoutError
+from instride_command.ending import keep_status
 
 __all__ = ["main"]
 
@@ -45,18 +46,18 @@ def main(app: str, settings: str | None, bootstrap_servers: str | None, group_id
         return 0
     except BaseException as error:  # noqa: BLE001 - a module may raise anything, and no thread be left
         if isinstance(error, ConfigError) and _is_of_the_command_line(error):
-            print(f"instride run: worker {slot} cannot begin: {error}", file=sys.stderr)
+            _tell(f"instride run: worker {slot} cannot begin: {error}")
         else:
-            traceback.print_exc()
+            _tell(traceback.format_exc().rstrip())
         return CANNOT_BEGIN
     supervisor.go_to(running)
     try:
         run_with_signals(running, second_cancels=False)
     except (DeadLettersUnwrittenError, DrainTimeoutError) as error:  # it says all, and no line of code is to blame
-        print(f"instride run: worker {slot} left work behind: {type(error).__name__}: {error}", file=sys.stderr)
+        _tell(f"instride run: worker {slot} left work behind: {type(error).__name__}: {error}")
         return FAILED
     except BaseException:  # noqa: BLE001 - the supervisor is told by the status
-        traceback.print_exc()
+        _tell(traceback.format_exc().rstrip())
         return FAILED
     return 0
 
@@ -78,6 +79,12 @@ def _is_of_the_command_line(error: BaseException) -> bool:
     ours = str(Path(instride.__file__).parent)
     files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
     return all(each.startswith((ours, "<")) for each in files)
+
+
+def _tell(text: str) -> None:
+    """Where that cannot be written (a full disk, a log's reader that is gone), the status still says it."""
+    with suppress(Exception):
+        print(text, file=sys.stderr)
 
 
 def _taken_standard_input() -> int:
@@ -155,10 +162,10 @@ def _cut_off(status: int, turn: threading.Lock) -> None:
 
 
 def _say_left_behind(late: str) -> None:
-    with suppress(Exception):
-        print(f"instride run: {late} of a worker did not end in {_PATIENCE:g} s: they are left behind", file=sys.stderr)
+    _tell(f"instride run: {late} of a worker did not end in {_PATIENCE:g} s: they are left behind")
 
 
 if __name__ == "__main__":
+    keep_status()
     _app, _settings, _servers, _group, _slot = sys.argv[1:]
     _end(main(_app, _settings or None, _servers or None, _group or None, int(_slot)))

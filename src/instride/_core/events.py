@@ -5,7 +5,8 @@ Laws
 2. Each queue is first in, first out. No event is lost; those of one kind keep their order.
 3. A partition is never named without its assignment epoch. What bears an older one is dropped by its reader.
 4. An event with a `call` number is completed exactly once by `CallCompleted`, at its deadline at the latest; those that
-   come one directly after the other come as one event, `CallsCompleted`.
+   come one directly after the other come as one event, `CallsCompleted`. Of some partitions of a commit
+   `PartlyCommitted` may tell before that: its `calls` end nothing.
 5. Events are immutable; what they carry is not touched by the sender afterwards.
 6. `at` says when the network side knew of it, by the machine's clock. It is for telemetry only: nothing else reads it,
    and two events that differ in it are equal.
@@ -64,6 +65,7 @@ __all__ = [
     "PartitionRecovered",
     "PartitionsAssigned",
     "PartitionsRevoked",
+    "PartlyCommitted",
     "Pause",
     "Polled",
     "Positioned",
@@ -187,10 +189,17 @@ class Resume:
 
 
 class MissingOffsets(NamedTuple):
-    """What a log did not have when a position in it was reset: that very position, and all before `begin`."""
+    """What a log did not have when a position in it was reset: that very position, and all before `begin`.
 
-    position: int
-    begin: int
+    position: -1 where it is none. cut: where the log was truncated since, and read on; -1: it was not. Retention may
+    have taken any offset. since: the seek number that the reset began, where the log was truncated after it: what was
+    committed under that one or a later one is of after the reset.
+    """
+
+    position: int = -1
+    begin: int = 0
+    cut: int = -1
+    since: int = 0
 
     def include(self, offset: int) -> bool:
         return offset == self.position or offset < self.begin
@@ -572,6 +581,14 @@ class CallsCompleted:
     calls: tuple[CallCompleted, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartlyCommitted:
+    """What became of some partitions of commits that wait for others still: `calls` end nothing. When the commits end,
+    they say it again."""
+
+    calls: tuple[CallCompleted, ...]
+
+
 BackgroundEvent = (
     ErrorRaised
     | Wakeup
@@ -595,4 +612,5 @@ BackgroundEvent = (
     | DropBuffered
     | CallCompleted
     | CallsCompleted
+    | PartlyCommitted
 )

@@ -11,10 +11,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from functools import singledispatch
-from typing import Final
 
-from instride.errors._quoting import counted
-from instride.records import TopicPartition
+from instride.errors._quoting import MOST_NAMED, counted, first_of
 from instride.telemetry import (
     DelayAtRisk,
     FetchBegan,
@@ -32,8 +30,6 @@ from instride.telemetry import (
 
 __all__ = ["first_fetches", "formatted"]
 
-_MOST_NAMED: Final = 20
-
 
 @singledispatch
 def formatted(event: TelemetryEvent) -> tuple[int, str]:
@@ -44,9 +40,9 @@ def formatted(event: TelemetryEvent) -> tuple[int, str]:
 @formatted.register
 def _changed(event: OwnershipChanged) -> tuple[int, str]:
     # The lines of so many hand-overs are bounded: this one tells of them all.
-    many = event.change is OwnershipChange.LOST and len(event.partitions) > _MOST_NAMED
+    many = event.change is OwnershipChange.LOST and len(event.partitions) > MOST_NAMED
     level = logging.WARNING if many else logging.DEBUG
-    return level, f"{event.change.value.replace('_', ' ')}: {_names(event.partitions)}"
+    return level, f"{event.change.value.replace('_', ' ')}: {first_of(event.partitions)}"
 
 
 @formatted.register
@@ -65,7 +61,7 @@ def _ended(event: RebalanceEnded) -> tuple[int, str]:
         "delayed": event.delayed,
     }
     parts = [f"rebalance to generation {event.generation} took {_seconds(event.seconds)}{f' ({took})' if took else ''}"]
-    parts += [f"{name} {_names(partitions)}" for name, partitions in brought.items() if partitions]
+    parts += [f"{name} {first_of(partitions)}" for name, partitions in brought.items() if partitions]
     parts.append(f"because {event.reason}")
     if event.joins > 1:
         parts.append(f"it joined {event.joins} times")
@@ -99,7 +95,7 @@ def first_fetches(began: Sequence[FetchBegan]) -> tuple[int, str]:
     took = [each.at - each.assigned_at for each in began]
     least, most = _seconds(min(took)), _seconds(max(took))
     after = least if least == most else f"{least} to {most}"
-    names = _names([each.partition for each in began])
+    names = first_of([each.partition for each in began])
     if len(began) == 1:
         return logging.DEBUG, f"the first fetch of {names} was sent {after} after it was assigned"
     return logging.DEBUG, f"the first fetches of {names} were sent {after} after they were assigned"
@@ -134,11 +130,6 @@ def _reset(event: PositionReset) -> tuple[int, str]:
     between = f"{counted(abs(event.count), 'offset')} {'skipped' if event.count >= 0 else 'may come again'}"
     moved = f"is read on from offset {event.to_offset} instead of {event.from_offset} ({between})"
     return logging.WARNING, f"{event.partition} {moved}: {event.cause.value}"
-
-
-def _names(partitions: Sequence[TopicPartition]) -> str:
-    more = len(partitions) - _MOST_NAMED
-    return ", ".join(map(str, partitions[:_MOST_NAMED])) + (f" and {more} more" if more > 0 else "")
 
 
 def _seconds(value: float) -> str:

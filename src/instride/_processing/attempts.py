@@ -133,14 +133,18 @@ class Desk:
     pass_over: Callable[[Task], Any] = lambda _: None
 
     def places(self, concurrency: int, is_told: Callable[[], bool]) -> int:
-        """Under the lock. For so many handlers, which may be long, and one for who tells a store of a letter, for which
-        alone a hand-over may wait. is_told: whether somebody tells of one, or has nothing to do."""
-        return concurrency + (1 if self.engine.to_tell and not is_told() else 0)
+        """Under the lock. For so many handlers, which may be long, and one for what a hand-over alone may wait for: who
+        tells a store of a letter, or hands one over. is_told: whether somebody tells of one, or has nothing to do."""
+        is_due = self.engine.to_write or (self.engine.to_tell and not is_told())
+        return concurrency + (1 if is_due else 0)
 
     def next_task(self) -> Job | None:
-        """Under the lock. What a store is to be told of is in progress: it waits for no leave to start."""
+        """Under the lock. What a store is to be told of, or whose letter is due, is in progress: it waits for no leave
+        to start."""
         if self.engine.to_tell:
             return self.engine.to_tell.popleft()
+        if self.engine.to_write:
+            return self.engine.to_write.popleft()
         return self.engine.take(self.clock()) if self.may_start() else None
 
     def end(self, task: Job, error: BaseException | None, *, is_cancelled: bool = False) -> tuple[Verdict | None, bool]:
@@ -158,6 +162,17 @@ class Desk:
             with suppress(Exception):
                 self.engine.put_back(task, was_tried=True)
         return verdict, self.wants_attention()
+
+    def end_handed_over(
+        self, task: Job, error: BaseException | None, *, is_cancelled: bool = False
+    ) -> tuple[Verdict | None, bool]:
+        """The same, of an attempt whose outputs were handed over, and hold no place. If its dead letter is due, whoever
+        has one writes it."""
+        self.engine.taken_back(task)
+        verdict, attention = self.end(task, error, is_cancelled=is_cancelled)
+        if verdict is not None and isinstance(task, Task) and task.writes_dead_letter:
+            self.engine.to_write.append(task)
+        return verdict, attention
 
     def read(self, job: Job) -> Any:
         """For its handler: a record, or the list of a batch. Raises DeserializationError. Sets `current_attempt`."""

@@ -3,12 +3,14 @@
 Laws
 1. At most `concurrency` handlers at a time, for all partitions together. A dead letter counts as one until it is handed
    over: a `produce=` that waits for the acknowledgement takes a thread, of those that `asyncio.to_thread` has for all.
-   And it does so while a store is told of it, but there is one place more for that (`Desk.places`).
+   And it does so while a store is told of it, but there is one place more for that, and for a letter that is due since
+   outputs were refused (`Desk.places`).
 2. Each attempt has a context of its own. An asyncio task makes one attempt after the other, since a task for each is
    felt by all: until one was cancelled in it.
 3. An attempt that takes longer than `timeout` is cancelled, and has failed, also if its handler returns all the same.
    Once that has returned in time, the commit of its transaction and its outputs make it late no more.
-4. An attempt that returned outputs has ended when these are acknowledged.
+4. An attempt that returned outputs has ended when these are acknowledged. It counts as a handler until they are handed
+   over, as a dead letter does; and for longer where too many are in flight (`Room`).
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from contextlib import suppress
-from contextvars import Context
+from contextvars import Context, copy_context
 from functools import partial
 from typing import Any
 
@@ -25,7 +27,7 @@ from instride._processing.dead_letters import Produce, write_letter_async
 from instride._processing.engine import Batch, Job, Task
 from instride._processing.forks import end_child, process
 from instride._processing.lifespan import AsyncLifespan
-from instride._processing.outputs import produce_all_async
+from instride._processing.outputs import Room, produce_all_async
 from instride.errors import IllegalStateError
 
 __all__ = ["LoopWorkers"]
@@ -57,8 +59,11 @@ class LoopWorkers:
         # By the asyncio task that makes it, since each of these looks for its own when it ends.
         self._attempts: dict[asyncio.Task[None], Job] = {}
         self._clocks: dict[Job, asyncio.Timeout] = {}
-        # Of the attempts those that have ended, and whose dead letter is handed over.
-        self._letters: set[Job] = set()
+        # Of the attempts those whose dead letter, or outputs, are handed over: their handlers have ended.
+        self._in_flight: set[Job] = set()
+        self._room = Room(concurrency, self._let_go)
+        # Not that of an attempt: whatever is started next would see what its handler has set.
+        self._context = copy_context()
         # Of the attempts those that only tell a store of a letter.
         self._tellers: set[Job] = set()
         self._waking = False
@@ -95,7 +100,7 @@ class LoopWorkers:
     def _task_for_free_place(self) -> Job | None:
         with self._desk.lock:
             places = self._desk.places(self._concurrency, lambda: bool(self._tellers))
-            return self._next() if len(self._attempts) - len(self._letters) < places else None
+            return self._next() if len(self._attempts) - len(self._in_flight) < places else None
 
     def _find_late(self) -> None:
         """In an outage: a probe that keeps its cancellation to itself may never end, and another one is to follow."""
@@ -141,7 +146,7 @@ class LoopWorkers:
         desk, server = self._desk, asyncio.current_task()
         assert server is not None
         while job is not None:
-            following, task = None, job
+            following, task, has_place = None, job, True
             if not task.writes_dead_letter:
                 error: BaseException | None = None
                 try:
@@ -153,13 +158,18 @@ class LoopWorkers:
                     error = caught
                 with desk.lock:
                     is_cancelled = error is not None and server.cancelling() > 0
-                    verdict, attention = desk.end(task, error, is_cancelled=is_cancelled)
-                    following = self._next() if verdict is None else None
+                    # Another one has taken its place: it takes no record, and writes no letter.
+                    has_place = self._room.leave(task)
+                    end = desk.end if has_place else desk.end_handed_over
+                    verdict, attention = end(task, error, is_cancelled=is_cancelled)
+                    following = self._next() if has_place and verdict is None else None
                 if verdict is not None:
                     desk.note(task, verdict)
                 if attention:
                     desk.attention()
-            if task.writes_dead_letter and isinstance(task, Task) and not task.over:
+            if not has_place:
+                self._in_flight.discard(task)
+            elif task.writes_dead_letter and isinstance(task, Task) and not task.over:
                 await self._write(task)
             del self._attempts[server]
             self._tellers.discard(task)
@@ -178,16 +188,27 @@ class LoopWorkers:
             self._is_thrown_away(task)
             raise
         finally:
-            self._letters.discard(task)
+            self._in_flight.discard(task)
 
     def _is_handed_over(self, task: Task) -> None:
         """Another one takes its place (law 1)."""
-        self._letters.add(task)
+        self._in_flight.add(task)
         self._fill()
+
+    def _has_handed_outputs_over(self, job: Job) -> None:
+        with self._desk.lock:
+            self._room.enter(job)
+
+    def _let_go(self, job: Job) -> None:
+        """The same of outputs, in the context of an attempt. Under the lock."""
+        self._desk.engine.handed_over(job)
+        self._in_flight.add(job)
+        self._loop.call_soon(self._fill, context=self._context)
 
     def _is_thrown_away(self, job: Job) -> None:
         """Where it waited, with its event loop: that was closed, and nothing can go on."""
         with self._desk.lock:
+            self._desk.engine.taken_back(job)
             self._desk.engine.put_back(job, was_tried=True)
         self._desk.fail(IllegalStateError("the event loop was closed before the processor had ended"))
 
@@ -208,7 +229,8 @@ class LoopWorkers:
             finally:
                 self._clocks.pop(job, None)
         if outputs := desk.outputs(job, returned):
-            await produce_all_async(self._produce, outputs)
+            handed_over = partial(self._has_handed_outputs_over, job)
+            await produce_all_async(self._produce, outputs, handed_over=handed_over)
 
 
 def _stop_clock(clock: asyncio.Timeout, job: Job) -> None:

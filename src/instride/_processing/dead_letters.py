@@ -34,10 +34,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from instride._processing.event_loop import result_of
 from instride._processing.outputs import (
     ACKNOWLEDGED,
     OutputRecord,
+    error_of,
     not_acknowledged,
     produce_all_async,
     refuse_awaitable,
@@ -264,7 +264,7 @@ class LetterWriter:
     def _has_ended(self, each: _HandedOver, future: Future[Any]) -> None:
         """In any thread. Of what was given up no smaller one is written; whoever does it anew knows that it was."""
         task = each.task
-        error = _error_of(future)
+        error = error_of(future)
         with self._desk.lock:
             if self._waiting.pop(each, None) is None:
                 return
@@ -309,14 +309,6 @@ class LetterWriter:
                 self._desk.attention()
         except BaseException as broken:  # noqa: BLE001 - nobody is there to hear of it: its record were in progress for ever
             self._desk.fail(broken)
-
-
-def _error_of(future: Future[Any]) -> BaseException | None:
-    try:
-        result_of(future)
-    except BaseException as error:  # noqa: BLE001 - as in `LetterWriter.write`
-        return error
-    return None
 
 
 async def write_letter_async(

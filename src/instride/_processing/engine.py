@@ -36,7 +36,7 @@ Laws (rules 16 and 18 of docs/rebalance.md)
    another record is (`to_tell`): who tells the database needs a connection, and these are one more than handlers.
 11. Before its first record is started a commit says so, and of what came before a crash one record is started at a
     time: see `crashes`. A record under which processes died has failed by HandlerDiedError, as often as they did. A
-   letter that is being written ends no process: none waits for it.
+   letter that is being written ends no process, nor do outputs that are handed over: none waits for these.
 12. With a circuit breaker an outage starts nothing, and blames no record: see `breaker`. A record that is put back, or
    whose attempt does not count, is queued again as it was.
 """
@@ -44,7 +44,7 @@ Laws (rules 16 and 18 of docs/rebalance.md)
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -252,10 +252,11 @@ class Lane:
     behind: of each key that is on its way, those that wait for it. pending: not looked at before `base` is known.
     given_up: by `give_up_of`, while it is held. later: how many wait for their next attempt. guard: law 11, as long as
     it has a say. to_come, tried_before: of the records that did not come yet, what an earlier owner finished or tried.
-    jobs: calls of handlers in progress, and letters; in_flight: of what is started, letters. noted: when its next batch
-    is due. progress_at: when a record of it was last finished, or the first came that is not. version rises with each
-    thing that a commit would tell; refused: that of a commit which the broker refused for good. due: whose dead letter
-    is due, of those in `attempts` and `tried_before`. reset_to: where a reset of the position led (law 9); -1.
+    jobs: calls of handlers in progress, and what is in flight: letters, and what waits for the acknowledgement of its
+    outputs; in_flight: so much of what is started. noted: when its next batch is due. progress_at: when a record of it
+    was last finished, or the first came that is not. version rises with each thing that a commit would tell; refused:
+    that of a commit which the broker refused for good. due: whose dead letter is due, of those in `attempts` and
+    `tried_before`. reset_to: where a reset of the position led (law 9); -1.
     gone: unfinished records that came before a reset, and that the log has lost, by offset. unproven_from: of the
     resets since the topic's id was known, the first one's seek number; -1. letters: by offset, what came before a reset
     and had its dead letter due. is_compared: with the store's row (law 4 of `store`).
@@ -484,6 +485,8 @@ class Engine:
     missed: what came before a reset, and was not handled here: the log has lost it, or may have; for the log.
     breaker: its state, where there is one. tally: what was done so far. to_tell: whose letters are acknowledged, and of
     which a database is to be told (law 10): whoever wants a record takes one of these first, and removes it here.
+    to_write: likewise, whose dead letter is due since their outputs were refused, which hold no place. awaited: whose
+    outputs are handed over, and not acknowledged.
     """
 
     def __init__(self, plan: EnginePlan, size: Callable[[ConsumerRecord], int]) -> None:
@@ -497,6 +500,8 @@ class Engine:
         self.died: list[tuple[Task, int]] = []
         self.missed: list[ConsumerRecord] = []
         self.to_tell: deque[Task] = deque()
+        self.to_write: deque[Task] = deque()
+        self.awaited: set[Task] = set()
         self.uncommitted = 0
         self._size = size
         self._lanes: dict[tuple[str, int], Lane] = {}
@@ -903,7 +908,7 @@ class Engine:
         task.late = False
         # No handler runs for a letter: it ends no process, and needs no mark.
         if task.writes_dead_letter:
-            self._count_letter(lane, 1)
+            self._count_in_flight(lane, 1)
             return False
         if lane.guard is None:
             return False
@@ -940,8 +945,8 @@ class Engine:
         return heappop(following)[1] if follows else lane.pop_startable()
 
     def has_next(self, now: float) -> bool:
-        """Whether something may be started, or told."""
-        return self._next_lane(now) is not None or bool(self.to_tell)
+        """Whether something may be started, told or written."""
+        return self._next_lane(now) is not None or bool(self.to_tell or self.to_write)
 
     def _next_lane(self, now: float) -> Lane | None:
         """Of which something may be started: then it is the first in `_turns`."""
@@ -1008,7 +1013,7 @@ class Engine:
             # Out of `_turns`, a lane is looked at again only by `_changed`: `_let_others_start` needs to know of it.
             self._behind_accused[lane.partition] = lane
             return False
-        # Here, as it is asked for each record.
+        # Here, and not in a function: it is evaluated for each record.
         if (
             (lane.jobs >= self.plan.per_partition and not self._has_room_for_accused(lane))
             or not self._fits(lane)
@@ -1088,7 +1093,7 @@ class Engine:
     def _is_handled(self) -> bool:
         return len(self._at_work) > self._in_flight
 
-    def _count_letter(self, lane: Lane, number: int) -> None:
+    def _count_in_flight(self, lane: Lane, number: int) -> None:
         lane.in_flight += number
         self._in_flight += number
 
@@ -1167,16 +1172,32 @@ class Engine:
         return Verdict(step=step, after=after)
 
     def _is_letter_now(self, task: Task, *, is_skipped: bool) -> None:
-        """It stays started, and its handler has ended: what waited for that (law 11) does not wait for the letter."""
-        lane = task.lane
         task.writes_dead_letter, task.is_skipped = True, is_skipped
-        self._count_letter(lane, 1)
+        self._is_in_flight([task])
+
+    def _is_in_flight(self, tasks: Sequence[Task]) -> None:
+        """They stay started, and their handler has ended: what waited for that (law 11) does not wait for the rest."""
+        lane = tasks[0].lane
+        self._count_in_flight(lane, len(tasks))
         if lane.guard is not None:
-            self._guard_ended(lane, lane.guard, task.offset, was_tried=True)
+            for task in tasks:
+                self._guard_ended(lane, lane.guard, task.offset, was_tried=True)
             self._changed(lane)
         self._let_accused_start()
-        if self._stopping:
-            self._take_mark_back(lane)
+
+    def handed_over(self, job: Job) -> None:
+        """Its outputs are, and nobody has acknowledged them yet. Until `taken_back`, before it ends."""
+        if not job.over:
+            tasks = job.tasks if isinstance(job, Batch) else [job]
+            self.awaited.update(tasks)
+            self._is_in_flight(tasks)
+
+    def taken_back(self, job: Job) -> None:
+        """Of what was not handed over it says nothing."""
+        tasks = job.tasks if isinstance(job, Batch) else [job]
+        if tasks[0] in self.awaited:
+            self.awaited.difference_update(tasks)
+            self._count_in_flight(job.lane, -len(tasks))
 
     def put_back(self, job: Job, *, was_tried: bool = False) -> None:
         """It was started, and is queued as it was before. was_tried: its handler was called all the same."""
@@ -1210,7 +1231,7 @@ class Engine:
         for task in reversed(tasks):
             jobs = int(task is tasks[0])
             if task.writes_dead_letter:
-                self._count_letter(task.lane, -1)
+                self._count_in_flight(task.lane, -1)
             if task.key is None or first[task.key] is task:
                 self._again(task, due, jobs=jobs, was_tried=was_tried)
             else:
@@ -1298,7 +1319,7 @@ class Engine:
             return None
         self._unwritten.pop(task, None)
         # Here and not where it ends: each step there is felt with each record.
-        self._count_letter(task.lane, -1)
+        self._count_in_flight(task.lane, -1)
         if error is None:
             self.tally.skipped += task.is_skipped
             self.tally.dead_lettered += not task.is_skipped
@@ -1347,6 +1368,9 @@ class Engine:
             self._touch(lane)
         if was_accused:
             self._ask(lane)
+        # What still waits for a letter may be killed before it is acknowledged.
+        if self._stopping:
+            self._take_mark_back(lane)
 
     def _finish(self, task: Task, *, releases: bool = True) -> None:
         """releases: whether the next of its key may go on."""
@@ -1416,9 +1440,12 @@ class Engine:
 
     # -- commits
 
-    def committable(self) -> CommitSnapshot:
-        """What a commit would tell that the group does not have: offsets, with what is finished beyond (law 4)."""
-        sent = {lane.partition: self._told_of(lane) for lane in self._ahead.values()}
+    def committable(self, in_flight: Set[TopicPartition] = frozenset()) -> CommitSnapshot:
+        """What a commit would tell that the group does not have: offsets, with what is finished beyond (law 4).
+        in_flight: of these nothing, since it is on its way."""
+        # In C, as an outage may leave thousands in flight; sorted, for commits that are the same in each run.
+        lanes = [self._ahead[each] for each in sorted(self._ahead.keys() - in_flight)] if in_flight else None
+        sent = {lane.partition: self._told_of(lane) for lane in (self._ahead.values() if lanes is None else lanes)}
         entries = {partition: self._entry(each) for partition, each in sent.items()}
         self.uncommitted = 0
         return arguments.CheckedSnapshot(entries, partial(self._settled, sent))
@@ -1440,9 +1467,10 @@ class Engine:
             metadata=metadata,
         )
 
-    def has_starts(self) -> bool:
-        """Whether records wait for a commit (laws 7 and 11) that was not refused for good."""
-        return any(not lane.is_refused for lanes in (self._asking, self._beginning_here) for lane in lanes.values())
+    def has_starts(self, in_flight: Set[TopicPartition] = frozenset()) -> bool:
+        """Whether records wait for a commit (laws 7 and 11) that was not refused for good. in_flight: as above."""
+        lanes = (lane for lanes in (self._asking, self._beginning_here) for lane in lanes.values())
+        return any(not lane.is_refused and lane.partition not in in_flight for lane in lanes)
 
     def shrink_metadata(self) -> int:
         """The broker refused it as too large. The new limit; 0: nothing is remembered any more."""
@@ -1485,7 +1513,9 @@ class Engine:
         """Of a stale one no commit tells anything any more, so it waits for none: it was lost, or reset, and what came
         before that may be all that there is for long."""
         self._asking.pop(lane.partition, None)
-        if is_stale or told.is_ending:
+        # Else its hand-over was taken back since, and its accused may be named anew: others wait for that one.
+        is_over = told.is_ending and (lane.draining or self._stopping)
+        if is_stale or is_over:
             self._beginning.pop(lane.partition, None)
             self._let_others_start(lane)
         if not told.mark.deaths and guard.accused < 0:
@@ -1611,9 +1641,12 @@ class Engine:
         self.tally.abandoned += len(given_up)
         lane.started.clear()
         lane.jobs = 0
-        self._count_letter(lane, -lane.in_flight)
+        self._count_in_flight(lane, -lane.in_flight)
         if given_up and self.to_tell:
             self.to_tell = deque(each for each in self.to_tell if not each.over)
+        if given_up and (self.awaited or self.to_write):
+            self.awaited.difference_update(given_up)
+            self.to_write = deque(each for each in self.to_write if not each.over)
         if lane.guard is not None:
             was_named = lane.guard.is_named
             lane.guard.given_up()

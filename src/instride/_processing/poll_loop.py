@@ -14,13 +14,17 @@ Laws
    expects, what was started is given up at once; all else is the same.
 6. No round waits for a database: what it has not answered about waits, paused perhaps, and all else goes on
    (`store_positions`).
+7. While a commit is in flight no other is sent, since the next one would say more. But one that waits for some of its
+   partitions, or for long, keeps none of other partitions back, and none keeps a hand-over of others waiting. After one
+   that nobody answered in time the next waits until one is answered, or all have ended: in an outage they would never
+   come together again. One of other partitions alone may go, since the first may be of a topic that is away.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence, Set
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import takewhile
@@ -39,7 +43,9 @@ from instride.errors import (
     DeadLettersUnwrittenError,
     DrainTimeoutError,
     KafkaError,
+    KafkaTimeoutError,
     OffsetMetadataTooLargeError,
+    RebalanceInProgressError,
     WakeupError,
 )
 from instride.errors._quoting import counted
@@ -56,12 +62,14 @@ begin; and of a pause after an error."""
 _IN_TIME: Final = 1.0
 """Seconds before the deadline of a hand-over, for the last commit."""
 _PATIENCE: Final = 1.0
-"""Seconds that a question to the coordinator, or to leaders, may hold the loop up; and between two about what nobody
-tells, or to a database that fails."""
+"""Seconds that a question to the coordinator, or to leaders, may hold the loop up; between two about what nobody tells,
+or to a database that fails; and that a commit may keep others waiting."""
 _PATIENCE_OF_DRAINS: Final = 0.2
 """The same of a question to leaders while a hand-over waits: its deadline is seen between rounds."""
 _PATIENCE_OF_ONE: Final = 0.1
 """The same of a question about one partition, after one about all was not answered in time."""
+_UNANSWERED: Final = (KafkaTimeoutError, RebalanceInProgressError)
+"""What a commit ends by whose time is out."""
 _LONGEST: Final = 10.0
 """Seconds that what is left of before a reset waits to be told where its log begins."""
 
@@ -77,6 +85,17 @@ class Verb:
 
 
 Verbs: TypeAlias = Generator[Verb, Any, None]
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class _InFlight:
+    """A commit. waits_for: partitions of which there is no response yet. metadata_limit: by which it was made."""
+
+    call: Any
+    names: frozenset[TopicPartition]
+    waits_for: set[TopicPartition]
+    sent_at: float
+    metadata_limit: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,11 +229,19 @@ class Rounds(RebalanceListener):
         # By polls since one returned, how often.
         self._raised: Counter[tuple[type[KafkaError], str]] = Counter()
         self._next_commit = clock() + pace.commit_interval
-        self._in_flight: Any = None
-        self._delays = False
+        self._in_flight: list[_InFlight] = []
+        # Law 7: while one is in flight. And how long each keeps the others waiting.
+        self._others_may_follow = -inf
+        self._patience = _PATIENCE
+        # What was due by `commit_records` while on its way; and what commits named that nobody answered.
+        self._left_out = self._unanswered = frozenset[TopicPartition]()
+        # When a response last said something of a partition.
+        self._answered_at = -inf
+        # By what commits failed since one succeeded: the log says each once.
+        self._failed_by: set[type[BaseException]] = set()
+        self._delays: Set[TopicPartition] = frozenset()
         self._has_more = True
-        self._stops = False
-        self._cancels = False
+        self._stops = self._cancels = False
         self._is_called = False
         self._drain_until: float | None = None
         self._next_look = clock() + pace.stuck_after
@@ -324,7 +351,7 @@ class Rounds(RebalanceListener):
             delayed = self._engine.hold(to_be_revoked)
             self.drains.follow(delayed, lost, self.polled_at)
             self._standing = records.standing
-        self._delays = bool(delayed)
+        self._delays = delayed
         if delayed:
             yield Verb("delay_revoke", (delayed,), {"reason": self.waits_for})
             if self._pace.cancels_in_time:
@@ -631,41 +658,79 @@ class Rounds(RebalanceListener):
 
     def _commit(self) -> Verbs:
         now = self._clock()
-        self._look_at_the_last_commit()
+        self._look_at_commits()
         with self._guard:
-            due = now >= self._next_commit or self._engine.uncommitted >= self._pace.commit_records
-            due = due or self._engine.has_starts() or self._engine.is_urgent()
-            if self._in_flight is not None or not due:
+            in_flight = frozenset[TopicPartition]().union(*(each.waits_for for each in self._in_flight))
+            is_full = self._engine.uncommitted >= self._pace.commit_records
+            due = now >= self._next_commit or is_full or not self._left_out <= in_flight
+            due = due or self._engine.has_starts(in_flight) or (self._engine.is_urgent() and self._lets_go(in_flight))
+            if not due:
                 return
-            snapshot = self._committable()
+            if self._in_flight and now < self._others_may_follow and not self._lets_go(in_flight):
+                if not (self._unanswered and in_flight <= self._unanswered):
+                    return
+                # Perhaps these alone are away: one commit of others finds that out.
+                in_flight |= self._unanswered
+            self._left_out = in_flight if is_full else self._left_out & in_flight
+            snapshot, waits_for = self._committable(in_flight)
+            limit = self._engine.plan.metadata_limit
+            if snapshot:
+                self._others_may_follow = now + self._patience
         # Also where there is nothing to commit: the interval is from look to look.
         self._next_commit = now + self._pace.commit_interval
         if snapshot:
-            self._in_flight = yield Verb("commit_async", (snapshot,))
+            call = yield Verb("commit_async", (snapshot,))
+            if call is not None:
+                names = frozenset(snapshot)
+                sent = _InFlight(call=call, names=names, waits_for=waits_for, sent_at=now, metadata_limit=limit)
+                self._in_flight.append(sent)
 
-    def _committable(self) -> CommitSnapshot:
-        """It is settled on the network thread: under the guard."""
-        snapshot = self._engine.committable()
+    def _lets_go(self, in_flight: Set[TopicPartition]) -> bool:
+        """Whether a hand-over waits for nothing but a commit that is not on its way."""
+        return any(self._engine.waits_for(each) is None for each in self._delays - in_flight)
+
+    def _committable(self, in_flight: Set[TopicPartition] = frozenset()) -> tuple[CommitSnapshot, set[TopicPartition]]:
+        """And of which partitions it was not settled yet. The consumer settles it, in a poll, say: under the guard."""
+        snapshot = self._engine.committable(in_flight)
+        waits_for = set(snapshot)
 
         def on_settled(partition: TopicPartition, entry: CommitEntry, outcome: CommitOutcome) -> None:
             committed, stale = outcome is CommitOutcome.COMMITTED, outcome is CommitOutcome.STALE
             refused = outcome is CommitOutcome.REFUSED
             with self._guard:
+                waits_for.discard(partition)
+                if committed or refused:
+                    self._answered_at, self._patience = self._clock(), _PATIENCE
+                    self._unanswered = frozenset()
+                if waits_for:
+                    self._others_may_follow = -inf
                 snapshot.settle(partition, entry, committed=committed, stale=stale, refused=refused)
 
-        return arguments.CheckedSnapshot(snapshot.entries, on_settled)
+        return arguments.CheckedSnapshot(snapshot.entries, on_settled), waits_for
 
-    def _look_at_the_last_commit(self) -> None:
-        """Before its response no other is sent: it would say the same."""
-        future = self._in_flight
-        if future is None or not future.done():
-            return
-        self._in_flight = None
-        error = future.exception()
-        result: CommitResult = CommitResult() if error is not None else future.result()
+    def _look_at_commits(self) -> None:
+        for each in [each for each in self._in_flight if each.call.done()]:
+            self._in_flight.remove(each)
+            self._look_at(each)
+
+    def _look_at(self, ended: _InFlight) -> None:
+        error = ended.call.exception()
+        # Law 7. Where it was answered before, only what is left of it has no response.
+        is_unanswered = isinstance(error, _UNANSWERED) and self._answered_at < ended.sent_at
+        self._unanswered = self._unanswered | ended.names if is_unanswered else frozenset()
+        self._patience = inf if is_unanswered else _PATIENCE
+        self._others_may_follow = inf if is_unanswered else -inf
+        # What it named was due by then, whatever was sent since.
+        self._next_commit = min(self._next_commit, ended.sent_at + self._pace.commit_interval)
+        result: CommitResult = CommitResult() if error is not None else ended.call.result()
         if any(isinstance(each, OffsetMetadataTooLargeError) for each in [error, *result.not_committed.values()]):
-            self._shrink_metadata()
-        elif error is not None:
+            # Else a refusal has said so already: it was made before that.
+            if ended.metadata_limit == self._engine.plan.metadata_limit:
+                self._shrink_metadata()
+        elif error is None:
+            self._failed_by.clear()
+        elif type(error) not in self._failed_by:
+            self._failed_by.add(type(error))
             _logger.warning("a commit failed, and is sent again: %s: %s", type(error).__name__, error)
 
     def _shrink_metadata(self) -> None:
@@ -699,9 +764,11 @@ class Rounds(RebalanceListener):
         """What has been in progress for longer than stuck_after, the oldest first. From any thread."""
         before = self._clock() - self._pace.stuck_after
         with self._guard:
-            found = list(takewhile(lambda task: task.since <= before, self._engine.at_work()))
-        # A letter has time to be acknowledged; then `unwritten` names it. Unless a producer never returns.
-        return [task for task in found if not _writes_letter(task) or task.since <= before - ACKNOWLEDGED]
+            found = takewhile(lambda task: task.since <= before, self._engine.at_work())
+            named = [(task, _writes_letter(task) or task in self._engine.awaited) for task in found]
+        # What is produced has time to be acknowledged; then `unwritten` names a letter, and outputs have failed. Unless
+        # a producer never returns.
+        return [task for task, is_produced in named if not is_produced or task.since <= before - ACKNOWLEDGED]
 
     def stalled(self) -> list[TopicPartition]:
         """Where records wait, and none was finished for longer than stuck_after. From any thread."""
@@ -839,7 +906,7 @@ class Rounds(RebalanceListener):
         is_woken, until = False, self._clock() + self._pace.close_timeout
         while True:
             with self._guard:
-                snapshot, limit = self._committable(), self._engine.plan.metadata_limit
+                (snapshot, _), limit = self._committable(), self._engine.plan.metadata_limit
             if not snapshot:
                 return
             try:

@@ -5,7 +5,8 @@ Laws
    at once, the time of the last ones says: so many as take a moment together. It takes none before its process has
    begun: a hand-over would wait for what no handler has. All begin before the member joins its group (`begin`), so that
    no partition waits for them; a successor begins when there is work for it. Dead letters are handed over beside that:
-   another thread does, as long as there are results to read. No thread waits for them (`LetterWriter`).
+   another thread does, as long as there are results to read. No thread waits for them (`LetterWriter`), nor for
+   outputs, but where too many are in flight (`OutputWriter`).
 2. Processes are spawned, not forked: they import the handler's module, and share nothing with this process.
 3. When a process dies, the first job without a response has failed, by `HandlerDiedError`. The
    others were not begun, and are put back. Then comes its successor.
@@ -44,7 +45,7 @@ from instride._processing.attempts import Desk
 from instride._processing.dead_letters import LetterWriter, Produce
 from instride._processing.engine import Job, Task
 from instride._processing.forks import process as this_process
-from instride._processing.outputs import produce_all
+from instride._processing.outputs import OutputWriter
 from instride._processing.process_child import (
     DONE,
     PART,
@@ -285,16 +286,17 @@ class ProcessWorkers:
     ) -> None:
         self._desk = desk
         self._spec = spec
-        self._produce = produce
         self._processes = processes
         self._at_once = at_once
         self._timeout = timeout
         self._work = threading.Condition(desk.lock)
         self._writer = LetterWriter(desk, produce, self._go_on)
+        self._outputs = OutputWriter(desk, produce, processes, self._go_on)
         self._keepers: dict[threading.Thread, _Process | None] = {}
         self._busy: set[threading.Thread] = set()
         self._beginning: set[threading.Thread] = set()
         self._patience = 0.0
+        self._writes_beside = False
         self._closed = False
         self._has_begun = False
         self._told_of_fewer = False
@@ -329,6 +331,7 @@ class ProcessWorkers:
 
     def wake(self) -> None:
         self._writer.look()
+        self._outputs.look()
         refused: RuntimeError | None = None
         with self._work:
             engine = self._desk.engine
@@ -337,13 +340,32 @@ class ProcessWorkers:
             try:
                 # A keeper that is not busy waits for work, or for its process.
                 idle = len(self._keepers) - len(self._busy)
-                for _ in range(min(engine.queued - idle, self._processes - len(self._keepers))):
+                for _ in range(min(engine.queued + len(engine.to_write) - idle, self._processes - len(self._keepers))):
                     self._add_keeper()
+                if engine.to_write and len(self._busy) == self._processes:
+                    self._write_beside()
             except RuntimeError as error:
                 refused = error
             self._work.notify_all()
         if refused is not None:
             self._go_on_with_fewer(refused)
+
+    def _write_beside(self) -> None:
+        """Under the lock. What is due since outputs were refused: a hand-over may wait for that, and for no handler of
+        another partition. Raises RuntimeError as `_add_keeper` does."""
+        if not self._writes_beside:
+            threading.Thread(target=self._write_due, name="instride-letters", daemon=True).start()
+            self._writes_beside = True
+
+    def _write_due(self) -> None:
+        while (task := self._next_due()) is not None:
+            self._writer.write(task)
+
+    def _next_due(self) -> Task | None:
+        with self._work:
+            due = self._desk.engine.to_write
+            self._writes_beside = bool(due)
+            return due.popleft() if due else None
 
     def _add_keeper(self) -> threading.Thread:
         """Under the lock. Raises RuntimeError where the system has no thread left."""
@@ -364,9 +386,15 @@ class ProcessWorkers:
             _logger.warning(text, len(self._keepers), self._processes, error)
 
     def _go_on(self) -> None:
-        """What waited for a letter is startable: the next of its key, say. (There is no store to be told of it.)"""
+        """What waited for a letter, or outputs, is startable: the next of its key, say. (No store is to be told.)"""
         with self._work:
-            self._work.notify_all()
+            if self._desk.engine.has_next(self._desk.clock()):
+                self._wake_keeper()
+
+    def _wake_keeper(self) -> None:
+        """Under the lock."""
+        # Who has no process may leave it to others (`_needs_another`).
+        self._work.notify(1 if all(self._keepers.values()) else len(self._keepers))
 
     def cancel(self, tasks: Sequence[Task]) -> None:
         """A call that runs is not interrupted; its result is ignored. The end kills it."""
@@ -375,6 +403,7 @@ class ProcessWorkers:
         """Processes without work are torn down, within so many seconds; the others are killed (law 5)."""
         with self._work:
             self._closed, self._patience = True, patience
+            self._outputs.close()
             self._work.notify_all()
             for keeper, process in self._keepers.items():
                 if process is not None and (keeper in self._busy or not process.has_begun):
@@ -439,7 +468,8 @@ class ProcessWorkers:
         """Under the lock. Without a process it takes none (law 1), and knows whether there is one."""
         desk = self._desk
         if most == 0:
-            return desk.may_start() and desk.engine.has_next(desk.clock()) and self._needs_another()
+            leave = bool(desk.engine.to_write) or desk.may_start()
+            return leave and desk.engine.has_next(desk.clock()) and self._needs_another()
         while len(jobs) < most and (job := desk.next_task()) is not None:
             jobs.append(job)
         return bool(jobs)
@@ -447,7 +477,8 @@ class ProcessWorkers:
     def _needs_another(self) -> bool:
         """Under the lock. Whether there is more than those take that have a process without work, or will have one."""
         ready = sum(each is not None and keeper not in self._busy for keeper, each in self._keepers.items())
-        return self._desk.engine.queued > ready + sum(self._keepers[each] is None for each in self._beginning)
+        coming = sum(self._keepers[each] is None for each in self._beginning)
+        return self._desk.engine.queued + len(self._desk.engine.to_write) > ready + coming
 
     def _put_back(self, jobs: deque[Job]) -> None:
         with self._work:
@@ -510,12 +541,12 @@ class ProcessWorkers:
         try:
             while jobs and lives:
                 letters.write_beside()
-                job = jobs[0]
+                job, is_ours = jobs[0], True
                 if job.writes_dead_letter:
                     jobs.popleft()
                 else:
-                    lives = self._ends_next(process, jobs)
-                if isinstance(job, Task) and job.writes_dead_letter and not job.over:
+                    lives, is_ours = self._ends_next(process, jobs)
+                if is_ours and isinstance(job, Task) and job.writes_dead_letter and not job.over:
                     letters.add(job)
             if not lives:
                 self._put_back(jobs)
@@ -523,18 +554,17 @@ class ProcessWorkers:
             letters.write_all()
         return lives
 
-    def _ends_next(self, process: _Process, jobs: deque[Job]) -> bool:
-        """By its result, or by the death of the process. Whether that lives."""
+    def _ends_next(self, process: _Process, jobs: deque[Job]) -> tuple[bool, bool]:
+        """By its result, or by the death of the process. Whether that lives, and whether the job is ours still."""
         job = jobs[0]
         try:
-            error = self._error_of(process, job)
+            kind, content = process.result(self._timeout)
         except (_Died, TimeoutError) as died:
             jobs.popleft()
             self._has_died(process, job, died)
-            return False
+            return False, True
         jobs.popleft()
-        self._end(job, error)
-        return True
+        return True, self._has_result(job, kind, content)
 
     def _has_died(self, process: _Process, job: Job, why: Exception) -> None:
         process.kill()
@@ -543,22 +573,25 @@ class ProcessWorkers:
         _logger.warning("%s: %s", where, why)
         self._end(job, why if isinstance(why, TimeoutError) else HandlerDiedError(f"{where}: {why}"))
 
-    def _error_of(self, process: _Process, job: Job) -> BaseException | None:
-        """Raises _Died, and TimeoutError of the attempt."""
-        kind, content = process.result(self._timeout)
+    def _has_result(self, job: Job, kind: int, content: Any) -> bool:
+        """False: its outputs are not acknowledged yet. `OutputWriter` tells of its end, perhaps before this returns,
+        and another keeper writes its letter."""
+        error: BaseException | None = None
         if kind != DONE:
-            return error_of(kind, content, tasks_of(job))
-        try:
-            produce_all(self._produce, [] if job.over else outputs_from(content))
-        except BaseException as error:  # noqa: BLE001 - the engine decides what becomes of it
-            return error
-        return None
+            error = error_of(kind, content, tasks_of(job))
+        elif not job.over:
+            try:
+                if not self._outputs.hand_over(job, outputs_from(content)):
+                    return False
+            except BaseException as caught:  # noqa: BLE001 - the engine decides what becomes of it
+                error = caught
+        self._end(job, error)
+        return True
 
     def _end(self, job: Job, error: BaseException | None) -> None:
         with self._desk.lock:
             verdict, attention = self._desk.end(job, error)
-            # Who has no process may leave it to others (`_needs_another`).
-            self._work.notify(1 if all(self._keepers.values()) else len(self._keepers))
+            self._wake_keeper()
         if verdict is not None:
             self._desk.note(job, verdict)
         if attention:

@@ -2,17 +2,18 @@
 
 Laws
 1. At most `concurrency` handlers at a time, for all partitions together; and one thread more, where all are busy and a
-   store is to be told of a dead letter (`Desk.places`), until one of them has ended its work. Threads are started when
-   there is work. Of those that wait one is woken at a time: when it has taken a record, and there is another one, it
-   wakes the next. So short work wakes few, and what an end makes startable waits for no poll. Where the system makes no
-   more threads, those that there are go on; where there is none, the run ends by that.
+   store is to be told of a dead letter, or one is due since outputs were refused (`Desk.places`), until one of them has
+   ended its work. Threads are started when there is work. Of those that wait one is woken at a time: when it has taken
+   a record, and there is another one, it wakes the next. So short work wakes few, and what an end makes startable waits
+   for no poll. Where the system makes no more threads, those that there are go on; where there is none, the run ends by
+   that.
 2. Each call has a copy of its thread's context, in which a context variable tells which attempt it is.
 3. Threads are daemons: a handler that never ends keeps no program alive. One whose time is out cannot be stopped: its
    attempt has failed, also if it returns, but only when it ends, since until then its key is busy. Another thread
    takes its place meanwhile. Once a handler has returned in time, the producing of its outputs and the commit of its
    transaction make it late no more.
-4. An attempt that returned outputs has ended when these are acknowledged. For a dead letter no thread waits
-   (`LetterWriter`).
+4. An attempt that returned outputs has ended when these are acknowledged. No thread waits for that, but where too many
+   are in flight (`OutputWriter`); nor for a dead letter (`LetterWriter`).
 5. No thread waits for the lock while another of these threads has it: it leaves its result to that one, and rests. For
    a lock that is handed to a sleeper is a switch of threads for each record, as long as the work is short. (Law 3 is
    the exception: what is produced or committed is no short work.)
@@ -33,7 +34,7 @@ from instride._processing.attempts import Desk, tells_store, time_by
 from instride._processing.dead_letters import LetterWriter, Produce
 from instride._processing.engine import Job, Task, Verdict
 from instride._processing.lifespan import Lifespan, SyncLifespan
-from instride._processing.outputs import produce_all
+from instride._processing.outputs import OutputWriter
 
 __all__ = ["ThreadWorkers"]
 
@@ -82,7 +83,6 @@ class ThreadWorkers:
         self._busy: set[threading.Thread] = set()
         self._tellers: set[threading.Thread] = set()
         self._handle = handle
-        self._produce = produce
         self._concurrency = concurrency
         self._threads: list[threading.Thread] = []
         # Law 5. What ended, and None where a thread went to rest; dead letters to be written. Whether a thread of ours
@@ -90,6 +90,7 @@ class ThreadWorkers:
         self._ended: deque[tuple[Job, BaseException | None] | None] = deque()
         self._letters: deque[Job] = deque()
         self._writer = LetterWriter(desk, produce, self._go_on)
+        self._outputs = OutputWriter(desk, produce, concurrency, self._go_on)
         self._is_served = False
         self._is_awaited = False
         self._resting: list[_Gate] = []
@@ -99,6 +100,7 @@ class ThreadWorkers:
 
     def wake(self) -> None:
         self._writer.look()
+        self._outputs.look()
         refused: RuntimeError | None = None
         with self._desk.lock:
             engine = self._desk.engine
@@ -107,7 +109,7 @@ class ThreadWorkers:
             if not engine.has_next(self._desk.clock()):
                 return
             try:
-                many = engine.queued + len(engine.to_tell) - len(self._resting)
+                many = engine.queued + len(engine.to_tell) + len(engine.to_write) - len(self._resting)
                 for _ in range(min(many, self._most_threads - len(self._threads))):
                     self._add_thread()
             except RuntimeError as error:
@@ -140,7 +142,8 @@ class ThreadWorkers:
             self._resting.pop().open()
 
     def _go_on(self) -> None:
-        """A store is to be told of a letter, which threads of ours alone may do; or what waited for it is startable."""
+        """A store is to be told of a letter, which threads of ours alone may do; or what waited for it, or for outputs,
+        is startable."""
         with self._desk.lock:
             self._wake_for_more()
 
@@ -179,6 +182,7 @@ class ThreadWorkers:
         """Threads without work end, within so many seconds; others when their handler does."""
         with self._desk.lock:
             self._closed = True
+            self._outputs.close()
             self._wake_all()
             idle = [thread for thread in self._threads if thread not in self._busy]
         until = time.monotonic() + patience
@@ -217,7 +221,7 @@ class ThreadWorkers:
                 if not job.over:
                     copy_context().run(self._writer.write, job)
             else:
-                self._ended.append((job, copy_context().run(self._error_of, job)))
+                copy_context().run(self._work_on, job)
 
     def _rest(self, gate: _Gate) -> None:
         gate.wait()
@@ -341,7 +345,7 @@ class ThreadWorkers:
 
     def _is_one_too_many(self, me: threading.Thread) -> bool:
         """Under the lock. It took the place of one that was late, and is back: then it is no thread of ours."""
-        # First what costs least: it is asked for each record.
+        # First what costs least: it is evaluated for each record.
         if len(self._threads) <= self._concurrency or len(self._threads) <= self._most_threads:
             return False
         self._threads.remove(me)
@@ -362,12 +366,14 @@ class ThreadWorkers:
         with self._desk.lock:
             self._timed.pop(job, None)
 
-    def _error_of(self, task: Job) -> BaseException | None:
+    def _work_on(self, job: Job) -> None:
+        """Its end is left to `_settle`; where outputs are not acknowledged yet, `OutputWriter` tells of it."""
+        error: BaseException | None = None
         try:
-            returned = self._handle(self._desk.read(task))
-            outputs = self._desk.outputs(task, returned)
-            if outputs:
-                produce_all(self._produce, outputs)
-        except BaseException as error:  # noqa: BLE001 - the engine decides what becomes of it
-            return error
-        return None
+            returned = self._handle(self._desk.read(job))
+            outputs = self._desk.outputs(job, returned)
+            if outputs and not self._outputs.hand_over(job, outputs):
+                return
+        except BaseException as caught:  # noqa: BLE001 - the engine decides what becomes of it
+            error = caught
+        self._ended.append((job, error))

@@ -16,13 +16,16 @@ from typing import Final
 from unicodedata import normalize
 from urllib.parse import quote, quote_plus
 
-__all__ = ["LONGEST_LINE", "LONGEST_QUOTE", "counted", "first_of", "one_line", "quoted_from"]
+__all__ = ["LONGEST_LINE", "LONGEST_QUOTE", "MOST_NAMED", "counted", "first_of", "one_line", "quoted_from"]
 
 LONGEST_LINE: Final = 2000
 """Characters of an error's text, and of a line of a log."""
 LONGEST_QUOTE: Final = 256
 """Characters of a broker's own text within them."""
-_NAMED: Final = 5
+MOST_NAMED: Final = 20
+"""Of many partitions, or members, in one text, at most (rule 20)."""
+# Characters of all their names: what is said behind them, an advice say, is not to be cut off.
+_LONGEST_NAMES: Final = 800
 _PART: Final = 6
 # As much of a text is searched; what is beyond is never told.
 _SEARCHED: Final = 4096
@@ -42,8 +45,12 @@ def counted(number: int, what: str) -> str:
 
 
 def first_of(names: Sequence[object]) -> str:
-    """The first five of them; and a mark where there are more."""
-    return ", ".join(map(str, names[:_NAMED])) + (", ..." if len(names) > _NAMED else "")
+    """As many as are named, and how many more there are."""
+    told = [one_line(str(each), LONGEST_QUOTE) for each in names[:MOST_NAMED]]
+    while sum(map(len, told)) > _LONGEST_NAMES:
+        told.pop()
+    more = len(names) - len(told)
+    return ", ".join(told) + (f" and {more} more" if more > 0 else "")
 
 
 def quoted_from(text: str, secrets: Iterable[str]) -> str:

@@ -279,7 +279,7 @@ class PipelineLoop:
         """Hand over what is in the sink, unless that very thing is on its way."""
         snapshot = self._ledger.committable()
         on_its_way = self._commit_call is not None and not self._commit_call.done()
-        if snapshot and not (on_its_way and dict(snapshot) == self._handed_over):
+        if snapshot and not (on_its_way and snapshot.items() <= self._handed_over.items()):
             self._handed_over = dict(snapshot)
             self._commit_call = self._consumer.commit_async(snapshot)
 
@@ -359,7 +359,9 @@ class PipelineLoop:
         if running_job.cancelled:
             self._settle(running_job, None)
             return
-        self._planner.told(running_job.range, seconds=report.seconds)
+        # Of a range that failed, its parts have not told all their seconds.
+        records = report.records if report.written is not None else 0
+        self._planner.told(running_job.range, seconds=report.seconds, records=records, nbytes=report.nbytes)
         if report.written is not None:
             self._committer.commit(running_job, report, report.written)
         else:

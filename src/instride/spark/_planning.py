@@ -9,29 +9,35 @@ Laws
    since what waits could not be handed over. A partition's offsets gather for `linger`, and jobs begin so far apart:
    ranges that end one after the other go on in one job, since each job costs the driver and the JVM some 15 ms. What
    fills a range waits for neither.
-3. Every partition that is idle and has offsets joins the job, with one range: none is starved by another's backlog
-   (KIP-41). Each has a task of its own; only where there are many do small ones share tasks, by the time that they are
-   expected to take, those that have waited longest first. What does not fit is in the next job.
+3. Every partition that is idle and has offsets joins the job (but see law 11), with one range: none is starved by
+   another's backlog (KIP-41). Each has a task of its own; only where there are many do small ones share tasks, by the
+   time that they are expected to take, those whose turn was longest ago first. What does not fit is in the next job.
 4. A partition whose last range took long shares its task with nobody; and such partitions never get the last core
    where there are others.
 5. A range is bounded in records and, by what the partition's records were seen to weigh, in bytes. Where nobody has
    chosen the bound of records, a range has `_RECORDS`, and more of them as long as they are expected to take no more
    than `_QUICK` seconds: each range costs some 0.1 s of its own. For the same reason it takes all that
-   waits, where that is expected to take no more than half as long again.
+   waits, where that is expected to take no more than half as long again. Where a full range is expected to be slow,
+   what waits is cut into equal ones: after a small rest a partition counts as quick, and law 4 keeps a core for it.
 6. A failed range is tried again as it was, after a pause that doubles, in a job of its own: what fails with others
    may have failed because of them.
 7. Where order within a range does not matter, a large range that has a task of its own takes the cores as well that the
    job would leave idle; but not the last one while there are other partitions. One that is tried again is whole.
-8. What is reset (lost, revoked, sought) is forgotten, with all that was planned of it.
+8. What is reset (lost, revoked, sought) is forgotten, with all that was planned of it. But what was told of its
+   topic's records (law 11) is kept: it is of no one partition.
 9. A plan costs by what there is to do: of partitions that are idle and have nothing it looks at none.
 10. What is kept of a partition that is behind does not grow with each poll.
+11. Of a topic's records nothing is known at first, and a range is a small one then, however quick it may be. So of a
+   topic's partitions of which more waits than that no more begin than keep the cores busy, as in law 2: its scouts.
+   What they tell holds for those that have told nothing themselves. But it makes no partition slow, since a first task
+   may be, and of what is slow no range larger than without it. What was not written, or has few records, tells nothing.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -105,11 +111,20 @@ class _Running:
     parts: int = 1
 
 
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What a topic's records were seen to weigh and to take, each."""
+
+    nbytes: float
+    seconds: float
+
+
 @dataclass(slots=True, eq=False)
 class _Lane:
     """One partition: what was offered and not planned, and the range in flight or to be tried again.
 
     task: that works on the range in flight; None once it has told of it. seconds: that its last range took.
+    since: when it got what waits. began: when its last range did.
     known: up to which offset was known when; not later, and earlier by `_NEAR` at most.
     """
 
@@ -123,6 +138,7 @@ class _Lane:
     record_seconds: float = 0.0
     seconds: float = 0.0
     task: _Running | None = None
+    began: float = -math.inf
     known: deque[tuple[int, float]] = field(default_factory=deque)
 
     @property
@@ -139,6 +155,7 @@ class Planner:
         # Law 9: with a range in flight; and those without one that have something to do.
         self._in_flight: dict[TopicPartition, _Lane] = {}
         self._ready: dict[TopicPartition, _Lane] = {}
+        self._seen: dict[str, _Seen] = {}  # law 11, by topic
         # Whose last range took long.
         self._slow: set[TopicPartition] = set()
         self._running: set[_Running] = set()
@@ -174,15 +191,41 @@ class Planner:
         if chosen is not None:
             return (self._start([chosen], now),)
         fresh = [lane for lane in ready if lane.retry is None]
+        # Before law 11: what a first guess would fill does not linger to fill the larger range that others told of.
         if not any(self._is_due(lane, now) for lane in fresh):
             return ()
-        packed = self._packed(fresh, cores)
+        packed = self._packed(self._informed(fresh, cores), cores)
         if self._limits.alone:
             packed = [[min((lane for lanes in packed for lane in lanes), key=_since)]] if packed else []
         spare = self._spare(packed, cores) if self._limits.split else 0
         if packed and not self._limits.alone:  # where each job has one range, no wait would bring two together
             self._started = now
         return tuple(self._start(lanes, now, spare) for lanes in packed)
+
+    def _informed(self, fresh: list[_Lane], cores: int) -> list[_Lane]:
+        """Law 11: without those that wait for what others of their topic tell."""
+        if self._limits.range_records is not None:
+            return fresh
+        for lane in fresh:
+            seen = self._seen.get(lane.pending[0].topic)
+            if seen is not None and not lane.record_seconds:
+                lane.record_bytes, lane.record_seconds = seen.nbytes, seen.seconds
+        guessed = sorted((lane for lane in fresh if self._is_guessed(lane)), key=_since)
+        if not guessed:
+            return fresh
+        # Of those that share a task one alone is at work.
+        scouting = {(each.topic, lane.task) for each, lane in self._in_flight.items() if _is_scout(lane)}
+        scouts = Counter(topic for topic, _ in scouting)
+        held = set()
+        for lane in guessed:
+            scouts[lane.pending[0].topic] += 1
+            if scouts[lane.pending[0].topic] > 2 * cores:
+                held.add(lane)
+        return [lane for lane in fresh if lane not in held]
+
+    def _is_guessed(self, lane: _Lane) -> bool:
+        """Whether its next range is smaller than what waits, only since nobody has told how quick its records are."""
+        return not lane.record_seconds and lane.waiting > self._full(lane) >= _PART
 
     def parts(self, partition: TopicPartition) -> int:
         """How many tasks share its range in flight."""
@@ -266,10 +309,14 @@ class Planner:
         return begins <= now or lane.waiting >= self._full(lane)
 
     def _most(self, lane: _Lane) -> int:
-        """Law 5. Of the next range: what fills it, and a small rest behind that."""
-        rest = lane.waiting if self._limits.range_records is None else 0
-        most = rest if rest <= _quick(lane) * 3 // 2 else 0
-        return max(self._full(lane), min(most, self._most_by_bytes(lane)))
+        """Law 5. Of the next range: what fills it, and a small rest behind that; or its share of what waits."""
+        full = self._full(lane)
+        if self._limits.range_records is not None:
+            return full
+        if lane.waiting > full and full * lane.record_seconds > _SLOW:
+            return math.ceil(lane.waiting / math.ceil(lane.waiting / full))
+        most = lane.waiting if lane.waiting <= _quick(lane) * 3 // 2 else 0
+        return max(full, min(most, self._most_by_bytes(lane)))
 
     def _full(self, lane: _Lane) -> int:
         """Law 5. How many records fill a range."""
@@ -293,7 +340,7 @@ class Planner:
             running_job, lane.retry = lane.retry, None
         else:
             running_job = _take(lane.pending, self._most(lane))
-        lane.running_job, lane.task = running_job, task
+        lane.running_job, lane.task, lane.began = running_job, task, task.since
         self._sort(running_job.topic_partition, lane)
         return running_job
 
@@ -306,14 +353,19 @@ class Planner:
         elif lane.pending or lane.retry is not None:
             self._ready[partition] = lane
 
-    def told(self, running_job: OffsetRange, *, seconds: float = 0.0) -> None:
-        """Its task has told of the range, or is over: it holds no core any more. seconds: that the task took for it."""
+    def told(self, running_job: OffsetRange, *, seconds: float = 0.0, records: int = 0, nbytes: int = 0) -> None:
+        """Its task has told of the range, or is over: it holds no core any more. seconds: that the task took for it.
+        records, nbytes: what it read; 0 where that is not known, or does not go with the seconds."""
         lane = self._lanes.get(running_job.topic_partition)
         if lane is None or lane.running_job != running_job:
             return
         self._release(lane)
-        records = running_job.end - running_job.start
-        lane.seconds, lane.record_seconds = seconds, seconds / records
+        offsets = running_job.end - running_job.start
+        lane.seconds, lane.record_seconds = seconds, seconds / offsets
+        # By its records: a compacted log has offsets without any.
+        if records >= _PART:
+            quick = lane.record_seconds if _quick(lane) > _RECORDS else 0.0
+            self._seen[running_job.topic] = _Seen(max(1.0 if quick else _FIRST_GUESS, nbytes / records), quick)
         if seconds > _SLOW:
             self._slow.add(running_job.topic_partition)
         else:
@@ -405,13 +457,20 @@ class Planner:
                 self._running.discard(task)
 
 
+def _is_scout(lane: _Lane) -> bool:
+    """Whether its task may soon tell what its topic's records are like."""
+    wanted = lane.running_job
+    return lane.task is not None and wanted is not None and wanted.end - wanted.start >= _PART
+
+
 def _quick(lane: _Lane) -> int:
     """How many records are expected to take `_QUICK` seconds; 0 where nothing is known of their time."""
     return int(_QUICK / lane.record_seconds) if lane.record_seconds else 0
 
 
 def _since(lane: _Lane) -> float:
-    return lane.since
+    """Since when its turn is due. A backlog has waited longest, and would else be before all others for ever."""
+    return max(lane.since, lane.began)
 
 
 def _append(pending: deque[OffsetRange], offered: OffsetRange) -> None:

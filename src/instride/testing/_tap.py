@@ -26,6 +26,7 @@ from instride._core.events import (
     FetchesBegan,
     Lost,
     PartitionFailed,
+    PartlyCommitted,
     Positioned,
     PositionsFound,
     Reassigned,
@@ -92,7 +93,7 @@ class Tap(Observer):
                 self._say("settled", _pairs(event.partitions))
             case Positioned() | PositionsFound():
                 self._positioned(event)
-            case CallCompleted() | CallsCompleted():
+            case CallCompleted() | CallsCompleted() | PartlyCommitted():
                 self._completed(event)
             case PartitionFailed() if isinstance(event.error, OffsetOutOfRangeError) and not self._overtaken(event):
                 self._say("out of range", event.partition)
@@ -102,8 +103,8 @@ class Tap(Observer):
             if not self._overtaken(each):
                 self._say("positioned", each.partition, each.epoch, each.offset)
 
-    def _completed(self, event: CallCompleted | CallsCompleted) -> None:
-        for each in event.calls if isinstance(event, CallsCompleted) else (event,):
+    def _completed(self, event: CallCompleted | CallsCompleted | PartlyCommitted) -> None:
+        for each in (event,) if isinstance(event, CallCompleted) else event.calls:
             if isinstance(each.result, CommitResult):
                 self._committed(each.result)
 

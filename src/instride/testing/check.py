@@ -17,6 +17,7 @@ from instride.testing._check.judge import INVARIANTS, Judge, check
 from instride.testing._check.ownerless import WithoutOwner, percentile, without_owner
 from instride.testing._check.parameters import Parameters
 from instride.testing._check.violation import Violation
+from instride_command.ending import status_of
 
 __all__ = [
     "BROKER",
@@ -36,4 +37,4 @@ __all__ = [
 ]
 
 if __name__ == "__main__":
-    sys.exit(_main())
+    sys.exit(status_of(_main))

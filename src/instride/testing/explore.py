@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 
 from instride.testing._explore.command import main
+from instride_command.ending import status_of
 
 __all__ = ["main"]
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(status_of(main))

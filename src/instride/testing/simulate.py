@@ -13,7 +13,10 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import is_dataclass
 from pathlib import Path
+from types import UnionType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from instride.testing._simulation.campaign import Batch, batches, planned
 from instride.testing._simulation.cluster import run
@@ -26,6 +29,7 @@ from instride.testing._simulation.planning_unruly import MEANS
 from instride.testing._simulation.shrinking import shrink
 from instride.testing._simulation.transcript import transcript
 from instride.testing.check import check
+from instride_command.ending import status_of
 
 __all__ = ["main"]
 
@@ -35,6 +39,12 @@ _MANY = 5000
 """From so many histories on, a row that none of them takes is a failure."""
 _INTERRUPTED = 130
 """As a shell says it of Ctrl-C."""
+_MEANS = {
+    "unruly": (MEANS, "unruly users"),
+    "harsh": (HARSH, "brokers that refuse for a while, or have a lot"),
+    "groups": (GROUPS, "groups of another kind"),
+}
+"""By the options that name some of them."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -47,52 +57,63 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--plan", type=Path, metavar="FILE", help="one history: that of the plan in this file")
     parser.add_argument("--transcript", action="store_true", help="print the transcript of the first, whatever it is")
     parser.add_argument("--write", type=Path, metavar="FILE", help="write the first one as JSON lines, and no more")
-    parser.add_argument(
-        "--unruly",
-        nargs="?",
-        const=",".join(MEANS),
-        default="",
-        metavar="MEANS",
-        help=f"unruly users ({','.join(MEANS)})",
-    )
-    parser.add_argument(
-        "--harsh",
-        nargs="?",
-        const=",".join(HARSH),
-        default="",
-        metavar="MEANS",
-        help=f"brokers that refuse for a while, or have a lot ({','.join(HARSH)})",
-    )
-    parser.add_argument(
-        "--groups",
-        nargs="?",
-        const=",".join(GROUPS),
-        default="",
-        metavar="MEANS",
-        help=f"groups of another kind ({','.join(GROUPS)})",
-    )
+    for name, (means_of, what) in _MEANS.items():
+        some = ",".join(means_of)
+        parser.add_argument(f"--{name}", nargs="?", const=some, default="", metavar="MEANS", help=f"{what} ({some})")
     chosen = parser.parse_args(arguments)
-    given = (chosen.unruly, chosen.harsh, chosen.groups)
-    unruly, harsh, groups = (frozenset(each.split(",")) - {""} for each in given)
-    if unruly - set(MEANS):
-        parser.error(f"--unruly takes some of {', '.join(MEANS)}")
-    if harsh - set(HARSH):
-        parser.error(f"--harsh takes some of {', '.join(HARSH)}")
-    if groups - set(GROUPS):
-        parser.error(f"--groups takes some of {', '.join(GROUPS)}")
-    means = unruly | harsh | groups
+    means = frozenset[str]()
+    for name, (means_of, _) in _MEANS.items():
+        given = frozenset(getattr(chosen, name).split(",")) - {""}
+        if given - set(means_of):
+            parser.error(f"--{name} takes some of {', '.join(means_of)}")
+        means |= given
     if chosen.histories < 1 or chosen.jobs < 1:
         parser.error("--histories and --jobs are numbers from 1 on")
     if chosen.write is not None:
-        chosen.write.write_text(run(planned(chosen.seed, means)).lines(), encoding="utf-8")
+        lines = run(planned(chosen.seed, means)).lines()
+        try:
+            chosen.write.write_text(lines, encoding="utf-8")
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            parser.error(str(error))
         return 0
     if chosen.transcript:
         plan = planned(chosen.seed, means)
         _say(f"{encode(plan)}\n{_transcript(plan)}")
         return 0
     if chosen.plan is not None:
-        return _replay(decode(chosen.plan.read_text(encoding="utf-8")))
+        try:
+            plan = _plan_in(chosen.plan.read_text(encoding="utf-8"))
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            parser.error(f"{chosen.plan} is no plan: {error!r}")
+        return _replay(plan)
     return _simulate(range(chosen.seed, chosen.seed + chosen.histories), chosen.jobs, means, go_on=chosen.go_on)
+
+
+def _plan_in(text: str) -> Plan:
+    plan = decode(text)
+    wrong = [name for name, kind in get_type_hints(Plan).items() if not _fits(getattr(plan, name), kind)]
+    if wrong:
+        raise TypeError(f"wrong types in {', '.join(wrong)}")
+    return plan
+
+
+def _fits(value: object, kind: Any) -> bool:
+    """Whether it is of this type."""
+    parts = get_args(kind)
+    if get_origin(kind) is Literal:
+        return value in parts
+    if get_origin(kind) is UnionType:
+        return any(_fits(value, each) for each in parts)
+    if get_origin(kind) is tuple:
+        if not isinstance(value, tuple):
+            return False
+        kinds = parts[:1] * len(value) if parts[-1] is ... else parts
+        return len(value) == len(kinds) and all(map(_fits, value, kinds))
+    if not isinstance(value, (int, float) if kind is float else kind):
+        return False
+    return not is_dataclass(kind) or all(_fits(getattr(value, name), of) for name, of in get_type_hints(kind).items())
 
 
 def _replay(plan: Plan) -> int:
@@ -210,4 +231,4 @@ def _say(text: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(status_of(main))

@@ -19,6 +19,7 @@ from instride._core.events import (
     CallsCompleted,
     Commit,
     CommitsSettled,
+    PartlyCommitted,
     Positioned,
     Wakeup,
 )
@@ -180,6 +181,46 @@ def test_each_entry_is_settled_by_its_own_response(owner: Script, error: KafkaEr
     }
 
 
+def partly(call: int, *partitions: int) -> PartlyCommitted:
+    return PartlyCommitted(calls=(CallCompleted(call=call, committed=dict.fromkeys(map(tp, partitions))),))
+
+
+@pytest.mark.rule("17")
+def test_an_entry_is_settled_while_its_commit_waits_for_another(owner: Script) -> None:
+    """Else the ledger would delay the hand-over of a partition whose commit was accepted."""
+    made = Settled(p0=entry(4), p1=entry(3))
+    call = owner.machine.commit_async(owner.now, made.snapshot)
+    owner.up(partly(call, 0))
+    owner.poll()
+    assert made.outcomes == {0: CommitOutcome.COMMITTED}
+    assert owner.heard_commits == [], "an interceptor hears of a whole commit"
+    owner.up(CallCompleted(call=call, committed={tp(0): None, tp(1): None}))
+    owner.poll()
+    assert made.outcomes == {0: CommitOutcome.COMMITTED, 1: CommitOutcome.COMMITTED}
+    assert owner.heard_commits == [{0: 4, 1: 3}]
+
+
+def test_a_commit_that_the_close_ends_is_settled_as_to_what_it_waited_for(owner: Script) -> None:
+    made = Settled(p0=entry(4), p1=entry(3))
+    owner.up(partly(owner.machine.commit_async(owner.now, made.snapshot), 0))
+    owner.run(owner.machine.close(owner.now, 0.0, leave=True))
+    assert made.outcomes == {0: CommitOutcome.COMMITTED, 1: CommitOutcome.FAILED}
+
+
+def test_what_a_handler_settles_within_a_settlement_is_settled_once(owner: Script) -> None:
+    """A handler of a signal may drain at any line: here it takes the response to the whole commit."""
+    settled: list[int] = []
+
+    def drains(partition: Any, entry: CommitEntry, outcome: CommitOutcome) -> None:
+        settled.append(partition.partition)
+        owner.machine.commit_async(owner.now, {})
+
+    call = owner.machine.commit_async(owner.now, CommitSnapshot({tp(0): entry(4), tp(1): entry(3)}, drains))
+    owner.up(partly(call, 0, 1), CallCompleted(call=call, committed={tp(0): None, tp(1): None}))
+    owner.poll()
+    assert settled == [0, 1]
+
+
 @pytest.mark.rule("completing")
 @pytest.mark.parametrize(
     ("error", "refused"),
@@ -279,6 +320,17 @@ def test_a_blocking_commit_ends_with_its_response(owner: Script) -> None:
     with pytest.raises(StopIteration) as end:
         call.send(owner.now)
     assert end.value.value is result
+
+
+def test_a_blocking_commit_ends_with_the_last_of_its_partitions(owner: Script) -> None:
+    call = owner.machine.commit(owner.now, {tp(0): 4, tp(1): 3}, 10.0, carry_over=True)
+    next(call)
+    (sent,) = owner.take_posted(Commit)
+    owner.up(partly(sent.call, 0))
+    call.send(owner.now)
+    owner.up(CallCompleted(call=sent.call, result=CommitResult()))
+    with pytest.raises(StopIteration):
+        call.send(owner.now)
 
 
 def test_a_blocking_commit_raises_the_error_of_its_response(owner: Script) -> None:

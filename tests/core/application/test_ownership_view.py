@@ -19,6 +19,7 @@ from instride._core.events import (
     FetchesBegan,
     Lost,
     Noticed,
+    PartlyCommitted,
     RevocationRequested,
     Revoked,
 )
@@ -169,6 +170,21 @@ def test_only_what_the_broker_took_is_committed(script: Script) -> None:
     assert uncommitted(script, 0) == 8
     commit(script, 0, 8)
     assert uncommitted(script, 0) == 0
+
+
+@pytest.mark.requirement("surface/abandoned")
+def test_what_the_broker_took_is_committed_while_another_partition_waits(script: Script) -> None:
+    for partition in (0, 1):
+        script.fetched(partition, 0, 8)
+    script.poll()
+    script.machine.commit_async(script.now, {tp(0): 8, tp(1): 8})
+    (sent,) = script.take_posted(Commit)
+    script.up(PartlyCommitted(calls=(CallCompleted(call=sent.call, committed={tp(0): None}),)))
+    script.machine.assignment()  # takes it
+    assert (uncommitted(script, 0), uncommitted(script, 1)) == (0, 8)
+    script.up(CallCompleted(call=sent.call, committed={tp(0): None, tp(1): None}))
+    script.machine.assignment()
+    assert (uncommitted(script, 0), uncommitted(script, 1)) == (0, 0)
 
 
 def test_a_commit_after_a_seek_back_may_bring_everything_again(script: Script) -> None:

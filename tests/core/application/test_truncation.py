@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from application_script import Script, tp
+from application_script import Script, shown, tp
 
 from instride._core.events import EARLIEST, LATEST, Fetched, PartitionFailed, SetPosition
-from instride.errors import KafkaTimeoutError, LogTruncationError
+from instride.errors import KafkaTimeoutError, LogTruncationError, TopicAuthorizationFailedError
+from instride.testing._simulation.chunk import SimulatedChunk
 
 
 class Cut(Script):
@@ -57,6 +58,48 @@ def test_chunks_behind_the_cut_go_whole(offset: int, returned: list[tuple[int, i
     assert script.poll() == returned
     script.poll()
     assert script.sent() == [(offset, -1, 0)]
+
+
+@pytest.mark.parametrize(("limit", "offset"), [(-1, 6), (-1, 4), (-1, 0), (6, 5), (6, 6), (3, 2), (3, 7)])
+def test_what_is_read_while_the_log_is_cut_is_not_returned_from_behind_the_cut(limit: int, offset: int) -> None:
+    """A slow deserializer: the poll's last look finds it. Those records were returned, and then the ones in their
+    place, though nobody had to see the former."""
+    script = Cut()
+    call = script.machine.poll(script.now, 0.0, immediate=False, limit=limit, read=lambda record: record)
+    assert script.start(call).in_hand
+    script.cut(offset, reset=offset)
+    returned = shown(script.go_on(call)) + script.poll()
+    assert [each for _, start, end in returned for each in range(start, end)] == list(range(offset))
+    script.poll()
+    assert script.sent() == [(offset, -1, 0)], "no seek is needed"
+
+
+def test_a_chunk_whose_last_batches_hold_no_record_is_returned_before_a_cut() -> None:
+    """The chunk leads past the cut, and no record of it is there: nothing is to be given up for that."""
+    script = Script()
+    script.subscribe()
+    script.assigned(0)
+    chunk = SimulatedChunk(topic="t", partition=0, first_offset=0, next_offset=10, offsets=(0, 1, 2))
+    script.up(Fetched(partition=tp(0), epoch=1, fetch_number=0, start=0, chunk=chunk, next_offset=10))
+    call = script.machine.poll(script.now, 0.0, immediate=False, limit=-1, read=lambda record: record)
+    assert script.start(call).in_hand
+    error = LogTruncationError("cut", topic="t", partition=0, offset=10, divergent_offset=5)
+    script.up(PartitionFailed(partition=tp(0), epoch=1, fetch_number=0, error=error, reset=5, void_from=5))
+    (delivery,) = script.go_on(call)
+    assert delivery.chunk.last_offset == 2
+
+
+def test_what_a_poll_took_of_a_partition_that_fails_otherwise_stays_aside() -> None:
+    """Of each such partition it was put back into the buffer at the poll's last look, to look for a cut."""
+    script = Cut()
+    error = TopicAuthorizationFailedError("not authorised")
+    script.up(PartitionFailed(partition=tp(0), epoch=1, fetch_number=0, error=error, reset=None))
+    call = script.machine.poll_aside(script.now, 0.0, immediate=False, limit=-1, read=lambda record: record)
+    assert script.start(call).in_hand
+    result = script.go_on(call)
+    assert shown(list(result.deliveries)) == [(0, 0, 4), (0, 4, 8)]
+    assert result.aside is not None
+    assert len(result.aside.arrivals) == 1
 
 
 def test_what_was_returned_from_behind_the_cut_needs_a_seek() -> None:

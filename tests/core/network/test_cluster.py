@@ -48,7 +48,8 @@ class World:
         defaults: dict[str, Any] = {"retry_backoff": 1.0, "retry_backoff_max": 1.0, "reconnect_backoff": 0.001}
         self.config = ConsumerConfig(bootstrap_servers=servers, **{**defaults, **settings})
         self.context = Context(self.config, lambda: 0.5, lambda: 0.0)
-        self.cluster = Cluster(self.context)
+        self.revoked = set[TopicPartition]()
+        self.cluster = Cluster(self.context, wanted=lambda partition: partition not in self.revoked)
         self.now = 100.0
         self.cluster.follow(frozenset({"t"}))
 
@@ -454,6 +455,40 @@ def test_denials_half_a_minute_apart_are_of_one_time(apart: float, believed: int
     assert leader_of(world) == believed
 
 
+# --- a topic that is recreated ----------------------------------------------------------------------------------
+
+
+def identified(number: int) -> api.MetadataTopic:
+    return replace(topic("t", 1), topic_id=UUID(int=number))
+
+
+def named(world: World, *numbers: int) -> list[int]:
+    """One response after the other names these ids. Which ones are believed."""
+    believed = []
+    for number in numbers:
+        world.refresh()
+        world.known(1, topics=(identified(number),))
+        believed.append(world.cluster.topic_id("t").int)
+    return believed
+
+
+@pytest.mark.requirement("surface/topic-ids")
+def test_a_broker_that_is_two_recreations_behind_is_not_believed() -> None:
+    """Law 6: by the id before the last one, what was read was read again."""
+    world = World()
+    assert named(world, 1, 2, 3, 1, 2, 3) == [1, 2, 3, 3, 3, 3]
+    assert named(world, *[1] * 5) == [3] * 5
+    assert named(world, 1, 3, 2) == [1, 1, 1], "it was named for long, and is the present one"
+
+
+def test_as_many_former_ids_are_remembered_as_a_broker_may_be_behind() -> None:
+    """A topic that is recreated again and again, as in a test, takes no memory for each time."""
+    world = World()
+    named(world, *range(1, 20))
+    assert named(world, 11) == [19]
+    assert named(world, 10) == [10]
+
+
 # --- a connection that leads to the wrong machine ---------------------------------------------------------------
 
 
@@ -494,7 +529,7 @@ def closes(
     world.context.now = world.now
     world.context.connections.response_received(asked(world, 1), response, world.now)
     if serves_fetch_on is not None:
-        world.cluster.works(serves_fetch_on, fetched=True)
+        world.cluster.fetched(serves_fetch_on, {TP}, ())
     world.refresh()
     world.known(1, topics=(topic("t", 1, 1),))
     closed = CloseConnection(key=DATA) in world.context.out
@@ -590,6 +625,155 @@ def test_a_leader_that_tells_an_offset_speaks_for_fetches_too() -> None:
     for response in (listed(0), listed(0, 0)):
         world.cluster.refused(TP, DENIED, DATA, fetched=True)
         assert not closes(world, response, after=6.0)
+
+
+OTHER = TopicPartition("t", 1)
+
+
+def fetches_denied(world: World, seconds: float, *denied: TopicPartition, served: TopicPartition | None) -> list[float]:
+    """Each second these are denied in a response that serves this one. When the connection was closed for that."""
+    closed, until = [], world.now + seconds
+    while world.now < until:
+        world.context.connections.response_received(asked(world, 1), listed(), world.now)  # so that it is open
+        world.context.now = world.now
+        for partition in denied:
+            world.cluster.refused(partition, DENIED, DATA, fetched=True)
+        if served is not None:
+            world.cluster.fetched(DATA, {*denied, served}, {*denied})
+        world.refresh()
+        world.known(1, topics=(topic("t", 1, 1),))
+        if CloseConnection(key=DATA) in world.context.out:
+            closed.append(world.now)
+        world.done()
+    return closed
+
+
+def test_what_is_fetched_of_others_does_not_speak_for_what_is_denied() -> None:
+    """The machine there may be a follower of those. It may be the leader, too: so there is less haste."""
+    world = leading()
+    assert fetches_denied(world, 55.0, TP, served=OTHER) == []
+    assert len(fetches_denied(world, 10.0, TP, served=OTHER)) == 1
+
+
+def test_a_leader_that_denies_one_partition_is_connected_to_once_in_a_minute() -> None:
+    """Each connection that is closed cuts off what is served on it."""
+    world = leading()
+    closed = fetches_denied(world, 300.0, TP, served=OTHER)
+    assert len(closed) == 4
+    assert all(after - before > 60.0 for before, after in itertools.pairwise(closed))
+
+
+def test_what_is_denied_of_one_partition_after_the_other_is_of_no_connection() -> None:
+    """As where one leader after the other moves away: each is denied for a moment."""
+    world, closed = leading(), list[float]()
+    for _ in range(40):
+        closed += fetches_denied(world, 3.0, TP, served=OTHER) + fetches_denied(world, 3.0, OTHER, served=TP)
+    assert closed == []
+
+
+def test_there_is_haste_again_where_nothing_else_is_served_any_more() -> None:
+    """To close it cuts off nothing."""
+    world = leading()
+    assert fetches_denied(world, 20.0, TP, served=OTHER) == []
+    assert len(fetches_denied(world, 8.0, TP, served=None)) == 1
+
+
+def passes(world: World, seconds: float, *leaders: int) -> bool:
+    """Nothing is requested for so long. Whether the metadata that come then close the connection."""
+    world.now += seconds
+    world.refresh()
+    world.known(1, 2, topics=(topic("t", *(leaders or (1, 1))),))
+    closed = CloseConnection(key=DATA) in world.context.out
+    world.done()
+    return closed
+
+
+@pytest.mark.parametrize("quiet", [8.0, 300.0])
+def test_denials_that_have_ended_close_no_connection_later(quiet: float) -> None:
+    """All is at its end, or paused, and the connection served well until then."""
+    world = leading()
+    assert fetches_denied(world, 10.0, TP, served=OTHER) == []
+    assert not passes(world, quiet)
+
+
+@pytest.mark.parametrize(("quiet", "closed"), [(20.0, True), (40.0, False)])
+def test_denials_that_have_ended_are_forgotten_after_half_a_minute(quiet: float, closed: bool) -> None:
+    world = leading()
+    for after in (0.0, 8.0):
+        world.now = world.context.now = world.now + after
+        world.cluster.refused(TP, DENIED, DATA, fetched=True)
+    assert passes(world, quiet) is closed
+
+
+def test_a_broker_that_serves_the_others_slowly_is_given_as_much_time() -> None:
+    """A response takes it 8 s, and each other one denies one of the two. The metadata come each second."""
+    world, closed = leading(), 0
+    for second in range(55):
+        world.context.now = world.now
+        if second % 16 == 0:
+            world.cluster.refused(TP, DENIED, DATA, fetched=True)
+        if second % 8 == 0:
+            world.cluster.fetched(DATA, {TP, OTHER} if second % 16 == 0 else {OTHER}, {TP})
+        closed += passes(world, 0.0)
+    assert closed == 0
+
+
+def served_on_the_other_connection(world: World) -> None:
+    for _ in range(40):
+        world.now = world.context.now = world.now + 1.0
+        world.cluster.fetched(TAIL, {TP, OTHER}, ())
+
+
+def paused(world: World) -> None:
+    assert fetches_denied(world, 40.0, served=OTHER) == []
+
+
+def moved_and_back(world: World) -> None:
+    assert not passes(world, 0.0, 2, 1)
+
+
+def revoked_and_back(world: World) -> None:
+    world.revoked.add(TP)
+    assert not passes(world, 0.0)
+    world.revoked.clear()
+
+
+@pytest.mark.parametrize("ended", [served_on_the_other_connection, paused, moved_and_back, revoked_and_back])
+def test_denials_before_a_partition_was_elsewhere_do_not_count_with_those_after(ended: Callable[[World], None]) -> None:
+    world = leading()
+    assert fetches_denied(world, 50.0, TP, served=OTHER) == []
+    ended(world)
+    assert fetches_denied(world, 50.0, TP, served=OTHER) == []
+
+
+def test_what_look_ups_were_denied_leaves_fetches_their_haste() -> None:
+    """A broker restarts, an hour later, and the new connection leads to another machine."""
+    world = leading()
+    assert len(closings(world, 300.0)) == 7
+    world.context.connections.closed(DATA, TransportError("restart"), world.now)
+    world.now += 3600.0
+    assert len(fetches_denied(world, 8.0, TP, served=None)) == 1
+
+
+def test_elections_that_look_ups_met_an_hour_apart_close_no_connection() -> None:
+    """Each moved another partition. The broker serves fetches of the third one all the time."""
+    world = World()
+    world.known(1, 2, topics=(topic("t", 1, 1, 1),))
+    for denied, leaders in (((DENIED,), (2, 1, 1)), ((0, DENIED), (2, 2, 1))):
+        world.context.now = world.now
+        told = {("t", p): api.ListedOffset(error=code) for p, code in enumerate(denied) if code}
+        world.context.connections.response_received(asked(world, 1), api.ListOffsetsResponse(offsets=told), world.now)
+        assert not passes(world, 0.0, *leaders)
+        assert not passes(world, 3600.0, *leaders)
+
+
+def test_who_serves_next_what_it_denied_has_the_haste_of_the_first() -> None:
+    world = leading()
+    for _ in range(2):
+        assert fetches_denied(world, 6.0, TP, served=None) == []
+        world.cluster.fetched(TAIL, {OTHER}, ())
+        assert len(fetches_denied(world, 1.0, TP, served=None)) == 1
+        world.cluster.fetched(DATA, {TP}, ())
 
 
 def test_what_is_sent_on_the_next_connection_outlives_the_one_that_denied() -> None:

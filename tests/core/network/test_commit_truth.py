@@ -7,7 +7,21 @@ from uuid import UUID
 import pytest
 from network_script import NetworkScript, tp
 
-from instride._core.events import Assign, CallCompleted, Close, Commit, MissingOffsets, SetPosition, Unsubscribe
+from instride._core.events import (
+    EARLIEST,
+    Assign,
+    CallCompleted,
+    Close,
+    Commit,
+    CompleteRevoke,
+    Lost,
+    MissingOffsets,
+    Polled,
+    RevocationRequested,
+    Revoked,
+    SetPosition,
+    Unsubscribe,
+)
 from instride._core.network.actions import ConnectionKey, Role
 from instride._wire import api
 from instride.commits import CommitEntry, CommitResult
@@ -681,6 +695,370 @@ def test_so_is_what_this_very_member_committed_before_the_reset(
     assert script.committed() == {0: 100} if replaces else not sent(script)
 
 
+CUT = MissingOffsets(cut=50)
+
+
+@pytest.fixture
+def reading() -> NetworkScript:
+    """The group has committed offsets."""
+    made = NetworkScript()
+    made.member_of(1, 0, 1)
+    return made
+
+
+def log_begins(script: NetworkScript, *offsets: int) -> None:
+    """Of partitions 0, 1 and so on; -1: its leader does not know it."""
+    listed: dict[api.Partition, api.ListedOffset] = {
+        tp(each): api.ListedOffset(offset=offset, leader_epoch=4)
+        if offset >= 0
+        else api.ListedOffset(error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        for each, offset in enumerate(offsets)
+    }
+    assert set(script.requested(api.ListOffsets).timestamps.items()) == {(each, EARLIEST) for each in listed}
+    script.response(api.ListOffsets, api.ListOffsetsResponse(offsets=listed))
+
+
+def asks_leader(script: NetworkScript) -> bool:
+    return "ListOffsets" in script.waits()
+
+
+@pytest.mark.rule("18")
+@pytest.mark.parametrize(
+    ("found", "begin", "committed"),
+    [
+        (7, 12, 12),  # retention has taken it; nobody knows what from 12 to 50 is finished
+        (12, 12, None),
+        (49, 60, 60),  # and more, since the truncation
+    ],
+)
+def test_after_a_truncation_the_leader_is_asked_where_the_log_begins(
+    reading: NetworkScript, found: int, begin: int, committed: int | None
+) -> None:
+    script = reading
+    script.committed_offset = found
+    start(script, 1, 50, missing=CUT)
+    assert not sent(script), "it waits for the leader"
+    log_begins(script, begin)
+    assert sent(script) == (committed is not None)
+    if committed is not None:
+        assert script.requested(api.OffsetCommit).offsets == {tp(0): api.OffsetToCommit(offset=begin, leader_epoch=4)}
+
+
+@pytest.mark.rule("18")
+@pytest.mark.parametrize(
+    ("found", "begin", "committed"),
+    [
+        (-1, 12, 50),
+        (-1, 60, 60),
+        (50, 12, None),
+        (60, 12, None),  # of before the truncation or after it: its leader epoch says it to the next owner
+        (60, 70, 70),
+    ],
+)
+def test_a_leader_is_asked_whatever_the_group_has(
+    reading: NetworkScript, found: int, begin: int, committed: int | None
+) -> None:
+    script = reading
+    script.committed_offset = found
+    start(script, 1, 50, missing=CUT)
+    log_begins(script, begin)
+    assert script.committed() == {0: committed} if committed is not None else not sent(script)
+
+
+@pytest.mark.rule("18")
+def test_a_leader_is_asked_where_nothing_is_left_of_the_log(reading: NetworkScript) -> None:
+    script = reading
+    script.committed_offset = 7
+    start(script, 1, 0, missing=MissingOffsets(cut=0))
+    log_begins(script, 12)
+    assert script.committed() == {0: 12}
+
+
+@pytest.mark.rule("18")
+@pytest.mark.parametrize(
+    ("offset", "leader_epoch", "committed"),
+    [(60, -1, 50), (60, 2, None), (50, -1, None)],
+)
+def test_an_own_commit_behind_a_truncation_counts_only_where_its_epoch_is_known(
+    reading: NetworkScript, offset: int, leader_epoch: int, committed: int | None
+) -> None:
+    """Else the next owner begins there, behind what has taken the place of the records, and nobody notices."""
+    script = reading
+    entry = CommitEntry(offset=offset, epoch=script.epoch(0), seek_number=0, leader_epoch=leader_epoch)
+    script.do(Commit(call=1, deadline=script.now + 60, entries={tp(0): entry}))
+    script.committed()
+    script.committed_offset = offset
+    script.do(SetPosition(partition=tp(0), epoch=script.epoch(0), seek_number=1, fetch_number=1, offset=50))
+    start(script, 2, 7, missing=CUT, seek_number=1)
+    log_begins(script, 5)
+    assert script.committed() == {0: committed} if committed is not None else not sent(script)
+
+
+@pytest.mark.rule("18")
+@pytest.mark.parametrize(("since", "committed"), [(0, None), (1, 0)])
+def test_what_a_log_lacked_at_a_reset_says_nothing_of_what_was_committed_since(
+    reading: NetworkScript, since: int, committed: int | None
+) -> None:
+    """The topic was recreated when 3 was read of it; the new log had that, too, and was truncated (by a simulation)."""
+    script = reading
+    entry = CommitEntry(offset=3, epoch=script.epoch(0), seek_number=0, leader_epoch=1)
+    script.do(Commit(call=1, deadline=script.now + 60, entries={tp(0): entry}))
+    script.committed()
+    script.committed_offset = 3
+    script.do(SetPosition(partition=tp(0), epoch=script.epoch(0), seek_number=2, fetch_number=2, offset=1))
+    start(script, 2, 0, missing=MissingOffsets(3, 0, cut=1, since=since), seek_number=2)
+    log_begins(script, 0)
+    assert script.committed() == {0: committed} if committed is not None else not sent(script)
+
+
+@pytest.mark.rule("18")
+@pytest.mark.parametrize(("begin", "committed"), [(5, 50), (55, 55)])
+def test_it_counts_for_nothing_either_while_another_commit_is_in_flight(
+    reading: NetworkScript, begin: int, committed: int
+) -> None:
+    script = reading
+    script.commit({0: 60})
+    script.committed()
+    script.committed_offset = 60
+    script.do(SetPosition(partition=tp(0), epoch=script.epoch(0), seek_number=1, fetch_number=1, offset=50))
+    script.commit({1: 5})
+    start(script, 2, 7, missing=CUT, seek_number=1)
+    log_begins(script, begin)
+    assert script.committed() == {1: 5}
+    assert script.committed() == {0: committed}
+
+
+@pytest.mark.rule("18")
+@pytest.mark.parametrize("since", [0, 1])
+def test_what_was_committed_since_stands_while_another_commit_is_in_flight(reading: NetworkScript, since: int) -> None:
+    script = reading
+    script.do(SetPosition(partition=tp(0), epoch=script.epoch(0), seek_number=since, fetch_number=since, offset=0))
+    entry = CommitEntry(offset=3, epoch=script.epoch(0), seek_number=since, leader_epoch=1)
+    script.do(Commit(call=1, deadline=script.now + 60, entries={tp(0): entry}))
+    script.committed()
+    script.committed_offset = 3
+    script.do(SetPosition(partition=tp(0), epoch=script.epoch(0), seek_number=2, fetch_number=2, offset=5))
+    script.commit({1: 5})
+    start(script, 2, 0, missing=MissingOffsets(3, 0, cut=5, since=since), seek_number=2)
+    log_begins(script, 0)
+    assert script.committed() == {1: 5}
+    assert not sent(script)
+
+
+@pytest.mark.rule("18")
+def test_so_does_one_that_is_accepted_while_the_leader_is_asked(reading: NetworkScript) -> None:
+    """It has no epoch and lies behind the truncation: where the log was truncated is committed, as if known at once."""
+    script = reading
+    script.committed_offset = 7
+    script.commit({0: 60})
+    script.do(SetPosition(partition=tp(0), epoch=script.epoch(0), seek_number=1, fetch_number=1, offset=50))
+    start(script, 2, 7, missing=CUT, seek_number=1)
+    script.committed()
+    script.committed_offset = 60
+    log_begins(script, 12)
+    assert script.committed() == {0: 50}
+
+
+@pytest.mark.rule("18")
+def test_who_waits_for_a_start_hears_what_was_committed_in_its_place(reading: NetworkScript) -> None:
+    script = reading
+    script.committed_offset = 7
+    entries = {tp(each): CommitEntry(offset=50, epoch=script.epoch(each), seek_number=0) for each in (0, 1)}
+    missing = dict.fromkeys(entries, CUT)
+    script.do(Commit(call=1, deadline=script.now + 60, entries=entries, starts=True, missing=missing))
+    log_begins(script, 12, 60)
+    assert script.committed() == {0: 12, 1: 60}
+    result = completions(script)[1].result
+    assert isinstance(result, CommitResult)
+    assert {each.partition: offset.offset for each, offset in result.committed.items()} == {0: 12, 1: 60}
+    assert [line for line in script.logs if "in place of" in line] == [
+        "offset 12 of t-0 was committed in place of 50: the log was truncated",
+        "offset 60 of t-1 was committed in place of 50: the log was truncated",
+    ]
+
+
+@pytest.mark.rule("18")
+@pytest.mark.parametrize("found", [-1, 7])
+@pytest.mark.parametrize(("begin", "committed"), [(12, 40), (45, 45)])
+def test_a_start_before_a_truncation_is_in_what_retention_has_left(
+    reading: NetworkScript, found: int, begin: int, committed: int
+) -> None:
+    """found: of what the log lacked already when a reset led to the start."""
+    script = reading
+    script.committed_offset = found
+    start(script, 1, 40, missing=MissingOffsets(7, 12, cut=50))
+    log_begins(script, begin)
+    assert script.committed() == {0: committed}
+
+
+@pytest.mark.rule("18")
+@pytest.mark.parametrize(("begin", "committed"), [(12, 12), (7, None)])
+def test_after_a_truncation_retention_may_have_taken_this_members_own_commit(
+    reading: NetworkScript, begin: int, committed: int | None
+) -> None:
+    script = reading
+    script.commit({0: 10})
+    script.committed()
+    script.committed_offset = 10
+    script.do(SetPosition(partition=tp(0), epoch=script.epoch(0), seek_number=1, fetch_number=1, offset=50))
+    call = start(script, 2, 50, missing=CUT, seek_number=1)
+    log_begins(script, begin)
+    assert script.committed() == {0: committed} if committed is not None else not sent(script)
+    error = error_of(script, call)
+    assert error is None if committed is not None else isinstance(error, StaleCommitError)
+
+
+@pytest.mark.rule("18")
+def test_what_was_committed_since_the_truncation_asks_nobody(reading: NetworkScript) -> None:
+    script = reading
+    script.do(SetPosition(partition=tp(0), epoch=script.epoch(0), seek_number=1, fetch_number=1, offset=50))
+    script.commit({0: 55}, seek_number=1)
+    script.committed()
+    start(script, 2, 50, missing=CUT, seek_number=1)
+    assert not asks_leader(script)
+    assert not sent(script)
+
+
+@pytest.mark.rule("18")
+def test_a_revoke_waits_a_second_for_the_leader_of_a_truncated_log(reading: NetworkScript) -> None:
+    script = reading
+    script.committed_offset = 7
+    call = start(script, 1, 50, missing=CUT)
+    script.pass_time(0.9)
+    assert not script.take(CallCompleted)
+    script.pass_time(0.2)
+    assert_overtaken(script, call, 7)
+    log_begins(script, 12)
+    assert not sent(script), "it comes too late"
+
+
+@pytest.mark.rule("18")
+def test_a_close_waits_for_that_leader_for_half_of_its_time(reading: NetworkScript) -> None:
+    """The rest is for the commits and for LeaveGroup."""
+    script = reading
+    script.committed_offset = 7
+    call = start(script, 1, 50, missing=CUT)
+    by = script.now + 0.5
+    script.do(CompleteRevoke(partitions={tp(0): script.epoch(0)}, leaving_by=by))
+    script.pass_time(0.2)
+    assert not script.take(Revoked)
+    script.pass_time(0.1)
+    assert script.take(Revoked)
+    script.do(Close(call=9, deadline=by))
+    script.response(api.LeaveGroup, api.LeaveGroupResponse())
+    found = completions(script)
+    assert isinstance(found[call].committed[tp(0)], CommitOvertakenError)
+    assert found[9].error is None
+
+
+@pytest.mark.rule("18")
+def test_so_does_one_that_was_not_announced(reading: NetworkScript) -> None:
+    script = reading
+    script.committed_offset = 7
+    call = start(script, 1, 50, missing=CUT)
+    script.do(Close(call=9, deadline=script.now + 0.5))
+    script.pass_time(0.2)
+    assert "LeaveGroup" not in script.waits()
+    script.pass_time(0.1)
+    script.response(api.LeaveGroup, api.LeaveGroupResponse())
+    found = completions(script)
+    assert isinstance(found[call].committed[tp(0)], CommitOvertakenError)
+    assert found[9].error is None
+
+
+@pytest.mark.rule("18")
+def test_an_unsubscribe_does_and_what_follows_has_its_second_again(reading: NetworkScript) -> None:
+    script = reading
+    script.committed_offset = 7
+    call = start(script, 1, 50, missing=CUT)
+    script.do(Unsubscribe(call=9, deadline=script.now + 0.5))
+    script.pass_time(0.3)
+    script.response(api.LeaveGroup, api.LeaveGroupResponse())
+    assert {call, 9} == completions(script).keys()
+    script.do(Assign(partitions={tp(0): 9}))
+    start(script, 2, 50, epoch=9, missing=CUT)
+    script.pass_time(0.9)
+    assert not script.take(CallCompleted)
+
+
+@pytest.mark.rule("18")
+@pytest.mark.parametrize("budget", [0.2, 0.5])
+def test_so_does_a_revoke_that_completes_at_its_deadline(budget: float) -> None:
+    """A silent leader makes no loss of a release."""
+    script = NetworkScript(commit_budget=budget, max_poll_interval=30.0, session_timeout=60.0, heartbeat_interval=3.0)
+    script.member_of(1, 0, 1)
+    script.committed_offset = 7
+    epoch = script.epoch(0)
+    script.heartbeat(REBALANCE_IN_PROGRESS)
+    script.join(2)
+    script.sync(1)
+    (requested,) = script.take(RevocationRequested)
+    while script.now < requested.deadline - 0.05:
+        alive(script, min(0.5, requested.deadline - 0.05 - script.now))
+    start(script, 1, 50, epoch=epoch, missing=CUT)
+    script.complete(0)
+    for _ in range(20):
+        alive(script, 0.05)
+    assert script.take(Revoked)
+    assert not script.take(Lost)
+
+
+def alive(script: NetworkScript, seconds: float) -> None:
+    script.do(Polled(at=script.now))
+    script.pass_time(seconds)
+    while "Heartbeat" in script.waits():
+        script.response(api.Heartbeat, api.HeartbeatResponse())
+
+
+@pytest.mark.rule("18")
+@pytest.mark.parametrize("leads", [False, True])
+@pytest.mark.parametrize("found", [False, True])
+def test_a_leader_that_cannot_be_asked_is_asked_once_it_is_known(
+    reading: NetworkScript, *, leads: bool, found: bool
+) -> None:
+    """It leads no more, or there was none; within the second that a leader has for its response."""
+    script = reading
+    script.committed_offset = 7
+    if not leads:
+        script.leaders[0] = -1
+        script.fresh_metadata()
+    call = start(script, 1, 50, missing=CUT)
+    if leads:
+        log_begins(script, -1)
+    assert not asks_leader(script)
+    assert not script.take(CallCompleted)
+    script.leaders[0] = 1 if found else -1
+    script.pass_time(0.5)
+    if found:
+        log_begins(script, 12)
+        assert script.committed() == {0: 12}
+    else:
+        script.pass_time(1.1)
+        assert_overtaken(script, call, 7)
+
+
+@pytest.mark.rule("18")
+def test_the_beginnings_of_logs_with_one_leader_are_one_question(reading: NetworkScript) -> None:
+    script = reading
+    script.committed_offset = 7
+    entries = {tp(each): CommitEntry(offset=50, epoch=script.epoch(each), seek_number=0) for each in (0, 1)}
+    missing = dict.fromkeys(entries, CUT)
+    script.do(Commit(call=1, deadline=script.now + 60, entries=entries, starts=True, missing=missing))
+    log_begins(script, 12, 5)
+    assert script.committed() == {0: 12}
+
+
+@pytest.mark.rule("18")
+def test_a_commit_comes_before_what_a_leader_says_of_a_start(reading: NetworkScript) -> None:
+    script = reading
+    script.committed_offset = 7
+    start(script, 1, 50, missing=CUT)
+    script.commit({0: 55})
+    script.committed()
+    log_begins(script, 12)
+    assert not sent(script)
+
+
 @pytest.mark.rule("15")
 def test_starts_that_were_committed_are_told_so_whatever_was_before(resetting: NetworkScript) -> None:
     """A start is no commit that bars others, so what counts as accepted is older: the result said that the group has
@@ -701,10 +1079,10 @@ def test_starts_that_were_committed_are_told_so_whatever_was_before(resetting: N
     assert completions(script)[9].committed == {tp(0): None, tp(1): None}
 
 
-def assert_overtaken(script: NetworkScript, call: int) -> None:
+def assert_overtaken(script: NetworkScript, call: int, committed: int = 70) -> None:
     error = error_of(script, call)
     assert isinstance(error, CommitOvertakenError)
-    assert error.committed == 70
+    assert error.committed == committed
 
 
 @pytest.mark.rule("18")

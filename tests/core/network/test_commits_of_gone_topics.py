@@ -11,8 +11,10 @@ from instride._core.events import (
     Assign,
     CallCompleted,
     Commit,
+    CommitsSettled,
     Lost,
     PartitionsAssigned,
+    PartlyCommitted,
     RevocationRequested,
     Revoked,
     SetPosition,
@@ -20,7 +22,13 @@ from instride._core.events import (
 )
 from instride._wire import api
 from instride.commits import CommitEntry
-from instride.errors import BrokerResponseError, StaleCommitError, TransportError, UnknownTopicOrPartitionError
+from instride.errors import (
+    BrokerResponseError,
+    CommitFailedError,
+    StaleCommitError,
+    TransportError,
+    UnknownTopicOrPartitionError,
+)
 
 UNKNOWN_TOPIC = 3
 UNKNOWN_MEMBER_ID = 25
@@ -65,6 +73,64 @@ def test_a_commit_of_a_topic_that_is_gone_does_not_hold_up_its_revoke(script: Ne
     assert [each.partitions for each in script.take(Revoked)] == [requested.partitions]
     assert isinstance(outcome(script, call), UnknownTopicOrPartitionError)
     assert script.take(Lost) == []
+
+
+def parts(script: NetworkScript) -> list[tuple[int, set[int], dict[int, Exception | None]]]:
+    """Of the calls that were partly committed: which, what was committed, and what became of each partition."""
+    told = [each for event in script.take(PartlyCommitted) for each in event.calls]
+    return [
+        (each.call, {tp.partition for tp in each.result.committed}, {tp[1]: e for tp, e in each.committed.items()})
+        for each in told
+    ]
+
+
+@pytest.mark.rule("17")
+def test_a_commit_that_waits_for_a_topic_keeps_no_other_partition_waiting() -> None:
+    """Its call ends late. That the other one was committed is told at once, in one event, and again with the end."""
+    script = NetworkScript()
+    script.member_of(1, 0, 1)
+    dropped = {tp(2): CommitFailedError("it is completing")}
+    calls = [script.commit({0: 5, 1: 7}, dropped=dropped), script.commit({0: 5, 1: 7})]
+    script.response(api.OffsetCommit, api.OffsetCommitResponse(errors={tp(0): UNKNOWN_TOPIC, tp(1): 0}))
+    assert parts(script) == [(call, {1}, {1: None}) for call in calls]
+    assert script.take(CallCompleted) == []
+    script.pass_time(2.0)
+    assert parts(script) == []
+    assert script.committed() == {0: 5}
+    ended = script.take(CallCompleted)
+    assert [(each.call, each.committed) for each in ended] == [
+        (calls[0], {**dropped, tp(0): None, tp(1): None}),
+        (calls[1], {tp(0): None, tp(1): None}),
+    ]
+    assert parts(script) == [], "they have ended"
+
+
+@pytest.mark.rule("completing")
+@pytest.mark.parametrize(("listener", "told"), [(False, Revoked), (True, CommitsSettled)])
+def test_what_became_of_a_partition_is_told_before_its_hand_over(
+    listener: bool, told: type[CommitsSettled | Revoked]
+) -> None:
+    """Its commit waits for another one. Else telemetry would say that its records are repeated."""
+    script = NetworkScript()
+    script.member_of(1, 0, 1, listener=listener)
+    script.do(Subscribe(topics=frozenset({"u"}), listener=listener))
+    script.commit({0: 5, 1: 7})
+    script.complete(1)
+    assert script.take(told) == []
+    script.response(api.OffsetCommit, api.OffsetCommitResponse(errors={tp(0): UNKNOWN_TOPIC, tp(1): 0}))
+    order = [type(each) for each in script.delivered if isinstance(each, PartlyCommitted | told)]
+    assert order == [PartlyCommitted, told]
+
+
+def test_what_is_settled_without_a_response_of_the_coordinators_is_told_at_once_too() -> None:
+    script = NetworkScript()
+    script.member_of(1, 0, 1)
+    now = CommitEntry(offset=5, epoch=script.epoch(0), seek_number=0)
+    stale = CommitEntry(offset=7, epoch=99, seek_number=0)
+    script.do(Commit(call=1, deadline=script.now + 60.0, entries={tp(0): now, tp(1): stale}))
+    ((call, committed, told),) = parts(script)
+    assert (call, committed, [*told]) == (1, set(), [1])
+    assert isinstance(told[1], StaleCommitError)
 
 
 def test_the_metadata_is_asked_about_a_topic_that_the_coordinator_does_not_know(script: NetworkScript) -> None:

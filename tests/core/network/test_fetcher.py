@@ -610,6 +610,18 @@ def test_a_leader_that_denies_one_partition_only_keeps_its_connections(script: N
     assert script.attempts == []
 
 
+def test_a_connection_to_a_follower_of_a_neighbour_is_opened_anew_in_the_end(script: NetworkScript) -> None:
+    """The machine there serves fetches of that one, as a follower; and it leads nothing that is denied."""
+    response(script, p0=data(0, 0, 0), p1=data(1, 0, 0))
+    opened: list[object] = []
+    for _ in range(70):
+        denied(script, 1.0, 0)
+        opened += script.attempts
+        if "Heartbeat" in script.waits():
+            script.response(api.Heartbeat, api.HeartbeatResponse())
+    assert opened.count(("b", 1)) == 1
+
+
 def test_a_partition_that_is_denied_alone_has_another_connection_ever_less_often(script: NetworkScript) -> None:
     """It has no leader that serves. The other one, which does, lags: so it has the other connection."""
     opened, until = [], script.now + 300.0

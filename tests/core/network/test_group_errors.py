@@ -160,8 +160,8 @@ def test_a_group_that_cannot_be_joined_is_told_and_joined_by_a_new_subscription(
             " as ['cooperative-sticky', 'range'], or choose another group_id.",
         ),
         (
-            api.DescribeGroupResponse(protocol_type="consumer", clients=tuple("abcdefg")),
-            "The group (members: a, b, c, d, e, ...) has not chosen its assignor yet",
+            api.DescribeGroupResponse(protocol_type="consumer", clients=tuple(map(str, range(27)))),
+            "16, 17, 18, 19 and 7 more) has not chosen its assignor yet",
         ),
         (api.DescribeGroupResponse(protocol_type="connect", protocol="x"), "of 'connect': choose another group_id"),
         (

@@ -206,6 +206,22 @@ def test_idle_partitions_cost_nothing_in_a_turn(
     assert many <= few + 20, f"{few} steps with 100 partitions, {many} with 10,000"
 
 
+def steps_where_all_but_one_are_denied(many: int) -> int:
+    script = NetworkScript(topics={"t": many})
+    script.member_of(1, *range(many))
+    denied = api.FetchedPartition(error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    came: dict[api.Partition, api.FetchedPartition] = dict.fromkeys(map(tp, range(1, many)), denied)
+    came[tp(0)] = api.FetchedPartition(high_watermark=0, next_offset=0)
+    script.response(api.Fetch, api.FetchResponse(session_id=7, partitions=came))
+    script.response(api.Fetch, api.FetchResponse(session_id=7))
+    return steps(a_silent_fetch(script))
+
+
+def test_what_is_denied_costs_the_responses_of_the_others_nothing() -> None:
+    few, many = steps_where_all_but_one_are_denied(FEW), steps_where_all_but_one_are_denied(10 * FEW)
+    assert many <= few + 20, f"{few} steps with {FEW} partitions, {many} with ten times as many"
+
+
 class Waiting:
     """Batches of one record each, of `size` bytes in memory, that came in little more than nothing."""
 

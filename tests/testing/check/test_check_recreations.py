@@ -16,6 +16,13 @@ OLD_START: list[Say] = [*READS, *commits("A", 5), (BROKER, "hole", P, 0, 6), (BR
 """Retention has taken more of the old log than was read."""
 
 
+IN_THE_OLD_ONE: list[Say] = [
+    *[*READS, (BROKER, "truncated", P, 3, 6), (BROKER, "produced", P, 5), (BROKER, "recreated", P, 1000)],
+    *[(BROKER, "produced", P, 2), ("A", "out of range", P), ("A", "positioned", P, 1, 3)],
+]
+"""A is reset to where the deleted topic's log was truncated."""
+
+
 def recreated(*, produced: int, leader_epoch: int = 1000) -> list[Say]:
     return [(BROKER, "recreated", P, leader_epoch), (BROKER, "produced", P, produced)]
 
@@ -110,6 +117,9 @@ KEPT: dict[str, list[Say | float]] = {
         *[*READS, (BROKER, "truncated", P, 3, 6), *recreated(produced=2), ("A", "out of range", P)],
         *[("A", "positioned", P, 1, 3), *TOLD, *reads_all(1), END],
     ],
+    "so it is, and a broker that has not heard of the next topic serves it there": [
+        *[*IN_THE_OLD_ONE, *reads(3, 4, leader_epoch=6), *TOLD, *reads_all(1), END],
+    ],
 }
 LATEST: dict[str, list[Say | float]] = {
     "the policy leads to the end of the new one": [
@@ -181,6 +191,14 @@ BROKEN: dict[str, tuple[str, list[Say | float]]] = {
             *[*READS, (BROKER, "truncated", P, 3, 6), (BROKER, "produced", P, 6), ("A", "out of range", P)],
             *[("A", "positioned", P, 1, 3), *recreated(produced=0), ("A", "poll", ((P, 1, 1, 3, 5, 5),), (), ())],
         ],
+    ),
+    "and after it was reset to where that one was truncated": (
+        "nothing of a truncated log",
+        [*IN_THE_OLD_ONE, *TOLD, ("A", "poll", ((P, 1, 1, 0, 1, 6),), (), ())],
+    ),
+    "where that one was truncated the new one is read": (
+        "a truncation is noticed",
+        [*IN_THE_OLD_ONE, (BROKER, "produced", P, 5), *reads(3, 4)],
     ),
     "the new topic is not read": ("all is done", [*READS, *commits("A", 5), *recreated(produced=3), END]),
 }

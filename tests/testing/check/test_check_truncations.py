@@ -11,6 +11,10 @@ END: Say = (BROKER, "end", True)
 TOLD: list[Say] = [("A", "out of range", P), ("A", "positioned", P, 1, 3)]
 
 
+OUT_OF_RANGE: list[Say] = [("A", "out of range", P), ("A", "positioned", P, 1, 0)]
+BEGINS: list[Say] = [*OWNS, poll("A", 0, 4), *(("A", "begins", P, at, 1) for at in range(5))]
+
+
 def truncated(end: int, *, produced: int, leader_epoch: int = 6) -> list[Say]:
     return [(BROKER, "truncated", P, end, leader_epoch), (BROKER, "produced", P, produced)]
 
@@ -30,6 +34,11 @@ KEPT: dict[str, list[Say | float]] = {
     ],
     "who has not heard of it commits what was truncated": [
         *[*READS, *truncated(3, produced=4), *commits("A", 5), *TOLD, *reads_on(3), END],
+    ],
+    "who has not heard of it delays until his work on what was truncated is committed": [
+        *[*BEGINS, *truncated(0, produced=2), done("A", 0, 4), ("A", "requested", ((P, 1),))],
+        *[each for _ in range(4) for each in (("A", "poll", (), (P,), ()), ("A", "delay", (P,), True))],
+        *[*commits("A", 5), *OUT_OF_RANGE, *reads(0, 1), *commits("A", 2, number=2, leader_epoch=6), END],
     ],
     "such a commit is taken after the reset": [
         *[*READS, commits("A", 5)[0], *truncated(3, produced=4), *TOLD, *commits("A", 5)[1:], *reads_on(3), END],
@@ -157,3 +166,9 @@ def test_who_leaves_leaves_nothing_uncommitted_behind_a_truncation() -> None:
     assert {each.law for each in check(tell(*left, END))} == {"all is done"}
     empty: list[Say | float] = [*READS, *commits("A", 1), *truncated(3, produced=3), *TOLD, ("A", "revoked", ((P, 1),))]
     assert check(tell(*empty, *left[-4:], END)) == [], "of what A was reset below, B need read nothing"
+
+
+def test_who_has_heard_of_it_delays_for_no_record_that_was_truncated() -> None:
+    delays = [each for _ in range(4) for each in (("A", "poll", (), (P,), ()), ("A", "delay", (P,), True))]
+    story = [*BEGINS, done("A", 0, 4), *truncated(0, produced=2), *OUT_OF_RANGE, ("A", "requested", ((P, 1),)), *delays]
+    assert {each.law for each in check(tell(*story))} == {"queued work delays nothing"}

@@ -31,6 +31,8 @@ from instride._core.events import (
     PartitionFailed,
     Positioned,
 )
+from instride._core.network.assigned_partitions import BufferedPiece
+from instride._core.network.machine import NetworkMachine
 from instride._wire import api
 from instride.errors import IllegalStateError, OffsetOutOfRangeError
 from instride.observers import Observer, Polled
@@ -577,6 +579,36 @@ def test_a_peers_long_turns_are_told_in_parts(tmp_path: Path) -> None:
         peer.turn({P: range(25)}, [P])
         peer.done(P, 0, 24)
         assert recorder.check() == []
+
+
+# -- samples
+
+
+class Buffering:
+    """What a partition has in memory, as the network side counts it."""
+
+    def __init__(self, *pieces: int) -> None:
+        self.nbytes = sum(pieces)
+        self.pieces = [BufferedPiece(records=1, nbytes=each) for each in pieces]
+
+
+@pytest.mark.parametrize(
+    ("pieces", "wrong"),
+    [
+        ((30_000_000,), False),
+        ((60_000, 30_000_000), False),
+        ((4_000_000,) * 5, True),
+        ((12_000_000, 30_000_000), True),
+    ],
+)
+def test_one_batch_may_pass_alone_however_large(
+    begin: Scenes, monkeypatch: pytest.MonkeyPatch, pieces: tuple[int, ...], wrong: bool
+) -> None:
+    """It is there besides what the limit is of; nothing else is."""
+    scene = begin(fetch_buffer_bytes=10_000_000, max_partition_fetch_bytes=1_000_000)
+    monkeypatch.setattr(NetworkMachine, "_assigned_partitions", lambda _: {P: Buffering(*pieces)})
+    scene.member.sample()
+    assert ["R1, buffers keep their caps" in each for each in scene.wrong()] == [True] * wrong
 
 
 # -- names

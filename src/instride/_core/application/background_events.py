@@ -31,6 +31,7 @@ from instride._core.events import (
     Noticed,
     PartitionFailed,
     PartitionRecovered,
+    PartlyCommitted,
     Positioned,
     PositionsFound,
     Reassigned,
@@ -103,13 +104,19 @@ def _apply(state: ApplicationState, event: BackgroundEvent) -> list[Write]:
             return [(setattr, inbox, "woken", True)]
         case Noticed() | FetchesBegan():
             return state.ownership_view.noticed(event.began if isinstance(event, FetchesBegan) else [event.event])
-        case CallCompleted() | CallsCompleted():
-            return [(inbox.completed.extend, event.calls if isinstance(event, CallsCompleted) else (event,))]
+        case CallCompleted() | CallsCompleted() | PartlyCommitted():
+            return [(inbox.completed.extend, _responses(event))]
         case LeaseRenewed():
             pass  # it only wakes: the lease itself is compared
         case _:
             assert_never(event)
     return []
+
+
+def _responses(event: CallCompleted | CallsCompleted | PartlyCommitted) -> list[tuple[CallCompleted, bool]]:
+    """And whether their calls have ended."""
+    calls = (event,) if isinstance(event, CallCompleted) else event.calls
+    return [(each, not isinstance(event, PartlyCommitted)) for each in calls]
 
 
 def _waiting(state: ApplicationState, event: Lost | Change | Completion) -> list[Write]:
@@ -210,19 +217,19 @@ def _settle_all(state: ApplicationState) -> None:
     """Each leaves before it is settled: a handler of a signal may settle the others meanwhile."""
     while True:
         try:
-            event = state.inbox.completed.popleft()
+            event, ended = state.inbox.completed.popleft()
         except IndexError:
             return
-        _settle(state, event)
+        _settle(state, event, ended=ended)
 
 
-def _settle(state: ApplicationState, event: CallCompleted) -> None:
-    if event.call in state.awaited:
+def _settle(state: ApplicationState, event: CallCompleted, *, ended: bool) -> None:
+    if ended and event.call in state.awaited:
         state.completions[event.call] = event
-    state.ownership_view.response_received(event)
-    hook = state.on_completion.pop(event.call, None)
+    state.ownership_view.response_received(event, ended=ended)
+    hook = state.on_completion.pop(event.call, None) if ended else state.on_completion.get(event.call)
     if hook is not None:
-        hook(event)
+        hook(event, ended=ended)
 
 
 def _deadline_moved(state: ApplicationState, event: DeadlineMoved) -> list[Write]:

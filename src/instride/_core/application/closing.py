@@ -165,7 +165,8 @@ def _settle_the_rest(state: ApplicationState) -> None:
     """Whoever handed a snapshot over hears of it, also where no response came in time."""
     while state.on_completion:
         call, hook = state.on_completion.popitem()
-        hook(CallCompleted(call=call, error=ConsumerClosedError("the consumer was closed before this was done")))
+        error = ConsumerClosedError("the consumer was closed before this was done")
+        hook(CallCompleted(call=call, error=error), ended=True)
 
 
 def _forgetting_the_rest(state: ApplicationState) -> list[Write]:

@@ -6,9 +6,12 @@ Laws
    whose revoke is completing is owned still, and keeps no other from being committed: it is dropped, and told.
 3. Whether an offset goes back is for the network side to say: it knows what the broker accepted (rule 15).
 4. A partition that completes its revoke takes commits only while its listener runs.
-5. Every entry is settled once: by the broker's response, or as dropped. What is dropped is told with the response.
+5. Every entry is settled once: by the broker's response, or as dropped. What is dropped is told with the response. An
+   entry waits for no other of its commit.
 6. A member that commits at all commits where a partition began, before it lets go of it (rule 18): where that was at a
-   reset, and no seek came since. The network side sends it only where nothing else of it was committed.
+   reset, and no seek came since. The network side sends it only where nothing else of it was committed. By "earliest"
+   none is sent: where the group has none, the next owner begins where the log does, and passes over nothing. An
+   offset without a leader epoch behind a truncation stays the group's.
 """
 
 from __future__ import annotations
@@ -185,6 +188,8 @@ def commit_before_release(state: ApplicationState, now: float, partitions: Itera
     setting = state.config.commit_start_offsets
     if state.config.group_id is None or not (state.commits if setting is None else setting):
         return
+    if state.config.auto_offset_reset == "earliest":
+        return
     starts, missing = {}, {}
     for tp in wanted:
         owned = state.lists.owned.get(tp)
@@ -306,24 +311,35 @@ def _hear(
     snapshot: CommitSnapshot | None = None,
 ) -> None:
     """Law 5, and interceptors hear of what was committed."""
+    left = dict(entries)
 
-    def completed(completion: CallCompleted) -> None:
+    def completed(completion: CallCompleted, /, *, ended: bool) -> None:
         if snapshot is not None:
-            _settle(snapshot, entries, completion)
+            _settle(snapshot, left, completion, ended=ended)
+        if not ended:
+            return
+        # In place of a start another offset may have been committed (rule 18): the result says it.
+        result = completion.result.committed if isinstance(completion.result, CommitResult) else {}
         done = {
-            tp: entry
+            tp: result.get(tp) or entry.to_offset_and_metadata()
             for tp, entry in entries.items()
             if tp in completion.committed and completion.committed[tp] is None
         }
         if state.on_commit is not None and done:
-            state.on_commit({tp: entry.to_offset_and_metadata() for tp, entry in done.items()})
+            state.on_commit(done)
 
     if snapshot is not None or state.on_commit is not None:
         state.on_completion[call] = completed
 
 
-def _settle(snapshot: CommitSnapshot, entries: Mapping[TopicPartition, CommitEntry], completion: CallCompleted) -> None:
-    for tp, entry in entries.items():
+def _settle(
+    snapshot: CommitSnapshot, left: dict[TopicPartition, CommitEntry], completion: CallCompleted, *, ended: bool
+) -> None:
+    """left: what was not settled yet. Each leaves it first: a handler of a signal may settle the others meanwhile."""
+    for tp in list(left if ended else completion.committed):
+        entry = left.pop(tp, None)
+        if entry is None:
+            continue
         error = completion.committed.get(tp, completion.error)
         # Overtaken: the group has a later offset of the same epoch and seek, so this one needs no commit any more.
         reached = error is None and tp in completion.committed

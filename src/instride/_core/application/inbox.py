@@ -62,8 +62,8 @@ class Inbox:
         self.completions: deque[Completion] = deque()
         # For the next poll: a verb between two is no moment to count as free what the application still works on.
         self.to_drop: deque[DropBuffered] = deque()
-        # Calls whose caller is to hear of it.
-        self.completed: deque[CallCompleted] = deque()
+        # What callers are to hear of their calls, and whether these have ended.
+        self.completed: deque[tuple[CallCompleted, bool]] = deque()
         # By epoch.
         self.early: dict[TopicPartition, dict[int, deque[Data]]] = {}
 

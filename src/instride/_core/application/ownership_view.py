@@ -381,10 +381,12 @@ class OwnershipView:
     def commit_sent(self, call: int, entries: Mapping[TopicPartition, CommitEntry]) -> None:
         self._commits[call] = entries
 
-    def response_received(self, event: CallCompleted) -> None:
-        for tp, entry in self._commits.pop(event.call, {}).items():
-            view = self._views.get(tp)
-            if event.committed.get(tp, event) is None and view is not None and view.owned.epoch == entry.epoch:
+    def response_received(self, event: CallCompleted, *, ended: bool) -> None:
+        """ended: false where its call waits for other partitions still: then what is told now is told again."""
+        sent = self._commits.pop(event.call, {}) if ended else self._commits.get(event.call, {})
+        for tp, error in event.committed.items():
+            entry, view = sent.get(tp), self._views.get(tp)
+            if error is None and entry is not None and view is not None and view.owned.epoch == entry.epoch:
                 view.acknowledged(entry.offset)
 
     # -- telling

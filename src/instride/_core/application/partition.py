@@ -160,6 +160,7 @@ class OwnedPartition:
         "_told",
         "_version",
         "began",
+        "committed",
         "deadline",
         "divergences",
         "divergences_known",
@@ -189,9 +190,11 @@ class OwnedPartition:
         self.origin = COMMITTED
         # If it is looked for since a reset: where it stood.
         self.reset_from: int | None = None
-        # Where a reset by policy led (rule 18): offset, leader epoch, and what the log did not have, if that was the
-        # reason. None otherwise, and after a seek.
+        # Where a reset led (rule 18): offset, leader epoch, and what the log did not have, if that was the reason. Once
+        # the log was truncated, the group's offset as well. None otherwise, and after a seek.
         self.began: tuple[int, int, MissingOffsets | None] | None = None
+        # The group's offset, where the assignment began at that.
+        self.committed: tuple[int, int, MissingOffsets | None] | None = None
         self.high_watermark = -1
         self.paused = False
         self.deadline = _NO_DEADLINE
@@ -313,7 +316,8 @@ class OwnedPartition:
         missing: MissingOffsets | None = None,
     ) -> None:
         """The network side found where the partition begins."""
-        began = (offset, leader_epoch, missing) if reset else None
+        found_at = (offset, leader_epoch, missing)
+        began, committed = (found_at, None) if reset else (None, found_at)
         while True:
             self._settled()
             version, place = self._version[0], self._place
@@ -321,7 +325,8 @@ class OwnedPartition:
                 return
             found = _Place(offset, offset, leader_epoch, *place[3:])
             with suppress(ValueError):  # law 6
-                at_once([*self._changing(version), (setattr, self, "_place", found), (setattr, self, "began", began)])
+                places = ((setattr, self, "_place", found), (setattr, self, "began", began))
+                at_once([*self._changing(version), *places, (setattr, self, "committed", committed)])
                 return
 
     # -- what arrives
@@ -366,6 +371,10 @@ class OwnedPartition:
         if self.unreadable is not None and self.unreadable.error.offset >= event.void_from:
             # The record is gone. To seek past it would pass over what replaced it.
             writes.append((setattr, self, "unreadable", None))
+        if event.reset == event.void_from and (self.position or 0) <= event.void_from:
+            # No seek follows: only what is buffered is gone. Yet retention may have taken what the group has (rule 18).
+            began = self._began_in_what_is_left(event.void_from, event.leader_epoch)
+            writes.append((setattr, self, "began", began))
         return [*writes, *self._cutting(event.void_from)]
 
     def _cutting(self, offset: int) -> list[Write]:
@@ -600,11 +609,8 @@ class OwnedPartition:
         writes = self.restarting()
         _, _, _, place = writes[0]
         after = place._replace(position=offset if offset >= 0 else None, end=offset, leader_epoch=leader_epoch)
-        began = self.began
-        if reset_from is None or offset < 0:
-            began = None  # a user's; or the network side is to find the offset, and tells that it reset
-        elif began is not None and began[0] > offset:
-            began = offset, leader_epoch, None  # the log was truncated, and has no more where it began
+        # A user's; or the network side is to find the offset, and tells that it reset.
+        began = None if reset_from is None or offset < 0 else self._began_in_what_is_left(offset, leader_epoch)
         return [
             *writes,
             (setattr, self, "_place", after),
@@ -614,6 +620,20 @@ class OwnedPartition:
             (setattr, self, "origin", offset),
             (setattr, self, "reset_from", reset_from),
         ]
+
+    def _began_in_what_is_left(self, end: int, leader_epoch: int) -> tuple[int, int, MissingOffsets | None] | None:
+        """Rule 18: the log was truncated at `end`, and is read on there. None where a user's seek came before."""
+        began = self.began or (self.committed if self.origin == COMMITTED else None)
+        if began is None:
+            return None
+        start, epoch, lacked = began if began[0] <= end else (end, leader_epoch, began[2])
+        if lacked is None or lacked.cut < 0:
+            # Without an epoch nobody would notice what has taken the place of the records before the group's offset.
+            unnoticed = began is self.committed and began[1] < 0 and began[0] > end
+            lacked = lacked or MissingOffsets(position=began[0] if unnoticed else -1)
+            lacked = lacked._replace(since=self.seek_number, cut=end)
+        # The lowest counts: what was committed without an epoch behind any of them may be of a log that is gone.
+        return start, epoch, lacked._replace(cut=min(lacked.cut, end))
 
     def fetch_end(self) -> int | None:
         """Where fetching goes on after what is buffered."""

@@ -12,7 +12,8 @@ Laws
 6. Without a lease nothing is returned. It is read *before* what has come is taken: who read it afterwards could find
    the lease of a new membership, and return what the old one lost in between. For the same reason a poll looks again
    at the lease, the clock and the queue when its listener has run, which may take long, or a handler of a signal that
-   has drained the queue. A handler that runs after the poll's last look is the one exception.
+   has drained the queue. A handler that runs after the poll's last look is the one exception. Nothing is returned that
+   the last look finds lost, or behind the end of a log that was truncated.
 7. Where records are deserialized, that is the last step. What failed (that, or a partition on the network side) is
    raised once for each time that it fails, in a poll that has nothing to return or at the start of the next.
 8. A poll that waits long tells the network side now and then that the application is alive, and commits each
@@ -62,7 +63,7 @@ from instride._core.events import (
     UnreadablePartitions,
 )
 from instride._core.session_lease import Standing
-from instride.errors import WakeupError
+from instride.errors import LogTruncationError, WakeupError
 from instride.records import TopicPartition
 
 __all__ = ["Poller"]
@@ -147,12 +148,16 @@ class Poller:
                 auto_commit_due(state, now)
 
     def _look_again(self, result: PollResult, now: float) -> tuple[bool, bool]:
-        """Whether the lease holds, and whether the poll may return what it has: nothing of it was lost since, and no
-        listener of telemetry or handler of a signal has let go of, sought or paused a partition of it. If it may not,
-        what this look has taken is raised: nothing else may come that wakes the poll."""
+        """Whether the lease holds, and whether the poll may return what it has: nothing of it was lost since, or is
+        behind the end of a log that was truncated, and no listener of telemetry or handler of a signal has let go of,
+        sought or paused a partition of it. If it may not, what this look has taken is raised: nothing else may come
+        that wakes the poll."""
         holds = self._look(now)
         found = ((each, self._state.lists.owned.get(each.partition)) for each in result.deliveries)
-        is_whole = all(owned is not None and not owned.paused and speaks_of(each, owned) for each, owned in found)
+        is_whole = all(
+            owned is not None and not owned.paused and speaks_of(each, owned) and not _is_cut(each, owned)
+            for each, owned in found
+        )
         may_return = holds and not self._state.inbox.losses and is_whole
         if not may_return:
             self._raise_told()
@@ -476,6 +481,13 @@ class Poller:
             *self._state.lists.untold.clearing(),
             (setattr, self, "_untold_bytes", 0),
         ]
+
+
+def _is_cut(delivery: Delivery, owned: OwnedPartition) -> bool:
+    """Whether some of it was behind the end of a log that was truncated: it has left the buffer."""
+    # Else nothing may be asked: `fetch_end` puts what this poll took back into the buffer.
+    end = owned.fetch_end() if isinstance(owned.error, LogTruncationError) else None
+    return end is not None and delivery.chunk.last_offset >= end
 
 
 def _metering(lists: RevokeLists, taken: Iterable[OwnedPartition]) -> list[Write]:

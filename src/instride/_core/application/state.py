@@ -6,7 +6,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from instride._core.application.calls import Write, at_once
 from instride._core.application.fairness import Greedy, Proportional
@@ -29,6 +29,12 @@ if TYPE_CHECKING:
 __all__ = ["ApplicationState", "OnCommit"]
 
 OnCommit = Callable[[Mapping[TopicPartition, OffsetAndMetadata]], None]
+
+
+class OnCompletion(Protocol):
+    """Hears of the response to a call; before its end, of a commit, what became of some partitions."""
+
+    def __call__(self, response: CallCompleted, /, *, ended: bool) -> None: ...
 
 
 class ApplicationState:
@@ -86,7 +92,7 @@ class ApplicationState:
         self.closing: int | None = None
         self.completions: dict[int, CallCompleted] = {}
         self.awaited: set[int] = set()
-        self.on_completion: dict[int, Callable[[CallCompleted], None]] = {}
+        self.on_completion: dict[int, OnCompletion] = {}
         self.in_revoke_listener: frozenset[TopicPartition] = frozenset()
         self.next_auto_commit = 0.0
         # The newest that was handed over by itself.

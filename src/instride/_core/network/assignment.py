@@ -140,6 +140,11 @@ class MemberAssignment:
         assigned = self.partitions.get(partition)
         return assigned is not None and assigned.state is Ownership.COMPLETING
 
+    def revoked_by(self, partition: TopicPartition) -> float:
+        """When its revoke, if it completes, waits for a commit no longer (law 4)."""
+        assigned = self.partitions.get(partition)
+        return float("inf") if assigned is None else assigned.deadline + assigned.grace
+
     # -- what the group says
 
     def apply(self, target: frozenset[TopicPartition], generation: int, now: float, *, member_id: str = "") -> None:

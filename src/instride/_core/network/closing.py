@@ -66,7 +66,7 @@ class Closing:
 
     def is_to_come(self, by: float) -> None:
         self._assignment.leaving = self.under_way = True
-        self._expected_by = by
+        self._expected_by = self._commits.end_by = by
 
     def cut_short(self, now: float) -> None:
         """A new subscription or assignment: an unsubscribe that is still under way ends here, or it would end that."""
@@ -80,6 +80,7 @@ class Closing:
         before, self._event = self._event, event
         self._stage = _Stage.COMMITTING
         self.is_to_come(float("inf"))
+        self._commits.end_by = event.deadline
         if isinstance(event, Unsubscribe):
             self._assignment.unsubscribed = event.call
         if before is not None and now >= before.deadline:
@@ -134,6 +135,7 @@ class Closing:
         assert event is not None
         self._stage = _Stage.DONE
         self._event = None
+        self._commits.end_by = self._expected_by
         self.under_way = self._expected_by < float("inf")
         self._assignment.forget_all()
         self._group.unsubscribed()

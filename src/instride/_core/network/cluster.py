@@ -18,8 +18,9 @@ Laws of the metadata (`Cluster`)
 5. Until a first broker was reached, the user hears of the failure of the whole bootstrap list after 2 s, and again
    while it lasts; that no broker has responded for 2 s is logged in any case.
 6. A topic that was deleted and recreated has another id (`topic_id`). What becomes of its positions, `positions` says.
-   Under one id a topic never has fewer partitions: a broker that names fewer is behind. So is one that names the id
-   that another one has replaced, until it was named for MISSING_GRACE; meanwhile the metadata are requested soon.
+   Under one id a topic never has fewer partitions: a broker that names fewer is behind. So is one that names an id that
+   was replaced, until such ids were named for MISSING_GRACE; meanwhile the metadata are requested soon. Of each topic
+   the last `_MOST_FORMER` are remembered: it may be recreated more than once while a broker is behind.
 7. What takes partitions from a group (a topic that is missing or may not be read, or has fewer partitions) may be the
    mistake of a broker that has just started. So for a leader and for a pattern the topic is as it was (`believed`)
    until a response says so MISSING_GRACE after the first one that did; meanwhile the metadata are requested soon. A
@@ -27,13 +28,19 @@ Laws of the metadata (`Cluster`)
 8. What is missing and nothing of the user's is requested ever more seldom, up to a minute, once that is believed; from
    the start again when another topic is missing too. When the group deals its partitions out (`look_again`), or the
    user subscribes to such a topic, it is requested at once.
-9. A connection may lead to another machine than the leader (`Denials`). So one on which for 5 s a broker denied that
-   it leads partitions of which the metadata name it the leader, and served nothing, is closed. fetch_max_wait is added,
-   since a broker may hold back for so long a fetch that it serves. What it serves on its other connection says nothing
-   of this one. Nor do fetches of what only a leader tells: a follower serves them, too. Where the broker served
-   something meanwhile, and denies on the next connection as well, it has twice as long, up to a minute: a partition may
-   have no leader that serves, and be the only one on its connection. It has 5 s again when such a request is served,
-   and where it has another address.
+9. A connection may lead to another machine than the leader (`Denials`). So it is closed where for 5 s a broker denied
+   on it that it leads one partition, of which the metadata name it the leader, and did not serve that one.
+   fetch_max_wait is added, since a broker may hold back for so long a fetch that it serves. An offset that a leader
+   tells speaks for the whole connection: no other machine would tell it. These speak for nothing but themselves: what
+   is served on the other connection; and fetches, since a follower serves them, too. But a leader may have lost that
+   one partition alone, and to close the connection cuts off the fetches of the others. So while these are served on it,
+   the fetches of one are denied for a minute, not for 5 s.
+   Where the broker served something meanwhile, and denies on the next connection as well, it has twice as long, up to a
+   minute: a partition may have no leader that serves, and be the only one on its connection. (Fetches and look-ups
+   are timed apart.) It has 5 s again when all that it denied is served, or denied no more; where it served nothing at
+   all, since nothing is cut off; and where it has another address.
+   What is denied no more (D2) is forgotten, and what is not to be requested there any more: the denials of two
+   elections are not of one time.
 
 Laws of requests to leaders (`LeaderRequests`): the one way to send them, whatever they ask for
 L1. One request of a kind is in flight to a leader at a time, and it names every partition that needs it.
@@ -45,7 +52,7 @@ L3. After a failure the leader is asked again after a back-off, and the metadata
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
@@ -85,10 +92,13 @@ MISSING_GRACE: Final = 5.0
 KNOWS_NO_BROKER: Final = "it knows no broker yet: it may have just started"
 ASKS_FOR_BOOTSTRAP: Final = "a broker asks for the cluster to be discovered anew"
 _TOLD_AFTER: Final = 2.0
+_NO_ATTEMPT_ENDED: Final = "no attempt has ended yet; check the addresses, and that security_protocol fits them"
 # Law 8, in seconds.
 _FIRST_SELDOM: Final = 2.0
 _MOST_SELDOM: Final = 60.0
 _EPOCH_DOUBTS: Final = 3
+# Law 6.
+_MOST_FORMER: Final = 8
 # Law 9, in seconds.
 _MOST_PATIENCE: Final = 60.0
 _LEADER_DOUBTED_AFTER: Final = 5.0
@@ -97,10 +107,11 @@ _DENIALS: Final = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN
 
 
 class _Identity(NamedTuple):
-    """Law 6. before: the id that it replaced. since: when that was named again; None where it was not."""
+    """Law 6. former: the ids that were replaced, the newest first. since: when one of them was named; None where the
+    present id was named after that."""
 
     topic_id: UUID
-    before: UUID = api.NO_TOPIC_ID
+    former: tuple[UUID, ...] = ()
     since: float | None = None
 
 
@@ -112,11 +123,32 @@ class _Asked(NamedTuple):
 
 
 @dataclass(slots=True, kw_only=True)
-class _Denied:
-    """Such requests were, since one was served. served: whether the broker has served another one meanwhile."""
+class _Denier:
+    """Law 9: who denies such requests. It is for the next connection, too, until that serves them.
 
-    denials: Denials = field(default_factory=Denials)
+    denied: of which partitions. fetched_at: when a fetch of others was served on the connection last. served: whether
+    the broker serves anything meanwhile.
+    """
+
+    address: Address
+    patience: float = DOUBTED_AFTER
+    denied: dict[TopicPartition, Denials] = field(default_factory=dict)
+    fetched_at: float = float("-inf")
     served: bool = False
+
+    def closed(self) -> None:
+        """For how long it was denied says nothing of the next one."""
+        for each in self.denied.values():
+            each.count_anew()
+        self.fetched_at, self.served = float("-inf"), False
+
+    def is_misled(self, held_back: float) -> bool:
+        """held_back: for so long a broker may hold back a fetch that it serves."""
+        serves_until = self.fetched_at + held_back + DOUBTED_AFTER
+        return any(
+            each.lasted >= held_back + (_MOST_PATIENCE if each.last < serves_until else self.patience)
+            for each in self.denied.values()
+        )
 
 
 class Cluster:
@@ -147,9 +179,7 @@ class Cluster:
         self._older_told: dict[TopicPartition, float] = {}
         # Of a partition whose leader denies that it leads.
         self._denied: dict[TopicPartition, Denials] = {}
-        # Law 9: what is denied; and how long that may last where it led to a closing, of a broker at this address.
-        self._deniers: dict[_Asked, _Denied] = {}
-        self._patience: dict[_Asked, tuple[Address, float]] = {}
+        self._deniers: dict[_Asked, _Denier] = {}
         self._mine: frozenset[str] = frozenset()
         self._tell_at = float("inf")
         # When `poll` has something to do next, if nothing is told.
@@ -348,10 +378,10 @@ class Cluster:
         if leader is None or leader[0].node_id != key.node_id:
             return
         if code in _DENIALS:
-            now, rarest = self._context.now, self._context.config.retry_backoff_max
-            self._denied.setdefault(partition, Denials()).came(now, rarest=rarest)
-            denied = self._deniers.setdefault(_Asked(key, fetched), _Denied())
-            denied.denials.came(now, rarest=rarest if fetched else float("inf"))  # D2: look-ups may be rare
+            now, asked = self._context.now, _Asked(key, fetched)
+            self._denied.setdefault(partition, Denials()).came(now, rarest=self._context.config.retry_backoff_max)
+            denier = self._deniers.setdefault(asked, _Denier(address=(leader[0].host, leader[0].port)))
+            denier.denied.setdefault(partition, Denials()).came(now, rarest=self._rarest(asked))
         if code != ErrorCode.UNKNOWN_LEADER_EPOCH:
             return
         self._doubts[partition] = self._doubts.get(partition, 0) + 1
@@ -370,38 +400,62 @@ class Cluster:
         """
         self._denied = {tp: each for tp, each in self._denied.items() if self._has(tp)}
         at = {node: (each.host, each.port) for node, each in self.brokers.items()}
-        self._deniers = {asked: each for asked, each in self._deniers.items() if asked.key.node_id in at}
-        self._patience = {asked: each for asked, each in self._patience.items() if at.get(asked.key.node_id) == each[0]}
-        misled: list[ConnectionKey] = []
-        for asked, denied in self._deniers.items():
-            address = at[asked.key.node_id]
-            _, patience = self._patience.get(asked, (address, DOUBTED_AFTER))
-            if denied.denials.lasted >= patience + self._context.config.fetch_max_wait:
-                patience = min(2 * patience, _MOST_PATIENCE) if denied.served else DOUBTED_AFTER
-                self._patience[asked] = address, patience
-                misled.append(asked.key)
+        for asked, denier in self._deniers.items():
+            rarest, denied = self._rarest(asked), denier.denied.items()
+            denier.denied = {
+                tp: each for tp, each in denied if self._is_due(asked, tp) and not each.are_over(now, rarest=rarest)
+            }
+        known = self._deniers.items()
+        self._deniers = {
+            asked: each for asked, each in known if each.denied and at.get(asked.key.node_id) == each.address
+        }
+        held_back = self._context.config.fetch_max_wait
+        misled = {asked: each for asked, each in self._deniers.items() if each.is_misled(held_back)}
         denies = "this broker denies that it leads what the metadata say"
         why = TransportError(f"{denies}: the connection may lead to another machine")
-        for key in dict.fromkeys(misled):
+        for denier in misled.values():
+            denier.patience = min(2 * denier.patience, _MOST_PATIENCE) if denier.served else DOUBTED_AFTER
+        for key in dict.fromkeys(asked.key for asked in misled):
             self._context.connections.close(key, why, now)
 
+    def _is_due(self, asked: _Asked, partition: TopicPartition) -> bool:
+        """Whether such a request for it is to be sent there still."""
+        leader = self.leader(partition)
+        leads = leader is not None and leader[0].node_id == asked.key.node_id
+        return leads and (not asked.fetched or self._wanted(partition))
+
+    def _rarest(self, asked: _Asked) -> float:
+        """D2: look-ups may be rare."""
+        return self._context.config.retry_backoff_max if asked.fetched else float("inf")
+
     def _connection_closed(self, key: ConnectionKey) -> None:
-        """What was denied on it says nothing of the next one."""
-        for fetched in (True, False):
-            self._deniers.pop(_Asked(key, fetched), None)
+        for asked, denier in self._deniers.items():
+            if asked.key == key:
+                denier.closed()
 
     def served(self, partition: TopicPartition) -> None:
         """A request that named the leader's epoch had a good response."""
         if self._doubts:
             self._doubts.pop(partition, None)
 
-    def works(self, key: ConnectionKey, *, fetched: bool = False) -> None:
-        """A broker was asked for partitions on this connection, and did not refuse all of them (law 9)."""
-        for asked in [_Asked(key, True)] if fetched else [_Asked(key, True), _Asked(key, False)]:
-            self._deniers.pop(asked, None)
-            self._patience.pop(asked, None)
-        for asked, denied in self._deniers.items():
-            denied.served |= asked.key.node_id == key.node_id
+    def fetched(
+        self, key: ConnectionKey, requested: AbstractSet[TopicPartition], refused: Container[api.Partition]
+    ) -> None:
+        """Law 9: a broker was sent a fetch of partitions on this connection, and refused these, but not all."""
+        asked = _Asked(key, fetched=True)
+        denier = self._deniers.get(asked)
+        if denier is not None:
+            denier.fetched_at = self._context.now
+            for tp in denier.denied.keys() & requested:  # the shorter one of them is looked through
+                if tp not in refused:
+                    del denier.denied[tp]
+            if not denier.denied:
+                del self._deniers[asked]
+        self._serves(key.node_id)
+
+    def _serves(self, node_id: int) -> None:
+        for asked, denier in self._deniers.items():
+            denier.served |= asked.key.node_id == node_id
 
     def responded(self, key: ConnectionKey, result: api.Response | Exception) -> None:
         """Laws 4 and 9, for requests that ask a leader for offsets. Of fetches, of which some have errors of no leader,
@@ -412,8 +466,10 @@ class Cluster:
             for partition, code in zip(told, codes, strict=True):
                 if code:
                     self.refused(TopicPartition(*partition), code, key)
-        if not all(codes):
-            self.works(key)
+        if not all(codes):  # law 9: no other machine would respond
+            for fetched in (True, False):
+                self._deniers.pop(_Asked(key, fetched), None)
+            self._serves(key.node_id)
 
     def lacks(self, partition: TopicPartition) -> bool:
         """Whether its topic is known, and has no such partition."""
@@ -555,8 +611,9 @@ class Cluster:
                 self._identities[topic.name] = known._replace(since=None)
             return False
         since = now if known.since is None else known.since
-        is_behind = topic.topic_id == known.before and now - since < MISSING_GRACE
-        newer = _Identity(topic.topic_id, known.topic_id)
+        is_behind = topic.topic_id in known.former and now - since < MISSING_GRACE
+        former = (known.topic_id, *(each for each in known.former if each != topic.topic_id))
+        newer = _Identity(topic.topic_id, former[:_MOST_FORMER])
         self._identities[topic.name] = known._replace(since=since) if is_behind else newer
         return is_behind
 
@@ -608,7 +665,7 @@ class Cluster:
         self._leaders = {}
         self.version += bool(self.version)  # what goes by the brokers that were known is looked at anew
         self._suspects.clear()
-        self._patience.clear()
+        self._deniers.clear()
         self._backoff.failed(now)
         self.refresh()
         if key.role is Role.BOOTSTRAP:
@@ -728,7 +785,7 @@ class Cluster:
     def unreachable(self) -> TransportError:
         """The error that tells why no broker was reached."""
         failures = "; ".join(f"{host}:{port}: {error}" for (host, port), error in self._failures.items())
-        text = f"no broker of bootstrap_servers responds ({failures or 'none was tried yet'})"
+        text = f"no broker of bootstrap_servers responds ({failures or _NO_ATTEMPT_ENDED})"
         not_kafka = self._failures and all(isinstance(error, NotKafkaError) for error in self._failures.values())
         told = NotKafkaError(text) if not_kafka else TransportError(text)
         # What a user's own token function raised, say, is among its causes.

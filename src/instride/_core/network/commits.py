@@ -28,14 +28,18 @@ Laws of sending (`Commits`)
    cannot be sent then (but for a back-off), or must be sent again. Where its response cannot be read it is asked once
    more, not for ever: the revoke waits. A start bars none (rule 18). If a reset led to it, what was committed before it
    counts for nothing, where the log did not have that: from there the next owner would be reset as well, and to a later
-   end.
+   end. Where the log was truncated since (`MissingOffsets.cut`), retention may have taken the place where the next
+   owner would begin. Then the leader is asked, not for long, where the log begins. If that is further, it is committed:
+   nobody knows what of the rest is finished. An own commit without a leader epoch that lies behind the truncation
+   counts for nothing, since nobody would notice that: where the log was truncated is committed.
 10. A commit for which no call waits any more is not sent, but for one of a partition that completes its
     revoke: that is tried again until the deadline of the revoke, since the next owner would repeat what was finished.
 11. A request is of limited length, and the rest goes with the next: a coordinator writes a request as one batch of its
     log, and refuses all of one that is larger than a batch may be (Kafka 4.3: with UNKNOWN_SERVER_ERROR).
 
 Laws of the results (`Waiters`, rule 15)
-W1. Each call ends once: when all of its partitions are settled, at its deadline at the latest.
+W1. Each call ends once: when all of its partitions are settled, at its deadline at the latest. One that waits for some
+    keeps no other's result back: what became of those is told at once, and again with the end.
 W2. A result is true of the group: a partition is committed only where the broker accepted this very offset. A later
     one of the same assignment and seek overtook it; one that was committed earlier and is further refuses it; a commit
     of another assignment or seek is stale. A call for several partitions ends with what the group has at the end.
@@ -54,11 +58,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from heapq import heapify, heappop, heappush
-from itertools import chain
+from itertools import chain, islice
 from uuid import UUID
 
-from instride._core.events import CallCompleted, Commit, MissingOffsets
-from instride._core.network.cluster import MISSING_GRACE, Cluster
+from instride._core.events import EARLIEST, CallCompleted, Commit, MissingOffsets, PartlyCommitted
+from instride._core.network.cluster import MISSING_GRACE, Cluster, by_leader, list_offsets, send_to_leader
 from instride._core.network.connections import NotSentError
 from instride._core.network.context import Context
 from instride._core.network.coordinator import Coordinator
@@ -93,14 +97,18 @@ class Waiter:
     """A call whose commit has no result yet.
 
     behind: of partitions where a commit before this one names a later offset, that offset.
+    moved: of starts, what was committed in their place.
     number: of this call among all, in the order in which they were handed over.
+    told: how many of the results, which come in order, the application knows already.
     """
 
     event: Commit
     number: int
     waiting: set[TopicPartition]
     results: dict[TopicPartition, KafkaError | None]
+    told: int
     behind: dict[TopicPartition, int] = field(default_factory=dict)
+    moved: dict[TopicPartition, CommitEntry] = field(default_factory=dict)
 
 
 class Waiters:
@@ -114,11 +122,19 @@ class Waiters:
         self.added = 0
         # Those that do not wait for a rebalance.
         self._impatient: dict[int, Waiter] = {}
+        # Those of which a partition was settled since the application was told.
+        self._untold: dict[int, Waiter] = {}
         # Deadline and call; of calls that have their response as well, until they come to the top or are too many.
         self._deadlines: list[tuple[float, int]] = []
 
     def add(self, event: Commit) -> Waiter:
-        waiter = Waiter(event=event, number=self.added, waiting=set(event.entries), results=dict(event.dropped))
+        waiter = Waiter(
+            event=event,
+            number=self.added,
+            waiting=set(event.entries),
+            results=dict(event.dropped),
+            told=len(event.dropped),
+        )
         self.added += 1
         self._by_call[event.call] = waiter
         if not event.carry_over:
@@ -133,6 +149,8 @@ class Waiters:
         """error: None where the broker accepted this very offset."""
         waiter.waiting.discard(partition)
         waiter.results[partition] = error
+        if waiter.waiting:
+            self._untold[waiter.event.call] = waiter
         self.end_if_done(waiter)
 
     def end_if_done(self, waiter: Waiter) -> None:
@@ -141,7 +159,14 @@ class Waiters:
             self._impatient.pop(call, None)
             for tp, error in waiter.results.items() if len(waiter.results) > 1 else ():
                 waiter.results[tp] = _by_now(tp, waiter, error, self._accepted.get(tp))
-            self._context.deliver(_completed(waiter))
+            self._context.deliver(_completed(waiter, waiter.results))
+
+    def tell(self) -> None:
+        """W1, of calls that wait still, once all is settled that is settled at this moment."""
+        untold, self._untold = self._untold, {}
+        parts = tuple(_part(waiter) for waiter in untold.values() if waiter.waiting)
+        if parts:
+            self._context.deliver(PartlyCommitted(calls=parts))
 
     def impatient(self) -> list[Waiter]:
         return list(self._impatient.values())
@@ -168,7 +193,7 @@ class Waiters:
 
 def told(partition: TopicPartition, waiter: Waiter, accepted: CommitEntry) -> KafkaError | None:
     """W2: what a waiter hears of a partition of which the broker accepted `accepted`."""
-    own = waiter.event.entries[partition]
+    own = waiter.moved.get(partition, waiter.event.entries[partition])
     if own == accepted:
         return None
     if (own.epoch, own.seek_number) != (accepted.epoch, accepted.seek_number):
@@ -208,10 +233,17 @@ def _overtaken(partition: TopicPartition, own: CommitEntry, accepted: CommitEntr
     )
 
 
-def _completed(waiter: Waiter) -> CallCompleted:
-    event, results = waiter.event, waiter.results
+def _part(waiter: Waiter) -> CallCompleted:
+    news = dict(islice(waiter.results.items(), waiter.told, None))
+    waiter.told = len(waiter.results)
+    return _completed(waiter, news)
+
+
+def _completed(waiter: Waiter, results: Mapping[TopicPartition, KafkaError | None]) -> CallCompleted:
+    event, moved = waiter.event, waiter.moved
+    committed = {tp: moved.get(tp, event.entries[tp]) for tp, error in results.items() if error is None}
     result = CommitResult(
-        committed={tp: event.entries[tp].to_offset_and_metadata() for tp, error in results.items() if error is None},
+        committed={tp: entry.to_offset_and_metadata() for tp, entry in committed.items()},
         not_committed={tp: error for tp, error in results.items() if error is not None},
     )
     return CallCompleted(call=event.call, result=result, error=_raised(event, result), committed=results)
@@ -276,6 +308,8 @@ _FENCED = frozenset(
     }
 )
 _NOTHING_KNOWN = api.CommittedOffset(error=ErrorCode.UNKNOWN_SERVER_ERROR)
+# Law 9, in seconds: a release and a close wait for it, but never more than half of their own time.
+_LEADER_AWAITED = 1.0
 _ELSEWHERE = "committed by another"
 _NOT_OWNED = "it is not this consumer's any more, or was sought elsewhere, or its topic was recreated"
 # These say nothing of the commit itself: it is sent again as it is.
@@ -296,6 +330,8 @@ class _Entry:
     partition, or one of `missing`: after a reset, what the log did not have. Of a later one that says nothing.
     unanswered: it was transmitted before, and the response was missing or no final one.
     unreadable: of a start: the coordinator was asked, and its response could not be read.
+    doubted: of a start: where the next owner would begin, which the log may not have; -1: it has. Since `doubted_since`
+    its leader is asked; `asked_of`: by which version of the metadata. own: what of this member is known in it.
     """
 
     commit: CommitEntry
@@ -306,6 +342,10 @@ class _Entry:
     missing: MissingOffsets | None = None
     unanswered: bool = False
     unreadable: bool = False
+    doubted: int = -1
+    doubted_since: float = 0.0
+    own: CommitEntry | None = None
+    asked_of: int = -1
 
 
 @dataclass(slots=True, kw_only=True)
@@ -329,7 +369,7 @@ class Commits:
 
     holds: whether what speaks of this partition, epoch and seek number may be committed.
     topic_id: that of the topic which a partition's offsets are of in an epoch; NO_TOPIC_ID where none is known.
-    completes: whether the revoke of this partition is completing.
+    completes: whether the revoke of this partition is completing; revoked_by: how long that waits for its commits.
     group_refused: hears of an error code by which the group's coordinator refused a commit, and when; returns the code
     that it takes it for.
     """
@@ -344,6 +384,7 @@ class Commits:
         holds: Callable[[TopicPartition, int, int], bool],
         topic_id: Callable[[TopicPartition, int], UUID],
         completes: Callable[[TopicPartition], bool],
+        revoked_by: Callable[[TopicPartition], float],
         group_refused: Callable[[int, float], int],
     ) -> None:
         self._context = context
@@ -353,6 +394,9 @@ class Commits:
         self._holds = holds
         self._topic_id = topic_id
         self._completes = completes
+        self._revoked_by = revoked_by
+        # The deadline of a close or an unsubscribe that is under way, or to come.
+        self.end_by = float("inf")
         self._group_refused = group_refused
         self._backoff = context.backoff()
         self._queued: dict[TopicPartition, _Entry] = {}
@@ -463,6 +507,7 @@ class Commits:
         self._refuse_the_impatient()
         wake = min(self._send_queued(now), self._ask_about_starts(now))
         self._expire(now)  # a call without any time is a call all the same
+        self._waiters.tell()
         return min(wake, self._waiters.next_deadline())
 
     def _forget_what_ended(self) -> None:
@@ -564,6 +609,7 @@ class Commits:
         for tp in [tp for tp, entry in self._queued.items() if entry.start and not (soon and self._is_free(entry))]:
             self._requeue(tp, self._queued.pop(tp))
         for tp in [tp for tp in self._starts if tp not in self._queued]:
+            self._note_own(tp, self._starts[tp])
             entry, accepted = self._starts.pop(tp), self._accepted.get(tp)
             if not self._holds(tp, entry.commit.epoch, entry.commit.seek_number):
                 self._abandon(tp, entry, _NOT_OWNED)
@@ -575,19 +621,65 @@ class Commits:
                 entry.free = None
                 self._starts[tp] = entry
 
+    def _note_own(self, tp: TopicPartition, entry: _Entry) -> None:
+        accepted = self._accepted.get(tp)
+        if accepted not in (None, entry.own) and accepted.epoch == entry.commit.epoch and _is_in_doubt(entry):
+            _note_own(entry, accepted)
+
     def _ask_about_starts(self, now: float) -> float:
         """Law 9. Returns when to try again, where only time has to pass."""
-        starts = {tp: entry for tp, entry in self._starts.items() if not self._is_free(entry)}
+        wake = self._ask_leaders(now)
+        starts = {tp: entry for tp, entry in self._starts.items() if entry.doubted < 0 and not self._is_free(entry)}
         if not starts:
-            return float("inf")
+            return wake
         # First: the response of a look-up in flight may come late, and the coordinator is lost.
         if not self._coordinator.need():
             self._settle_refused()
         elif not self._lookup_in_flight and self._may_send(now):
             if not self._backoff.ready(now):
-                return self._backoff.ready_at
+                return min(wake, self._backoff.ready_at)
             self._ask_about(starts, now)
-        return float("inf")
+        return wake
+
+    def _ask_leaders(self, now: float) -> float:
+        """Law 9: of each version of the metadata once. Returns until when they are awaited."""
+        wake, version, unasked = float("inf"), self._cluster.version, dict[TopicPartition, _Entry]()
+        for tp, entry in self._starts.items():
+            if entry.doubted >= 0 and now >= (until := self._awaits_leader_until(tp, entry)):
+                self._note_begin(tp, entry)
+            elif entry.doubted >= 0:
+                wake = min(wake, until)
+                if entry.asked_of != version:
+                    entry.asked_of, unasked[tp] = version, entry
+        led, leaderless = by_leader(self._cluster, unasked)
+        if leaderless:
+            self._cluster.refresh()
+        for node_id, of_leader in led.items():
+            request = list_offsets(self._context, dict.fromkeys(of_leader, EARLIEST), {})
+            on_done = partial(self._begins_known, {tp: unasked[tp] for tp in of_leader})
+            send_to_leader(self._context, self._cluster, node_id, request, on_done, now)
+        return wake
+
+    def _awaits_leader_until(self, tp: TopicPartition, entry: _Entry) -> float:
+        left = max(0.0, min(self.end_by, self._revoked_by(tp)) - entry.doubted_since)
+        return entry.doubted_since + min(_LEADER_AWAITED, left / 2)
+
+    def _begins_known(
+        self, doubted: dict[TopicPartition, _Entry], result: api.Response | Exception, _now: float
+    ) -> None:
+        """What the leader refuses is asked again, once the metadata are newer."""
+        self._context.touch()
+        listed = result.offsets if isinstance(result, api.ListOffsetsResponse) else {}
+        for tp, entry in doubted.items():
+            begin = listed.get(tp)
+            if begin is None or begin.error:
+                self._cluster.refresh()
+            elif entry.doubted >= 0:
+                self._note_begin(tp, entry, begin)
+
+    def _note_begin(self, tp: TopicPartition, entry: _Entry, begin: api.ListedOffset | None = None) -> None:
+        self._note_own(tp, entry)  # what was accepted meanwhile
+        _note_begin(entry, begin)
 
     def _ask_about(self, starts: dict[TopicPartition, _Entry], now: float) -> None:
         self._lookup_in_flight = True
@@ -640,6 +732,9 @@ class Commits:
         if error is not None:
             del self._starts[tp]
             self._settle(tp, entry, error)
+        elif _is_in_doubt(entry):
+            self._note_own(tp, entry)
+            entry.doubted, entry.doubted_since = _begins_at(found.offset, entry), now
         elif found.offset < 0 or _is_missing(found.offset, entry) or _is_its_own(found.offset, entry):
             entry.free = asked
         else:
@@ -708,6 +803,8 @@ class Commits:
         self._note_what_is_doubtful(sent, codes)
         for tp, code in codes.items():
             self._settle_code(tp, sent, code, now, not_yet)
+        # Before this turn completes the revoke of one: its hand-over is told with what was committed.
+        self._waiters.tell()
 
     def _failed(self, sent: _InFlightCommit, error: Exception, now: float) -> None:
         # The broker has not seen it: so nothing is doubtful, and there is nothing to back off from.
@@ -849,8 +946,19 @@ class Commits:
             self._waiters.settle(waiter, tp, error if isinstance(error, KafkaError) else KafkaError(repr(error)))
 
     def _settle_accepted(self, tp: TopicPartition, entry: _Entry, accepted: CommitEntry) -> None:
+        if entry.start and accepted is entry.commit:
+            self._settle_start(tp, entry)
         for waiter in entry.waiters.values():
             self._waiters.settle(waiter, tp, told(tp, waiter, accepted))
+
+    def _settle_start(self, tp: TopicPartition, entry: _Entry) -> None:
+        """Law 9: what was committed in its place, those who wait hear as their own."""
+        for waiter in entry.waiters.values():
+            begun = waiter.event.entries[tp]
+            if begun != entry.commit:
+                waiter.moved[tp] = entry.commit
+                at, why = entry.commit.offset, "the log was truncated"
+                self._context.log(logging.INFO, f"offset {at} of {tp} was committed in place of {begun.offset}: {why}")
 
     def _abandon(self, tp: TopicPartition, entry: _Entry, why: str) -> None:
         error_of = partial(abandoned, tp, why=why, unanswered=entry.unanswered)
@@ -917,12 +1025,47 @@ def _place(commit: CommitEntry) -> tuple[int, int]:
 
 
 def _was_reset(accepted: CommitEntry, start: _Entry) -> bool:
-    """Law 9: whether this commit is of before the reset that led to the start."""
-    return _place(accepted) < _place(start.commit) and _is_missing(accepted.offset, start)
+    """Law 9: whether this commit is of before the reset that led to the start, and the log may not have it."""
+    before = _place(accepted) < _place(start.commit)
+    return before and (_is_missing(accepted.offset, start) or _is_in_doubt(start))
 
 
 def _is_missing(offset: int, start: _Entry) -> bool:
     return start.missing is not None and start.missing.include(offset)
+
+
+def _is_in_doubt(start: _Entry) -> bool:
+    """The leader is to say whether the log has what it should have."""
+    return start.missing is not None and start.missing.cut >= 0
+
+
+def _note_own(start: _Entry, accepted: CommitEntry) -> None:
+    """Law 9: what this member committed last, in the assignment in which the log was truncated."""
+    missing = start.missing
+    assert missing is not None, "the log was truncated"
+    if accepted.seek_number >= missing.since:  # what the log lacked says nothing of it
+        missing = missing._replace(position=-1, begin=0)
+    if _place(accepted) < _place(start.commit) and accepted.leader_epoch < 0 and accepted.offset > missing.cut:
+        missing = missing._replace(position=accepted.offset)
+        start.commit = replace(start.commit, offset=missing.cut, leader_epoch=-1)
+    start.missing, start.own = missing, accepted
+    if start.doubted >= 0:
+        start.doubted = _begins_at(accepted.offset, start)
+
+
+def _begins_at(committed: int, start: _Entry) -> int:
+    """Where the next owner will: at what the group has, or at the start."""
+    return start.commit.offset if committed < 0 or _is_missing(committed, start) else committed
+
+
+def _note_begin(start: _Entry, begin: api.ListedOffset | None = None) -> None:
+    """Law 9. What the leader says, or that it does not. It leaves no doubt: now the coordinator is asked again."""
+    assert start.missing is not None, "else there is no doubt"
+    start.missing = start.missing._replace(cut=-1)
+    if begin is not None and begin.offset > start.doubted:
+        start.missing = start.missing._replace(begin=begin.offset)
+        start.commit = replace(start.commit, offset=begin.offset, leader_epoch=begin.leader_epoch)
+    start.doubted = -1
 
 
 def _is_its_own(offset: int, start: _Entry) -> bool:

@@ -22,8 +22,8 @@ B1. It belongs to a purpose: it grows with each failure, until the purpose succe
 B2. Where many of a kind fail one by one (partitions of one broker), `together` lets them end at the same moments: so
     they are tried again in one request, and the thread wakes for all of them at once.
 
-Laws of denials (`Denials`): a connection may lead to another machine than the broker, and that machine denies all
-D1. The broker's name led there when the connection was opened. So it is closed where all was denied on it for
+Laws of denials (`Denials`): a connection may lead to another machine, and that one denies what only the leader serves
+D1. The broker's name led there when the connection was opened. So it is closed where one thing was denied on it for
     `DOUBTED_AFTER`: not at once, since a broker that has just started may deny for a while, and each connection costs
     it a handshake.
 D2. Two that are far apart do not count together: something may have been served meanwhile. (Those of a leader's offsets
@@ -155,21 +155,29 @@ _DENIALS_TOGETHER: Final = 30.0
 class Denials:
     """For how long one thing is denied: a coordinator, say. Where it is served, its next denials are counted anew."""
 
-    __slots__ = ("_last", "_since")
+    __slots__ = ("_since", "last")
 
     def __init__(self) -> None:
-        self._since, self._last = float("inf"), float("-inf")
+        self._since, self.last = float("inf"), float("-inf")
 
     def came(self, now: float, *, rarest: float) -> None:
         """rarest: how many seconds may be between two requests for it."""
-        if self._last < self._since or now - self._last > max(_DENIALS_TOGETHER, 2 * rarest):  # D2
+        if self.last < self._since or self.are_over(now, rarest=rarest):
             self._since = now
-        self._last = now
+        self.last = now
+
+    def are_over(self, now: float, *, rarest: float) -> bool:
+        """D2: whether one that comes now does not count together with the last."""
+        return now - self.last > max(_DENIALS_TOGETHER, 2 * rarest)
+
+    def count_anew(self) -> None:
+        """What comes from now on."""
+        self._since = float("inf")
 
     @property
     def lasted(self) -> float:
         """Seconds from the first to the last; below zero where there is none."""
-        return self._last - self._since
+        return self.last - self._since
 
 
 Address = tuple[str, int]

@@ -1071,8 +1071,9 @@ class Fetcher:
         if not _states_nothing(result):
             self._end_unknown_ends(lane, fences, result)
             # A session leaves out what has no news, but no error.
-            if sum(1 for each in result.partitions.values() if each.error) < len(fences):
-                self._cluster.works(lane.key, fetched=True)
+            refused = {partition for partition, each in result.partitions.items() if each.error}
+            if len(refused) < len(fences):
+                self._cluster.fetched(lane.key, fences.keys(), refused)
         self._tell_ends()
 
     def _take_partitions(

@@ -98,6 +98,7 @@ class NetworkMachine:
             holds=self._holds,
             topic_id=self._topic_id,
             completes=self._completes,
+            revoked_by=self._revoked_by,
             group_refused=self._group_refused,
         )
         self._assignment = MemberAssignment(
@@ -122,11 +123,8 @@ class NetworkMachine:
         )
         assigned = self._assigned_partitions
         self._positions = Positions(self._context, self._cluster, self._coordinator, assigned, self._assignment.parting)
-        self._reader: Fetcher | LogEnds = (
-            LogEnds(self._context, self._cluster, self._positions, assigned)
-            if ranges
-            else Fetcher(self._context, self._cluster, self._positions, assigned)
-        )
+        reader: type[Fetcher | LogEnds] = LogEnds if ranges else Fetcher
+        self._reader = reader(self._context, self._cluster, self._positions, assigned)
         self._pattern = PatternSubscription(self._context, self._cluster, self._group)
         self._lookups = Lookups(self._context, self._cluster, self._coordinator)
         self._closing = Closing(
@@ -311,6 +309,9 @@ class NetworkMachine:
 
     def _completes(self, partition: TopicPartition) -> bool:
         return self._assignment.completes(partition)
+
+    def _revoked_by(self, partition: TopicPartition) -> float:
+        return self._assignment.revoked_by(partition)
 
     def _group_refused(self, code: int, now: float) -> int:
         return self._group.commit_refused(code, now)

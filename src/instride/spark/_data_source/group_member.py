@@ -17,7 +17,8 @@ Laws
 6. Of a topic that was made again each partition that is ours begins anew as soon as the topic's id is known: nothing
    is planned by the offsets of one topic with the id of the other. A broker that still has an older id is asked again.
 7. What cannot be looked up of a topic, or at a leader, or committed of a topic, keeps no other from being placed or
-   committed. What failed is looked up again behind all others, the longest ago first.
+   committed. What failed is looked up again behind all others, the longest ago first. But one response is of all
+   topics. Where it times out, each is asked for by itself: a topic that times out keeps others waiting for two rounds.
 8. Of a topic that is not there any more nothing is committed: that is data loss, too. Where loss is passed over, its
    partitions are as newly assigned, until the group takes them away or the topic is made again.
 9. That the group has forgotten its offsets (nobody was in it for long) is data loss, too, where startingOffsets is
@@ -290,6 +291,7 @@ class GroupMember(RebalanceListener):
         self._place_together([topic for topic in topics if topic not in failed], held, until)
         for each in failed:
             if isinstance(each, str):
+                # Placed one by one, too: what responds does not wait for what times out behind it.
                 if each in topics:
                     self._place_together([each], held, until)
             elif each in held:
@@ -297,13 +299,7 @@ class GroupMember(RebalanceListener):
 
     def _place_together(self, topics: Sequence[str], held: dict[Node, list[TopicPartition]], until: float) -> None:
         """held: to this it adds what is to be asked of leaders that failed. Raises WakeupError."""
-        described: dict[str, dict[TopicPartition, Node | None]] = {}
-        # So that time is left to place some, however many there are.
-        half = (time.monotonic() + until) / 2
-        for topic in topics:
-            leaders = self._tried([topic], partial(self._leaders, topic), half)
-            if leaders is not None:
-                described[topic] = leaders
+        described = self._described(topics, until)
         new = [each for each in self.table.unplaced if each.topic in described]
         there = [each for each in new if each in described[each.topic]]
         if len(there) < len(new):
@@ -323,6 +319,21 @@ class GroupMember(RebalanceListener):
                 held.setdefault(leader, []).extend(partitions)
             else:
                 self._begin_at(leader, partitions, until)
+
+    def _described(self, topics: Sequence[str], until: float) -> dict[str, dict[TopicPartition, Node | None]]:
+        """Who leads the partitions of each topic of which that can be learnt now. All are asked for at once, as their
+        offsets are. Raises WakeupError."""
+        if not topics:
+            return {}
+        listed = self._tried(topics, partial(self.consumer.list_topics, topics, timeout=_ASKING), until)
+        if listed is None:
+            return {}
+        described: dict[str, dict[TopicPartition, Node | None]] = {}
+        for topic in topics:
+            leaders = self._tried([topic], partial(self._leaders, topic, listed.get(topic, [])), until)
+            if leaders is not None:
+                described[topic] = leaders
+        return described
 
     def _without_offset(
         self,
@@ -434,10 +445,9 @@ class GroupMember(RebalanceListener):
         ends = self.consumer.beginning_offsets if self._earliest else self.consumer.end_offsets
         return ends(partitions, timeout=_ASKING) if partitions else {}
 
-    def _leaders(self, topic: str) -> dict[TopicPartition, Node | None]:
+    def _leaders(self, topic: str, infos: Sequence[PartitionInfo]) -> dict[TopicPartition, Node | None]:
         """Who leads the topic's partitions. Before that, laws 5 and 6: its id is known. Raises KafkaTimeoutError where
-        a broker does not know the newest id yet."""
-        infos = self.consumer.partitions_for(topic, timeout=_ASKING)
+        the broker that was asked does not know the newest id yet."""
         known, now = self.topic_ids.get(topic, ""), self._id_in(topic, infos)
         if "" not in (known, now) and known != now:
             self._loss.tell(made_again(topic, known, now))

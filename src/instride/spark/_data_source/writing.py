@@ -3,8 +3,8 @@
 Laws
 1. Columns are those of Spark's own connector: value, and where they are there key, topic, partition and headers. Others
    are passed over. The option "topic" comes before the column.
-2. At least once: a task succeeds when all of its records are acknowledged by all replicas. One that runs again writes
-   its records again, and nothing is taken back that a task wrote before it failed.
+2. At least once: a task succeeds when all of its records are acknowledged, by all replicas unless kafka.acks says less.
+   One that runs again writes its records again, and nothing is taken back that a task wrote before it failed.
 3. A worker process keeps its producer from task to task. After an error it is given up. One that a fatal error has
    ended between two tasks fails none of them.
 4. A setting is translated, or refused by its name (`security`). No message holds a value.
@@ -104,8 +104,8 @@ _AS_BYTES: Final = {"string": "binary", "large_string": "large_binary"}
 _LONGEST_REQUEST: Final = 900_000
 """Milliseconds, of librdkafka's."""
 _POLL: Final = 0.1
-"""Seconds. Below 0.2: what takes longer confluent-kafka does in steps, and goes on after a fatal error. `flush` does so
-too, with the error pending, whose reason is lost then."""
+"""Seconds. Below 0.2: what takes longer confluent-kafka does in steps, and goes on after a fatal error, whose reason is
+lost then."""
 _SERVED: Final = 1_000
 """Records between two looks at the acknowledgements."""
 
@@ -136,8 +136,9 @@ class WriteTask:
                 if failures:
                     break
             # It ends: the producer gives up each record after delivery.timeout.ms.
+            # `flush` lets nothing wait for linger.ms.
             while len(producer):
-                _hear(producer.poll, _POLL)
+                _hear(producer.flush, _POLL)
         except BaseException:
             close_producers()
             raise

@@ -183,12 +183,15 @@ class HistoryState:
 
     def has_work(self, each: Assignment) -> bool:
         """Whether a hand-over has to wait for it: something is at work, or not known to be committed. (Of a deleted
-        topic nothing is, and its user may not have heard.)"""
+        topic, or of what was truncated, nothing is, and its user may not have heard.)"""
         if each.start is None or each.excused or each.begun - each.finished or each.lost_work:
             return True
         if self.recreated_since(each) is not None or self.is_of_deleted_topic(each.partition, each.read_epoch):
             return True
-        return each.start + each.done > each.acknowledged
+        is_lost = (
+            each.next is not None and self.truncated_at(each.partition, each.next - 1, each.read_epoch) is not None
+        )
+        return is_lost or each.start + each.done > each.acknowledged
 
     def alive_until(self, who: str) -> float:
         return self.alive.get(who, _FOREVER)
@@ -258,6 +261,16 @@ class HistoryState:
         cuts = self.cuts.get(each.partition, [])[each.cuts :]
         return next((cut for cut in cuts if cut.recreated and 0 < cut.start == offset), None)
 
+    def cuts_before_recreation(self, each: Assignment, offset: int) -> int | None:
+        """How often its log had been truncated when its topic was recreated, if one of these truncations was at this
+        offset, since it began to read where it does: a broker that has not heard of the next topic resets it there."""
+        ends = set()
+        for count, cut in enumerate(self.cuts.get(each.partition, [])[each.cuts :], start=each.cuts):
+            if cut.recreated:
+                return count if offset in ends else None
+            ends.add(cut.end)
+        return None
+
     def truncated_at(
         self,
         partition: TopicPartition,
@@ -276,7 +289,7 @@ class HistoryState:
 
     def is_of_truncated(self, commit: Commit) -> bool:
         """Whether it speaks of what the log has no more, or may: of a number that a user names, without an epoch,
-        nobody can tell. Who has not heard of the truncation may still commit it."""
+        nobody can tell. A member that has not yet learned of the truncation may still commit it."""
         if commit.leader_epoch < 0:
             named = (commit.partition, commit.offset) in self.own[commit.event.who]
             sought = commit.each is not None and commit.each.sought

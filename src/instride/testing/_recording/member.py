@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from instride._consumer_base import ConsumerBase
 from instride.observers import Observer
 from instride.records import ConsumerRecord, OffsetRange, TopicPartition
 from instride.testing._check.vocabulary import parts
@@ -74,10 +75,20 @@ class RecordedMember:
 
     def sample(self) -> None:
         """What the process and this consumer's buffers need now (R1): call it regularly in a soak."""
-        assert self._recording.consumer is not None
-        metrics = {each.name: int(value) for each, value in self._recording.consumer.metrics().items() if value >= 0}
-        buffered = (metrics["buffered-bytes"], metrics["buffered-bytes-limit"])
-        self._say("sample", *_memory_and_files(), threading.active_count(), *buffered)
+        consumer = self._recording.consumer
+        assert consumer is not None
+        before = _alone(consumer)
+        metrics = {each.name: int(value) for each, value in consumer.metrics().items() if value >= 0}
+        cap = metrics["buffered-bytes-limit"] + max(before, _alone(consumer))
+        self._say("sample", *_memory_and_files(), threading.active_count(), metrics["buffered-bytes"], cap)
+
+
+def _alone(consumer: ConsumerBase) -> int:
+    """Bytes of the batch that has passed alone (`NetworkMachine.buffered`): more than what is decoded else may have. It
+    may be larger than the limit, and is there besides. Any thread may ask."""
+    assigned = consumer._driver._network._assigned_partitions().copy().values()
+    largest = max((piece.nbytes for each in assigned for piece in tuple(each.pieces or ())), default=0)
+    return largest if largest > consumer._config.fetch_buffer_bytes // 2 else 0
 
 
 def _memory_and_files() -> tuple[int, int]:

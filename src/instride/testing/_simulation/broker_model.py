@@ -14,8 +14,9 @@ Laws
 7. A topic that is deleted takes its logs with it, and what the group has committed of it. One of the same name is
    created after it: with another id, from offset 0 and leader epoch 0 on, led by other nodes. In between nobody finds
    it; what is written meanwhile is there once it is created. Who names an id that is not the present one (Fetch,
-   OffsetCommit, OffsetFetch) is told UNKNOWN_TOPIC_ID; who waits for records of a topic as it is deleted, that there is
-   no such partition, or that its id is another one. ListOffsets and OffsetForLeaderEpoch know names only.
+   OffsetCommit, OffsetFetch) is told UNKNOWN_TOPIC_ID; who waits for records of a topic as it is deleted, or fetches it
+   in a session (its law 5), that there is no such partition, or that its id is another one. ListOffsets and
+   OffsetForLeaderEpoch know names only.
 8. A node other than the coordinator may learn of that later (`Former`): until then it tells of, and serves, the old
    one.
 """
@@ -120,7 +121,7 @@ class BrokerModel:
         self.logs = {tp: LogModel() for tp in partitions}
         self.leaders = {tp: self._nodes[place % nodes] for place, tp in enumerate(partitions)}
         self.leader_epochs: dict[TopicPartition, int] = dict.fromkeys(partitions, 0)
-        # Of which a fetch was refused, ever.
+        # Of which a fetch was refused since the group committed a place that the log had.
         self.out_of_range: set[TopicPartition] = set()
         self.truncated: set[TopicPartition] = set()
         # Of each log, the offset at which each epoch begins.
@@ -210,6 +211,21 @@ class BrokerModel:
         if topic in self._deleted:
             return
         self._fall_behind(topic)
+        self._take_away(topic)
+        if seconds:
+            self._scheduler.after(seconds, partial(self.create, topic))
+        else:
+            self.create(topic)
+        self._metadata.clear()
+        self._respond_to_those_due()
+
+    def delete(self, topic: str) -> None:
+        """Law 7. It stays away until it is created."""
+        self._take_away(topic)
+        self._metadata.clear()
+        self._respond_to_those_due()
+
+    def _take_away(self, topic: str) -> None:
         self._recreated[topic] += 1
         for tp in [each for each in self.logs if each.topic == topic]:
             self.logs[tp] = LogModel()
@@ -217,14 +233,9 @@ class BrokerModel:
             self.leader_epochs[tp], self.epoch_starts[tp] = 0, [0]
             self.truncated.discard(tp)
             self.group.committed.forget(tp)
+            self._history.recreated.add(tp)
             self._history.add(BROKER, "recreated", tp, epochs_before(self.topic_id(topic)))
         self._deleted.add(topic)
-        if seconds:
-            self._scheduler.after(seconds, partial(self._create, topic))
-        else:
-            self._create(topic)
-        self._metadata.clear()
-        self._respond_to_those_due()
 
     def _fall_behind(self, topic: str) -> None:
         """Law 8: by one topic, and no more."""
@@ -250,7 +261,7 @@ class BrokerModel:
     def _seen(self, node: int, topic: str) -> BrokerModel | Former:
         return self._behind.get((node, topic), self) if self._behind else self
 
-    def _create(self, topic: str) -> None:
+    def create(self, topic: str) -> None:
         self._deleted.discard(topic)
         self._metadata.clear()
         self._history.add(BROKER, "created", topic)
@@ -314,9 +325,6 @@ class BrokerModel:
         """What is no partition of a topic does not reach the group. Law 7."""
         codes = {tp: self._topic_error(TopicPartition(*tp), request.topic_ids.get(tp[0])) for tp in request.offsets}
         missing = {tp: code for tp, code in codes.items() if code}
-        if not missing:
-            self.group.handle(who, request, reply)
-            return
         there = {tp: offset for tp, offset in request.offsets.items() if tp not in missing}
 
         def complete(response: api.Response) -> None:
@@ -324,6 +332,9 @@ class BrokerModel:
             reply(api.OffsetCommitResponse(errors=missing | response.errors))
 
         self.group.handle(who, replace(request, offsets=there), complete)
+        for tp in self.out_of_range.intersection(there):
+            if self.logs[tp].start <= there[tp].offset == self.group.committed.next_offset(tp):
+                self.out_of_range.discard(tp)
 
     def _look_up(self, who: str, request: api.OffsetFetch, reply: Reply) -> None:
         """Law 7. By its name a topic need not be there: then nothing is committed."""
@@ -470,7 +481,7 @@ class BrokerModel:
             if requested.topic_id not in (seen.topic_id, api.NO_TOPIC_ID):
                 return _UNKNOWN_TOPIC_ID
         elif self._is_other_id(tp[0], requested.topic_id):
-            if poll.waits:
+            if poll.waits or poll.requested.has_known(tp, requested.topic_id):
                 return _UNKNOWN_TOPIC if tp[0] in self._deleted else _INCONSISTENT_TOPIC_ID
             return _UNKNOWN_TOPIC_ID
         error = self._log_error(poll.node, TopicPartition(*tp), requested.leader_epoch)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from instride.records import TopicPartition
 from instride.testing._check.events import BROKER, Event
 from instride.testing._simulation.scheduler import Scheduler
 
@@ -18,13 +19,14 @@ __all__ = ["BROKER", "Event", "History"]
 
 
 class History:
-    """Events in the order of time."""
+    """Events in the order of time. recreated: of which partitions the topic ever was."""
 
-    __slots__ = ("_scheduler", "events", "keep_logs")
+    __slots__ = ("_scheduler", "events", "keep_logs", "recreated")
 
     def __init__(self, scheduler: Scheduler, *, keep_logs: bool = False) -> None:
         self._scheduler = scheduler
         self.events: list[Event] = []
+        self.recreated: set[TopicPartition] = set()
         self.keep_logs = keep_logs
 
     def add(self, who: str, what: str, *detail: Any) -> None:

@@ -206,34 +206,26 @@ def _executor(member: Member) -> UserLoop:
     yield from _stop(member, ledger)
 
 
-def _synchronous(member: Member) -> UserLoop:
+def _synchronous(member: Member, listener: RebalanceListener | None = None, *, commits: bool = True) -> UserLoop:
     """One record after the other, and a blocking commit of what the poll returned."""
     consumer = member.consumer
     while not member.stopping:
-        member.follow()
+        member.follow(listener)
         try:
             records = yield from consumer.poll(timeout=member.plan.poll_timeout)
         except member.poll_errors:
             continue
         yield from _handle(member, records)
-        yield from _commit_round(member, records)
+        if commits:
+            yield from _commit_round(member, records)
+        member.behaviour.after_a_round(records)
         yield from _resubscribe(member)
     yield from _close(member)
 
 
 def _auto_commit(member: Member) -> UserLoop:
     """One record after the other; enable_auto_commit does the rest."""
-    consumer = member.consumer
-    while not member.stopping:
-        member.follow()
-        try:
-            records = yield from consumer.poll(timeout=member.plan.poll_timeout)
-        except member.poll_errors:
-            continue
-        yield from _handle(member, records)
-        member.behaviour.after_a_round(records)
-        yield from _resubscribe(member)
-    yield from _close(member)
+    return _synchronous(member, commits=False)
 
 
 class _Listener(RebalanceListener):
@@ -252,18 +244,7 @@ class _Listener(RebalanceListener):
 
 def _immediate(member: Member) -> UserLoop:
     """As before the KIP: revoke_mode="immediate", a listener, one record after the other."""
-    consumer = member.consumer
-    listener = _Listener(member)
-    while not member.stopping:
-        member.follow(listener)
-        try:
-            records = yield from consumer.poll(timeout=member.plan.poll_timeout)
-        except member.poll_errors:
-            continue
-        yield from _handle(member, records)
-        yield from _commit_round(member, records)
-        yield from _resubscribe(member)
-    yield from _close(member)
+    return _synchronous(member, _Listener(member))
 
 
 def _resubscribe(member: Member, ledger: OffsetLedger | None = None) -> Verb:
@@ -291,7 +272,6 @@ def _commit_round(member: Member, records: ConsumerRecords) -> Verb:
         member.owes = yield from _commit(member, None)
         if member.owes:
             yield from member.behaviour.rewind({record.topic_partition for record in records})
-    member.behaviour.after_a_round(records)
 
 
 def _commit(member: Member, offsets: Any) -> Generator[Wait | Sleep, float, bool]:

@@ -57,7 +57,8 @@ class MemberPlan:
     most_in_flight: above it, it pauses. gives_up_round: a wakeup ends its round, instead of going on without records.
     flickers: how likely it pauses and resumes everything in one breath. pauses: how likely it pauses one partition in a
     round; it resumes them one by one. seeks: how likely it reads some of what a poll returned again. rewinds: where a
-    handler or a commit fails it goes back to what is committed. assignors: in its order of preference.
+    handler or a commit fails it goes back to what is committed. stays: it does neither, nor commits a number of its
+    own: such a place has no leader epoch, and is of no topic. assignors: in its order of preference.
     instance: of a static member. One that comes later with the same is its restart, or a twin that takes its place.
 
     Of an unruly user: verbs: how likely he calls some after a poll, and in a listener; listens: whether he has one;
@@ -85,6 +86,7 @@ class MemberPlan:
     pauses: float = 0.0
     seeks: float = 0.0
     rewinds: bool = False
+    stays: bool = False
     assignors: tuple[str, ...] = ("cooperative-sticky",)
     instance: str | None = None
     verbs: float = 0.0

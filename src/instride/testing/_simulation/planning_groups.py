@@ -3,8 +3,8 @@ that are cut by retention or truncated by unclean elections, and of topics that 
 
 Laws
 1. By numbers of its own, so that all else of a seed's plan stays as it is, but what a means speaks of: who works and
-   how, when records are written, and how many. With truncations at most 25 at once are, and nobody seeks; nor does
-   anybody with recreations, which are faults.
+   how, when records are written, and how many. With truncations at most 25 at once are, and everybody stays where he
+   is led (`MemberPlan.stays`); so he does with recreations, which are faults.
 2. A history has each of the means that are used.
 """
 
@@ -89,7 +89,7 @@ def _truncated(seed: int, plan: Plan) -> Plan:
         plan,
         truncations=tuple(sorted(truncations)),
         produced=tuple(sorted((time, number, min(count, 25)) for time, number, count in produced)),
-        members=tuple(replace(each, seeks=0.0, rewinds=False) for each in plan.members),
+        members=tuple(replace(each, seeks=0.0, rewinds=False, stays=True) for each in plan.members),
     )
 
 
@@ -112,5 +112,5 @@ def _recreated(seed: int, plan: Plan) -> Plan:
         kind="faults",
         recreations=tuple(sorted(recreations)),
         produced=tuple(sorted(produced)),
-        members=tuple(replace(each, seeks=0.0, rewinds=False) for each in plan.members),
+        members=tuple(replace(each, seeks=0.0, rewinds=False, stays=True) for each in plan.members),
     )

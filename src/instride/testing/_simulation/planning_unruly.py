@@ -58,7 +58,7 @@ def with_unruly_users(seed: int, plan: Plan, means: frozenset[str] = frozenset(M
     plan = replace(plan, kind=kind, members=members)
     if "hand" in means:
         plan = _with_hand(seed, plan, always=len(means) == 1)
-    return _with_room_for_pairs(rng, plan) if any(each.pairs for each in members) else plan
+    return _with_room_for_pairs(rng, plan) if any(each.pairs for each in plan.members) else plan
 
 
 def _with_modes(seed: int, members: tuple[MemberPlan, ...]) -> tuple[MemberPlan, ...]:
@@ -85,7 +85,9 @@ def _with_looks(seed: int, members: tuple[MemberPlan, ...]) -> tuple[MemberPlan,
 def _with_rewinds(seed: int, members: tuple[MemberPlan, ...]) -> tuple[MemberPlan, ...]:
     rng = random.Random(f"rewinds {seed}")  # noqa: S311 - not for secrets: it must be repeatable
     drawn = (replace(each, commits_back=rng.choice((0.1, 0.3, 0.7))) for each in members)
-    return tuple(new if new.loop == "unruly" else old for old, new in zip(members, drawn, strict=True))
+    return tuple(
+        new if new.loop == "unruly" and not new.stays else old for old, new in zip(members, drawn, strict=True)
+    )
 
 
 def _with_signals(seed: int, members: tuple[MemberPlan, ...]) -> tuple[MemberPlan, ...]:

@@ -26,6 +26,8 @@ from instride._core.events import (
     BackgroundEvent,
     Commit,
     Epochs,
+    PartitionFailed,
+    Positioned,
     SetPosition,
     Unsubscribe,
     Wakeup,
@@ -94,8 +96,19 @@ class _Input:
 class _Tap(Tap):
     """Leader epochs as a history has them."""
 
+    def __init__(
+        self,
+        name: str,
+        history: History,
+        *,
+        session_timeout: float,
+        overtaken: Callable[[Positioned | PartitionFailed], bool],
+    ) -> None:
+        super().__init__(partial(history.add, name), session_timeout=session_timeout, overtaken=overtaken)
+        self._name, self._history = name, history
+
     def on_request(self, connection: Hashable, number: int, request: Request, at: float) -> None:
-        told = as_told(request) if isinstance(request, OffsetCommit) else request
+        told = as_told(request, self._name, self._history) if isinstance(request, OffsetCommit) else request
         super().on_request(connection, number, told, at)
 
 
@@ -139,7 +152,8 @@ class Process:
         )
         self.untaken = Untaken(self.application, self._queue)
         self._tap = _Tap(
-            partial(history.add, name),
+            name,
+            history,
             session_timeout=config.session_timeout,
             overtaken=self.untaken.is_overtaken,
         )

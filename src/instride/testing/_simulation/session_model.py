@@ -8,12 +8,16 @@ Laws
 3. The response in a session says only what is news: bytes of the log (with records to return or without), an error,
    another high watermark than was told last. What it has bytes of goes to the end of the session's order.
 4. A node that restarts has lost its sessions. One that nobody used for a while makes room.
+5. A session keeps the name of an id that the node has known once. So it says of a topic that is deleted that it has no
+   such partition, and of one that was created under its name that this has another id; but of an id that it never knew,
+   that it does not.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from uuid import UUID
 
 from instride._wire import api
 from instride.errors.codes import ErrorCode
@@ -23,6 +27,7 @@ __all__ = ["Requested", "SessionModel"]
 
 _ID_NOT_FOUND = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 _INVALID_EPOCH = ErrorCode.INVALID_FETCH_SESSION_EPOCH
+_UNKNOWN_TOPIC_ID = ErrorCode.UNKNOWN_TOPIC_ID
 _TOPIC_ID_ERROR = ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
 _SLOTS = 8
 _IDLE = 5.0
@@ -39,6 +44,13 @@ class _Session:
     epoch: int = 1
     used: float = 0.0
     told: dict[api.Partition, int] = field(default_factory=dict)
+    known: dict[api.Partition, UUID] = field(default_factory=dict)
+
+    def learn(self, found: Found) -> None:
+        """Law 5."""
+        for tp, each in found.items():
+            if each.error != _UNKNOWN_TOPIC_ID and tp in self.partitions:
+                self.known[tp] = self.partitions[tp].topic_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +62,10 @@ class Requested:
     begins: bool = False
     named: bool = False
     session: _Session | None = None
+
+    def has_known(self, partition: api.Partition, topic_id: UUID) -> bool:
+        """Law 5."""
+        return self.session is not None and self.session.known.get(partition) == topic_id
 
 
 class SessionModel:
@@ -87,6 +103,7 @@ class SessionModel:
 
     def response(self, requested: Requested, found: Found, now: float) -> api.FetchResponse:
         if requested.session is not None:
+            requested.session.learn(found)
             news = {tp: each for tp, each in found.items() if self._is_news(requested.session, tp, each)}
             return api.FetchResponse(session_id=requested.session.number, partitions=news)
         return api.FetchResponse(
@@ -102,6 +119,7 @@ class SessionModel:
         self._next += 1
         session = _Session(number=self._next, named=requested.named, partitions=dict(requested.partitions), used=now)
         session.told = {tp: each.high_watermark for tp, each in found.items()}
+        session.learn(found)
         self._sessions[session.number] = session
         return session.number
 

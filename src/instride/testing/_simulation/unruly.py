@@ -447,6 +447,8 @@ class _User(RebalanceListener):
     def _seek(self) -> None:
         """To where a poll has begun to return records, or behind the last of them; or to where it is. Where he has
         nothing he is told so."""
+        if self._plan.stays:
+            return
         owned = {tp: at for tp, at in self._consumer.owned().items() if at is not None}
         for partition in self._some(owned)[:1]:
             last = owned[partition]
@@ -476,7 +478,7 @@ class _User(RebalanceListener):
 
     def _offsets(self) -> Offsets | None:
         """What was returned last, what is finished, or single offsets by numbers of his own."""
-        match self._random.randrange(3):
+        match self._random.randrange(2 if self._plan.stays else 3):
             case 0:
                 return None
             case 1:

@@ -105,7 +105,8 @@ def _positioned(state: HistoryState, event: Event) -> None:
     is_committed = each.start is None and not each.reset and offset == state.committed.get(partition)
     asked = each.moves == "asked"
     of_before = state.deleted_since(each, offset) if asked else None
-    other = state.recreated_since(each) if asked and of_before is None else None
+    cuts_before = state.cuts_before_recreation(each, offset) if asked else None
+    other = state.recreated_since(each) if asked and of_before is None and cuts_before is None else None
     is_cut = asked and offset in state.places_of_cuts(each)
     stays = is_cut or (not asked and each.next == offset)
     to_deleted = of_before is not None and state.judged_by.reset == "earliest"  # "latest" may lead there in the new one
@@ -116,7 +117,7 @@ def _positioned(state: HistoryState, event: Event) -> None:
         each.read_epoch = state.committed_epochs[partition] if is_committed else -1
     if of_before is not None and to_deleted:  # of the new one its beginning is due
         each.read_epoch = of_before.leader_epoch - 1
-    each.cuts = len(state.cuts.get(partition, ()))
+    each.cuts = len(state.cuts.get(partition, ())) if cuts_before is None else cuts_before
     each.waiting_since = None
     if state.has_records(partition, offset):
         each.waits(event.time)
