@@ -139,6 +139,7 @@ simulate: $(COMPILED)
 	@$(SIMULATE) --groups latest,truncations --histories 100
 	@$(SIMULATE) --groups latest,retention,truncations --histories 60
 	@$(SIMULATE) --groups recreations --histories 100
+	@$(SIMULATE) --groups executors,recreations --histories 60
 	@$(SIMULATE) --unruly verbs,listeners,ends,interrupts --harsh leaves,commits,errors --histories 100
 	@$(SIMULATE) --unruly verbs,listeners,ends,interrupts,lines,modes,looks --histories 60
 	@$(SIMULATE) --unruly verbs,signals,looks,modes --histories 60

@@ -103,7 +103,7 @@ class ConsumerConfig:
     client_id: how brokers name this client in logs, quotas and metrics.
     client_rack: where this client runs, as the brokers' broker.rack has it: assignors prefer replicas there (KIP-881),
         and a broker may name one to read from (KIP-392).
-    assignors: in order of preference: names ("cooperative-sticky", "sticky", "range", "roundrobin"), or your own
+    assignors: in order of preference: names ("cooperative-sticky", "sticky", "range", "roundrobin"), or your own.
     auto_offset_reset: where a partition with no committed offset starts: "earliest", "latest", or "none", which is an
         error. Or by duration: seconds, or as Kafka writes it, "by_duration:PT1H": what was written since (KIP-1106).
     isolation_level: "read_committed" leaves aborted transactions out.
@@ -115,7 +115,8 @@ class ConsumerConfig:
         while fewer than its share of these are buffered of it. Keep "bytes" unless you want KIP-41's heuristics: these
         fetch less ahead. With max_poll_records=-1 there is no difference.
     fetch_buffer_bytes: bound on what is buffered for all partitions together, compressed and decompressed.
-    fetch_min_bytes, fetch_max_wait, fetch_max_bytes, max_partition_fetch_bytes: as Kafka's.
+    fetch_min_bytes, fetch_max_wait, fetch_max_bytes, max_partition_fetch_bytes: as Kafka's; fetch_buffer_bytes bounds
+        the last two as well.
     revoke_mode: "two-step" (KIP-983), or "immediate": as before the KIP.
     commit_budget: seconds kept free before a revocation's deadline so that the last commit arrives; twice the
         coordinator's round trip where that is seen to be more.
@@ -126,21 +127,23 @@ class ConsumerConfig:
     enable_auto_commit: each auto_commit_interval a poll commits what earlier polls returned. A revocation, a second
         assign, unsubscribe and close commit the position: also what the last poll returned, handled or not. So it is
         only for processing that ends before the next call. Use `Consumer.commit` where that matters.
-    commit_start_offsets: When this member releases a partition of which it has committed nothing, it commits the
-        initial position, so that the next owner misses nothing: the offset to which the newest reset (latest, or by
-        duration) led, or, if the log was truncated, what is left of where it began. It does not where a seek came
-        after that. None: only if this member commits at all, by a call or by auto-commit.
-    session_timeout, heartbeat_interval, max_poll_interval: as Kafka's; max_poll_interval is also the member's
-        rebalance time-out and the longest delay of a revocation.
+    commit_start_offsets: True: when this member releases a partition of which it has committed nothing, it commits the
+        initial position, so that the next owner misses nothing. That is the offset to which the newest reset (latest,
+        or by duration) led; after a truncation, the offset at which the member began, or that at which the log was
+        truncated if it is lower. If a seek came after that, it commits none. False: it never does. None: it does if it
+        commits at all, by a call or by auto-commit.
+    session_timeout, heartbeat_interval, max_poll_interval: as Kafka's. While a hand-over is pending, members heartbeat
+        more often. max_poll_interval is also the member's rebalance time-out and the longest delay of a revocation.
     request_timeout, default_api_timeout, connection_setup_timeout: bounds of a request, of a blocking call
         without a timeout of its own, and of making a connection.
-    retry_backoff(_max), reconnect_backoff(_max): exponential, with jitter.
+    retry_backoff(_max), reconnect_backoff(_max): the first and the longest pause before a request is tried again, or a
+        connection. It doubles each time, and is up to 20 % shorter or longer at random.
     metadata_max_age: topics and leaders are looked up again after this.
     client_dns_lookup: "use_all_dns_ips" tries every address of a name, those first that have not failed;
         "resolve_canonical_bootstrap_servers_only" goes by the canonical names of a bootstrap server's addresses.
     max_frame_bytes: a longer response of a broker is refused before anything is allocated.
-    max_decompressed_bytes: a record batch that decompresses to more, its index included, is refused. Of a compressed
-        one, what is over a quarter of this as it came counts, too: both are there at once.
+    max_decompressed_bytes: a record batch that decompresses to more, its index included, is refused. If its compressed
+        size is over a quarter of this, the excess counts too, since both forms are in memory at once.
     range_poll_interval: how often a RangeConsumer asks for the ends of its partitions.
     telemetry: hears of rebalances, hand-overs and stalls, on the application's thread (`instride.telemetry`).
     stalled_after: an owned partition that is behind, or of which no fetch succeeds, is warned of after so long.

@@ -66,7 +66,7 @@ class Consumer(BlockingConsumer, Generic[K, V]):
         timeout: seconds; None waits for as long as it takes. max_records: else max_poll_records; -1 is no bound.
         deserialize: False returns bytes, also where there are deserializers.
         Raises WakeupError, CorruptRecordError, DeserializationError and other errors of a partition (each once, and
-        again with back-off where it is tried again; the others go on: `failed_partitions`), NoOffsetForPartitionError,
+        again after each retry that fails; other partitions go on: `failed_partitions`), NoOffsetForPartitionError,
         errors of the group, NetworkThreadDiedError, and what a listener raises. A poll that raises, or that a signal's
         exception interrupts, took no record: the next one returns them, and no commit covers them before.
         """

@@ -13,16 +13,25 @@ import atexit
 import errno
 import os
 import sys
+from argparse import ArgumentParser
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
-__all__ = ["keep_status", "status_of"]
+__all__ = ["Parser", "keep_status", "status_of"]
 
 _UNREAD = 141
 """As a shell says it of a program that SIGPIPE has ended."""
 _UNWRITTEN = 2
 """1 is a bad result."""
 _CANNOT_BE_WRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+
+
+class Parser(ArgumentParser):
+    """argparse's own hides a help that cannot be written."""
+
+    def print_help(self, file: Any = None) -> None:
+        (file or sys.stdout).write(self.format_help())
 
 
 def status_of(main: Callable[[], int]) -> int:

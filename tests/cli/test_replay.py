@@ -4,12 +4,14 @@ one that is refused. Its reader has of the settings what concerns a reader."""
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import fields
 from operator import itemgetter
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -757,3 +759,25 @@ def test_settings_that_are_not_found_are_told_in_a_line(verb: list[str]) -> None
     done = CliRunner().invoke(dead_letters.app, [*verb, "--settings", "nosuch:x"])
     assert done.exit_code == 1
     assert done.stderr.startswith("instride dead-letters: 'nosuch:x': there is no module 'nosuch'")
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("1 / 0", "'theirs:settings': the module 'theirs' was not imported"),
+        ("def settings(): 1 / 0", "--settings theirs:settings: the function raised an error"),
+    ],
+)
+def test_settings_whose_code_raises_are_told_with_their_place(
+    text: str, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    Path("theirs.py").write_text(text)
+    done = CliRunner().invoke(dead_letters.app, ["list", "dlq", "--settings", "theirs:settings"])
+    sys.modules.pop("theirs", None)
+    assert done.exit_code == 1
+    first, _, place, *_, last = done.stderr.splitlines()
+    assert first == f"instride dead-letters: {what}:"
+    assert place.startswith(f'  File "{tmp_path / "theirs.py"}", line 1, in ')
+    assert last == "ZeroDivisionError: division by zero"

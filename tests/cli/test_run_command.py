@@ -834,24 +834,78 @@ def test_a_mistake_that_cannot_be_written_has_its_status(folder: Path, app: str,
         assert process.wait(PATIENCE) == CANNOT_BEGIN
 
 
-def test_a_mistake_in_the_users_module_is_told_with_its_place(folder: Path) -> None:
-    (folder / "wrong.py").write_text(
-        "from instride import Processor\napp = Processor(print, topics=[], concurrency=0)\n"
-    )
-    (folder / "lacks.py").write_text("import no_such_module_of_theirs\n")
-    for app, told in (("wrong:app", "wrong.py"), ("lacks:app", "lacks.py")):
-        with run(folder, app, "--settings", "billing:settings") as running:
-            assert running.end() == (2, [])
-        assert "Traceback" in running.errors
-        assert f'{told}", line' in running.errors
-
-
 @pytest.fixture
 def here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "path", list(sys.path))
     yield
-    sys.modules.pop("billing", None)
+    for each in folder.glob("*.py"):
+        sys.modules.pop(each.stem, None)
+
+
+THEIRS = {
+    "lacks": "import no_such_module_of_theirs",
+    "ends": "raise SystemExit(0)",
+    "wrong": "from instride import Processor\napp = Processor(print, topics=[], concurrency=0)",
+    "typo": "def app(:",
+    "asks": "def settings():\n    return {}['no password']",
+    "leaves": "def settings():\n    raise SystemExit(0)",
+    "lazy": "def __getattr__(name):\n    return {}[name]",
+    "chained": "try:\n    open('no-such-file')\nexcept OSError as error:\n    raise RuntimeError('no file') from error",
+}
+
+
+@pytest.fixture
+def _without_a_supervisor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "_taken_standard_input", lambda: 0)
+    monkeypatch.setattr(worker, "_SupervisorsWords", lambda pipe: None)
+
+
+@pytest.mark.usefixtures("here", "_without_a_supervisor")
+@pytest.mark.parametrize(
+    ("app", "settings", "what", "frames", "last"),
+    [
+        ("lacks:app", None, "'lacks:app': the module 'lacks' was not imported", ["lacks"], "No module named 'no_such_"),
+        ("ends:app", None, "'ends:app': the module 'ends' was not imported", ["ends"], "SystemExit: 0"),
+        ("wrong:app", None, "'wrong:app': the module 'wrong' was not imported", ["wrong"], "topics is empty"),
+        ("typo:app", None, "'typo:app': the module 'typo' was not imported", ["typo"], "SyntaxError: "),
+        ("billing:app", "lacks:all", "'lacks:all': the module 'lacks' was not", ["lacks"], "No module named 'no_such_"),
+        ("billing:app", "asks:settings", "--settings asks:settings: the function", ["asks"], "KeyError: 'no password'"),
+        ("billing:app", "leaves:settings", "--settings leaves:settings: the function", ["leaves"], "SystemExit: 0"),
+        ("lazy:app", None, "'lazy:app': lazy did not give its 'app'", ["lazy"], "KeyError: 'app'"),
+        ("chained:app", None, "'chained:app': the module 'chained' was not", ["chained"] * 2, "RuntimeError: no file"),
+    ],
+    ids=["lacks", "ends", "wrong", "typo", "settings lack", "asks", "leaves", "lazy", "chained"],
+)
+def test_what_the_users_module_raises_is_told_from_their_first_line_on(
+    app: str, settings: str | None, what: str, frames: list[str], last: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No line of ours comes before it. (After it there may be some, of what they called.)"""
+    for name, text in THEIRS.items():
+        Path(f"{name}.py").write_text(f"{text}\n")
+    assert worker.main(app, settings, "localhost:1", "g", 3) == CANNOT_BEGIN
+    first, *others = capsys.readouterr().err.splitlines()
+    assert first.startswith(f"instride run: worker 3 cannot begin: {what}")
+    files = re.findall(r'File "(.*?)", line', "\n".join(others))
+    assert [Path(each).stem for each in files][: len(frames)] == frames
+    assert all("importlib" not in each and "_cli" not in each for each in files)
+    assert last in others[-1]
+
+
+@pytest.mark.parametrize("app", ["wrong:app", "typo:app"])
+def test_a_mistake_in_the_users_module_ends_all_with_its_status(folder: Path, app: str) -> None:
+    for name, text in THEIRS.items():
+        (folder / f"{name}.py").write_text(f"{text}\n")
+    with run(folder, app, "--settings", "billing:settings") as running:
+        assert running.end() == (2, [])
+    assert f"worker 0 cannot begin: {app!r}: the module " in running.errors
+
+
+def test_a_number_of_workers_that_no_machine_has_is_refused(folder: Path) -> None:
+    """All are noted before the first starts: a number with a digit too many would fill the memory."""
+    with run(folder, "billing:billing", "--workers", "1025") as running:
+        assert running.end() == (2, [])
+    assert "less than or equal to 1024" in running.errors
 
 
 @pytest.mark.usefixtures("here")

@@ -104,8 +104,13 @@ def test_what_cannot_be_written_for_another_reason_is_told_in_one_line(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="there is no /dev/full")
-def test_a_help_that_cannot_be_written_is_told(folder: Path, unread: int) -> None:
-    command = ["simulate", "--help"]
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("name", ["check", "simulate", "explore"])
+def test_a_help_that_cannot_be_written_is_told(
+    name: str, unbuffered: str, folder: Path, unread: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
+    command = [name, "--help"]
     assert ended(folder, command, ">/dev/full") == (2, "instride: [Errno 28] No space left on device\n")
     assert ended(folder, command, output=unread) == (141, "")
 

@@ -367,8 +367,8 @@ def a_coordinator_that_vanished(world: World) -> None:
 
 
 def a_heartbeat(build: Build) -> None:
-    for request_timeout, bound in ((8.0, 8.0), (15.0, 10.0)):
-        world = build(**{**PACE, "request_timeout": request_timeout})
+    for request_timeout, interval, bound in ((8.0, 60.0, 8.0), (15.0, 60.0, 10.0), (15.0, 14.0, 7.0)):
+        world = build(**{**PACE, "request_timeout": request_timeout, "max_poll_interval": interval})
         member(world)
         world.broker.without_response.add(HEARTBEAT)
         polls(world, 18.0)
@@ -380,6 +380,10 @@ def from_a_heartbeat_to_the_next(build: Build) -> None:
     member(world)
     polls(world, 25.0)
     assert gaps(world) == pytest.approx([6.0] * len(gaps(world)), abs=0.01)
+    short = build(**{**PACE, "max_poll_interval": 9.0})
+    member(short)
+    polls(short, 25.0)
+    assert gaps(short) == pytest.approx([3.0] * len(gaps(short)), abs=0.01)
     pending = build(**PACE)
     member(pending, members=3, withheld=2)
     polls(pending, 50.0)
@@ -420,13 +424,14 @@ def from_a_release_to_the_rejoin(build: Build) -> None:
 
 
 def no_heartbeat_had_a_response(build: Build) -> None:
-    world = build(**PACE)
-    member(world)
-    polls(world, 13.0)
-    world.broker.without_response.add(HEARTBEAT)
-    heard = world.requested[HEARTBEAT][-1].at
-    returned = polls(world, 40.0)
-    assert kept(returned + 0.5 - heard, 20.0), "records come each 0.2 s"
+    for interval, bound in ((60.0, 20.0), (15.0, 15.0)):
+        world = build(**{**PACE, "max_poll_interval": interval})
+        member(world)
+        polls(world, 13.0)
+        world.broker.without_response.add(HEARTBEAT)
+        heard = world.requested[HEARTBEAT][-1].at
+        returned = polls(world, 40.0)
+        assert kept(returned + 0.5 - heard, bound), "records come each 0.2 s"
 
 
 def no_poll(build: Build) -> None:
@@ -476,18 +481,24 @@ BEHIND: dict[str, tuple[str, Callable[[Build], None]]] = {
         "10 s of silence, then three probes, 5 s apart (TCP keep-alive); 30 s without an acknowledgement",
         a_peer_that_vanished,
     ),
-    "a heartbeat": ("the smaller of `request_timeout` and half of `session_timeout`", a_heartbeat),
+    "a heartbeat": (
+        "the smallest of `request_timeout`, half of `session_timeout` and half of `max_poll_interval`",
+        a_heartbeat,
+    ),
     "from a heartbeat to the next": (
-        "`heartbeat_interval`; while a hand-over is pending 0.25 s for 30 s, then doubled each time (in a group of "
-        "more than 112 members the interval is longer, so that the group sends fewer than 500 heartbeats a second); "
-        "never before a throttle time has passed",
+        "`heartbeat_interval`, or a third of `max_poll_interval` if that is less; while a hand-over is pending 0.25 s "
+        "for 30 s, then doubled each time (in a group of more than 112 members the interval is longer, so that the "
+        "group sends fewer than 500 heartbeats a second); never before a throttle time has passed",
         from_a_heartbeat_to_the_next,
     ),
     "from a release to the rejoin that informs the group": (
         "none, or 0.4 s where more of the member's partitions are still to be released",
         from_a_release_to_the_rejoin,
     ),
-    "no heartbeat had a response": ("`session_timeout`", no_heartbeat_had_a_response),
+    "no heartbeat had a response": (
+        "`session_timeout`, or `max_poll_interval` if that is less",
+        no_heartbeat_had_a_response,
+    ),
     "no poll": ("`max_poll_interval`", no_poll),
     "a delayed revocation": (
         "`max_poll_interval` less `commit_budget`, from the first request of the revocation (`revoke_deadline`)",

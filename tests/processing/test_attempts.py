@@ -51,6 +51,21 @@ def test_where_the_end_of_an_attempt_cannot_be_judged_the_run_ends() -> None:
     assert (of_run.started, of_run.queued, desk.next_task()) == (0, 2, None)
 
 
+def test_a_function_that_chooses_errors_and_exits_ends_the_run_at_once() -> None:
+    """Its record is in progress no more: else a stop would wait for that."""
+
+    def choose(_: Exception) -> bool:
+        raise SystemExit(3)
+
+    of_run = engine(Retry(attempts=2, on=choose))
+    desk = desk_of(of_run, wants_attention=lambda: of_run.failure is not None)
+    job = desk.next_task()
+    assert job is not None
+    assert desk.end(job, ValueError("bad")) == (None, True)
+    assert isinstance(of_run.failure, SystemExit)
+    assert of_run.is_at_rest()
+
+
 def test_a_batch_whose_end_cannot_be_judged_is_counted_off_once() -> None:
     of_run = engine(Retry(attempts=2, on=OddError), max_batch=2)
     desk = desk_of(of_run)

@@ -63,7 +63,7 @@ class Fast(Future[None]):
 
     def __init__(self, error: BaseException | None = None) -> None:
         super().__init__()
-        self._end = threading.Thread(target=self.set_exception if error else self.set_result, args=(error,))
+        self._end = threading.Thread(target=self.set_result if error is None else self.set_exception, args=(error,))
 
     def add_done_callback(self, fn: Callable[[Future[None]], object]) -> None:
         super().add_done_callback(fn)
@@ -114,6 +114,19 @@ def test_outputs_without_room_end_as_their_handler_does() -> None:
     with pytest.raises(ConnectionError):
         writer.hand_over(task, [OUTPUT])
     assert (bench.engine.started, bench.engine.tally.attempts, bench.engine._in_flight) == (1, 0, 0)
+
+
+def test_outputs_without_room_fail_by_an_error_that_says_that_it_is_false() -> None:
+    """Else the record is in progress for ever: nobody tells of its end."""
+
+    class FalseError(ConnectionError):
+        def __len__(self) -> int:
+            return 0
+
+    bench = bench_of(1)
+    writer = writer_of(bench, lambda _: Fast(FalseError()), handlers=0)
+    with pytest.raises(FalseError):
+        writer.hand_over(bench.take(), [OUTPUT])
 
 
 def test_outputs_without_room_have_failed_if_nobody_acknowledges_them_in_time() -> None:
@@ -616,13 +629,17 @@ def test_outputs_of_coroutines_in_flight_are_bounded() -> None:
         assert (bench.engine.tally.finished, bench.engine.started, workers._attempts) == (6, 0, {})
 
 
-@pytest.mark.parametrize("returns", ["None", "a future"])
+async def produce_awaited(_: OutputRecord) -> None: ...
+
+
+@pytest.mark.parametrize("returns", ["None", "a future", "a coroutine"])
 def test_a_coroutine_whose_outputs_are_acknowledged_already_gives_no_place_up(returns: str) -> None:
-    """By a plain `produce=`: else each record costs a task of asyncio's."""
+    """Else each record costs a task of asyncio's."""
     bench, started, done = bench_of(3), list[Job](), Future[None]()
     done.set_result(None)
+    produces = {"None": lambda _: None, "a future": lambda _: done, "a coroutine": produce_awaited}
     with closing(asyncio.new_event_loop()) as loop:
-        workers = loop_workers(bench, loop, lambda _: None if returns == "None" else done, handle_awaited, 1)
+        workers = loop_workers(bench, loop, produces[returns], handle_awaited, 1)
         start = workers._start
 
         def counted(job: Job) -> None:

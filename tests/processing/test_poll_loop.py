@@ -89,6 +89,16 @@ class Script:
         except StopIteration:
             pass
 
+    def bring(self, partition: TopicPartition, keys: str) -> None:
+        """Records, and where the partition begins."""
+        self.engine.submit(keyed(partition, keys))
+        self.engine.locate(partition, OffsetAndMetadata(offset=0))
+
+    def take(self) -> Task:
+        task = self.engine.take(0.0)
+        assert isinstance(task, Task)
+        return task
+
     def _result(self, verb: Verb) -> Any:
         self.said.append(verb.name)
         self.verbs.append(verb)
@@ -161,11 +171,8 @@ def test_by_whatever_a_round_ends_its_end_is_in_order(error: BaseException) -> N
     """What is finished is committed, what is at work given up, and nothing more started."""
     script = Script(poll=[error])
     engine = script.engine
-    engine.submit(keyed(P0, "---"))
-    engine.locate(P0, OffsetAndMetadata(offset=0))
-    first, second = engine.take(0.0), engine.take(0.0)
-    assert first is not None
-    assert second is not None
+    script.bring(P0, "---")
+    first, second = script.take(), script.take()
     engine.end(first, None, 0.0, 0.5)
     script.play()
     assert script.rounds.error is error
@@ -185,11 +192,8 @@ def test_a_second_before_the_deadline_what_is_at_work_is_given_up_by_name(
         to_be_revoked_partitions=[{P0}, {P0}, {P0}],
         revoke_deadline=[7.0, 0.9],
     )
-    engine = script.engine
-    engine.submit(keyed(P0, "--"))
-    engine.locate(P0, OffsetAndMetadata(offset=0))
-    task = engine.take(0.0)
-    assert task is not None
+    script.bring(P0, "--")
+    task = script.take()
     script.play(until=lambda: script.said.count("poll") == 2)
     assert not task.over
     script.play(until=lambda: script.said.count("poll") == 4)
@@ -211,10 +215,8 @@ def test_a_commit_that_is_refused_for_good_delays_its_hand_over_for_one_round() 
         return future
 
     script = Script(commit_async=[refuse] * 9, to_be_revoked_partitions=[{P0}] * 9)
-    script.engine.submit(keyed(P0, "-"))
-    script.engine.locate(P0, OffsetAndMetadata(offset=0))
-    task = script.engine.take(0.0)
-    assert task is not None
+    script.bring(P0, "-")
+    task = script.take()
     script.engine.end(task, None, 0.0, 0.5)
     script.play(until=lambda: script.said.count("poll") == 5)
     assert (script.said.count("commit_async"), script.said.count("delay_revoke")) == (1, 1)
@@ -228,8 +230,7 @@ def test_after_a_suspension_nothing_is_started_before_a_poll_has_told_what_was_l
     script = Script(poll=[ConsumerRecords((), Standing(lease, 0)), ConsumerRecords((), Standing(lease, 1))])
     engine, rounds = script.engine, script.rounds
     desk = desk_of(engine, may_start=rounds.may_start)
-    engine.submit(keyed(P0, "--"))
-    engine.locate(P0, OffsetAndMetadata(offset=0))
+    script.bring(P0, "--")
     script.play(until=lambda: script.said.count("poll") == 2)
     lease.expires = -1.0
     assert desk.next_task() is None
@@ -244,8 +245,7 @@ def test_after_a_suspension_nothing_is_started_before_a_poll_has_told_what_was_l
 def test_no_verb_names_what_a_poll_lost_before_it_raised(error: KafkaError) -> None:
     """It was paused, and its queue is empty: to resume what is not ours would end the run."""
     script = Script(plan=EnginePlan(order="none", max_records=12))
-    script.engine.submit(keyed(P0, "aaaa"))
-    script.engine.locate(P0, OffsetAndMetadata(offset=0))
+    script.bring(P0, "aaaa")
     script.play(until=lambda: script.said[-1:] == ["pause"])
     tasks = [script.engine.take(0.0) for _ in range(4)]
     script.results |= {"poll": [error], "lost_partitions": [{P0}], "resume": [ValueError("t-0 is not assigned")]}
@@ -792,8 +792,7 @@ def test_a_silent_leader_keeps_no_partition_of_another_from_starting(*, is_left:
     )
     engine = script.engine
     for each in partitions if is_left else ():
-        engine.submit(keyed(each, "--"))
-        engine.locate(each, OffsetAndMetadata(offset=0))
+        script.bring(each, "--")
         engine.submit(keyed(each, "--", start=101, seek=1))
     script.rounds.on_partitions_assigned([plain] if is_left else [*partitions, plain])
     script.play(until=lambda: script.said.count("poll") == 2)
@@ -820,8 +819,7 @@ def test_wakeups_do_not_keep_what_a_reset_left_waiting_for_ever() -> None:
 
     group = {P0: OffsetAndMetadata(offset=0)}
     script = Script(committed=[group] * 99, topic_ids=[{}] * 99, beginning_offsets=[ask] * 99)
-    script.engine.submit(keyed(P0, "--"))
-    script.engine.locate(P0, OffsetAndMetadata(offset=0))
+    script.bring(P0, "--")
     script.engine.submit(keyed(P0, "--", start=50, seek=1))
     script.play(until=lambda: not script.engine.unlocated() or script.now > 60.0)
     assert script.engine.unlocated() == []
@@ -843,8 +841,7 @@ def test_while_a_hand_over_waits_no_leader_holds_the_loop_up() -> None:
     )
     engine = script.engine
     for each in (P0, P1):
-        engine.submit(keyed(each, "--"))
-        engine.locate(each, OffsetAndMetadata(offset=0))
+        script.bring(each, "--")
     assert engine.take(0.0) is not None
     assert engine.take(0.0) is not None
     engine.submit(keyed(P0, "--", start=50, seek=1))
@@ -868,8 +865,7 @@ def test_after_a_reset_it_asks_where_the_log_begins(
         beginning_offsets=[begins, {P0: 50}],
     )
     engine = script.engine
-    engine.submit(keyed(P0, "--"))
-    engine.locate(P0, OffsetAndMetadata(offset=0))
+    script.bring(P0, "--")
     engine.submit(keyed(P0, "--", start=50, seek=1))
     script.play(until=lambda: not engine.unlocated() and engine.has_next(0.0))
     assert caplog.text == ""
@@ -899,8 +895,7 @@ def test_where_the_log_has_the_row_it_is_read_from_there() -> None:
 
 def test_a_paused_partition_whose_queue_was_taken_wakes_the_poll_once() -> None:
     script = Script(plan=EnginePlan(order="none", max_records=12))
-    script.engine.submit(keyed(P0, "aaaa"))
-    script.engine.locate(P0, OffsetAndMetadata(offset=0))
+    script.bring(P0, "aaaa")
     script.play(until=lambda: script.said[-1:] == ["pause"])
     assert script.verbs[-1] == Verb("pause", (P0,))
     assert script.engine.take(0.0) is not None
@@ -923,11 +918,9 @@ def test_a_broker_that_takes_less_metadata_halves_the_bound_and_the_log_says_so(
     failed.set_exception(error)
     script = Script(pace=Pace(commit_interval=0.0), commit_async=[refused, failed, Future()])
     engine = script.engine
-    engine.submit(keyed(P0, "--"))
-    engine.locate(P0, OffsetAndMetadata(offset=0))
+    script.bring(P0, "--")
     engine.take(0.0)
-    task = engine.take(0.0)
-    assert isinstance(task, Task)
+    task = script.take()
     engine.end(task, None, 0.0, 0.5)
     script.play(until=lambda: script.said.count("poll") == 6)
     assert script.said.count("commit_async") == 3
@@ -939,10 +932,18 @@ def test_a_broker_that_takes_less_metadata_halves_the_bound_and_the_log_says_so(
 def at_work(script: Script) -> dict[tuple[TopicPartition, int], Task]:
     """Three records of each of two partitions."""
     for partition in (P0, P1):
-        script.engine.submit(keyed(partition, "---"))
-        script.engine.locate(partition, OffsetAndMetadata(offset=0))
+        script.bring(partition, "---")
     taken = [script.engine.take(0.0) for _ in range(6)]
     return {(task.lane.partition, task.offset): task for task in taken if isinstance(task, Task)}
+
+
+def committing(
+    commits: int, *, interval: float = 0.0
+) -> tuple[Script, list[Future[CommitResult]], dict[tuple[TopicPartition, int], Task]]:
+    """With so many responses to come."""
+    calls = [Future[CommitResult]() for _ in range(commits)]
+    script = Script(pace=Pace(commit_interval=interval), commit_async=[*calls])
+    return script, calls, at_work(script)
 
 
 def rounds(script: Script) -> None:
@@ -966,9 +967,7 @@ def settle(script: Script, commit: int, partition: TopicPartition, *, committed:
 @pytest.mark.rule("17")
 def test_a_commit_that_waits_for_one_partition_keeps_no_other_back() -> None:
     """Its topic is away, say. Of that partition nothing more is sent meanwhile: it would say the same."""
-    calls = [Future[CommitResult]() for _ in range(4)]
-    script = Script(pace=Pace(commit_interval=0.0), commit_async=[*calls])
-    tasks = at_work(script)
+    script, calls, tasks = committing(4)
     script.engine.end(tasks[P0, 0], None, 0.0, 0.5)
     script.engine.end(tasks[P1, 0], None, 0.0, 0.5)
     rounds(script)
@@ -995,8 +994,7 @@ def test_a_commit_that_waits_for_one_partition_keeps_no_other_back() -> None:
 @pytest.mark.rule("17")
 def test_a_commit_that_waits_for_long_keeps_no_other_partition_back() -> None:
     """It is of a topic that is away alone: no response says so."""
-    script = Script(pace=Pace(commit_interval=0.0), commit_async=[Future(), Future()])
-    tasks = at_work(script)
+    script, _, tasks = committing(2)
     script.engine.end(tasks[P1, 0], None, 0.0, 0.5)
     rounds(script)
     script.engine.end(tasks[P0, 0], None, 0.0, 0.5)
@@ -1015,8 +1013,7 @@ def test_a_commit_that_waits_for_long_keeps_no_other_partition_back() -> None:
 @pytest.mark.rule("17")
 def test_a_look_that_sends_nothing_keeps_no_other_partition_back() -> None:
     """A commit has waited for long, and there was nothing else to commit."""
-    script = Script(pace=Pace(commit_interval=0.0), commit_async=[Future(), Future()])
-    tasks = at_work(script)
+    script, _, tasks = committing(2)
     script.engine.end(tasks[P1, 0], None, 0.0, 0.5)
     rounds(script)
     script.now = 1.1
@@ -1049,9 +1046,7 @@ def test_a_hand_over_waits_for_no_commit_of_others() -> None:
 @pytest.mark.rule("17")
 def test_what_a_commit_that_failed_has_waited_for_waits_for_no_interval_more() -> None:
     """Another one was sent meanwhile. Nor is it sent before the interval is over."""
-    calls = [Future[CommitResult]() for _ in range(4)]
-    script = Script(commit_async=[*calls])
-    tasks = at_work(script)
+    script, calls, tasks = committing(4, interval=1.0)
     script.engine.end(tasks[P0, 0], None, 0.0, 0.5)
     script.engine.end(tasks[P1, 0], None, 0.0, 0.5)
     script.now = 1.0
@@ -1078,9 +1073,7 @@ def test_after_a_commit_that_nobody_answered_none_follows_before_it_ends(
     error: KafkaError, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The coordinator is away: commits of a few partitions each would pile up for as long. And the log says it once."""
-    calls = [Future[CommitResult]() for _ in range(7)]
-    script = Script(pace=Pace(commit_interval=0.0), commit_async=[*calls])
-    tasks = at_work(script)
+    script, calls, tasks = committing(7)
 
     def fail(commit: int, partition: TopicPartition) -> None:
         settle(script, commit, partition, committed=False)
@@ -1121,9 +1114,7 @@ def test_after_a_commit_that_nobody_answered_none_follows_before_it_ends(
 @pytest.mark.rule("17")
 def test_a_commit_of_which_a_part_was_answered_is_no_sign_of_an_outage() -> None:
     """What is left of it has no response, and its time is out."""
-    calls = [Future[CommitResult]() for _ in range(3)]
-    script = Script(pace=Pace(commit_interval=0.0), commit_async=[*calls])
-    tasks = at_work(script)
+    script, calls, tasks = committing(3)
     script.engine.end(tasks[P0, 0], None, 0.0, 0.5)
     script.engine.end(tasks[P1, 0], None, 0.0, 0.5)
     rounds(script)
@@ -1191,9 +1182,7 @@ def test_what_reached_the_bound_while_on_its_way_is_committed_after_the_response
 @pytest.mark.rule("17")
 def test_after_a_commit_that_nobody_answered_one_of_others_may_follow() -> None:
     """Its topic may be away alone: the response to the other says so. Without one, none follows."""
-    calls = [Future[CommitResult]() for _ in range(4)]
-    script = Script(pace=Pace(commit_interval=0.0), commit_async=[*calls])
-    tasks = at_work(script)
+    script, calls, tasks = committing(4)
     script.engine.end(tasks[P1, 0], None, 0.0, 0.5)
     rounds(script)
     script.now = 60.0
@@ -1203,10 +1192,8 @@ def test_after_a_commit_that_nobody_answered_one_of_others_may_follow() -> None:
     script.engine.end(tasks[P0, 0], None, 0.0, 0.5)
     rounds(script)
     assert handed_over(script)[1:] == [{P1: 1}, {P0: 1}]
-    script.engine.submit(keyed(tp(2), "-"))
-    script.engine.locate(tp(2), OffsetAndMetadata(offset=0))
-    task = script.engine.take(0.0)
-    assert isinstance(task, Task)
+    script.bring(tp(2), "-")
+    task = script.take()
     script.engine.end(task, None, 0.0, 0.5)
     script.now = 70.0
     rounds(script)
@@ -1219,9 +1206,7 @@ def test_after_a_commit_that_nobody_answered_one_of_others_may_follow() -> None:
 
 def test_of_commits_that_one_limit_made_the_first_refusal_alone_halves_the_bound() -> None:
     """The second one is sent while the first waits for another partition."""
-    calls = [Future[CommitResult]() for _ in range(3)]
-    script = Script(pace=Pace(commit_interval=0.0), commit_async=[*calls])
-    tasks = at_work(script)
+    script, calls, tasks = committing(3)
     script.engine.end(tasks[P0, 0], None, 0.0, 0.5)
     script.engine.end(tasks[P1, 0], None, 0.0, 0.5)
     rounds(script)
@@ -1249,10 +1234,8 @@ def test_the_last_commit_is_sent_again_with_less_metadata(errors: list[KafkaErro
     """Until nothing more can be left out: what it covers would be handled again."""
     script = Script(commit=errors)
     engine = script.engine
-    engine.submit(keyed(P0, "--"))
-    engine.locate(P0, OffsetAndMetadata(offset=0))
-    task = engine.take(0.0)
-    assert task is not None
+    script.bring(P0, "--")
+    task = script.take()
     engine.end(task, None, 0.0, 0.5)
     script.rounds.stop()
     script.play()
@@ -1272,11 +1255,8 @@ def test_a_stop_that_leaves_dead_letters_unwritten_fails(caplog: pytest.LogCaptu
     """Whether one waits for its next try, or is tried at this moment. And the last commit is before its record."""
     script = Script(pace=Pace(drain_timeout=0.0), plan=EnginePlan(failures=LETTERS))
     engine = script.engine
-    engine.submit(keyed(P0, "--"))
-    engine.locate(P0, OffsetAndMetadata(offset=0))
-    task, other = engine.take(0.0), engine.take(0.0)
-    assert isinstance(task, Task)
-    assert isinstance(other, Task)
+    script.bring(P0, "--")
+    task, other = script.take(), script.take()
     engine.end(task, ValueError("bad"), 0.0, 0.5)
     engine.end(other, None, 0.0, 0.5)
     engine.wrote(task, ConnectionError("away"), 0.0, 0.5)
@@ -1298,10 +1278,8 @@ def test_a_stop_that_leaves_a_store_untold_of_a_letter_fails(
     """The letter is written, and no commit covers its record: the next run may write it a second time."""
     script = Script(pace=Pace(drain_timeout=0.0), plan=EnginePlan(failures=LETTERS, has_store=True))
     engine = script.engine
-    engine.submit(keyed(P0, "-"))
-    engine.locate(P0, OffsetAndMetadata(offset=0))
-    task = engine.take(0.0)
-    assert isinstance(task, Task)
+    script.bring(P0, "-")
+    task = script.take()
     engine.end(task, ValueError("bad"), 0.0, 0.5)
     task.letter_written = True
     engine.wrote(task, ConnectionError("away"), 0.0, 0.5)
@@ -1323,10 +1301,8 @@ def test_a_stop_after_a_reset_knows_of_dead_letters_before_it(*, located: bool) 
     """Also where it is not known yet where the partition begins, so that nothing is queued."""
     script = Script(pace=Pace(drain_timeout=0.0), plan=EnginePlan(order="none", failures=LETTERS))
     engine = script.engine
-    engine.submit(keyed(P0, "--"))
-    engine.locate(P0, OffsetAndMetadata(offset=0))
-    task = engine.take(0.0)
-    assert isinstance(task, Task)
+    script.bring(P0, "--")
+    task = script.take()
     engine.end(task, ValueError("bad"), 0.0, 0.5)
     engine.wrote(task, ConnectionError("away"), 0.0, 0.5)
     engine.submit(keyed(P0, "-", start=50, seek=1))
@@ -1340,8 +1316,7 @@ def test_a_stop_after_a_reset_knows_of_dead_letters_before_it(*, located: bool) 
 
 def test_a_stop_names_what_a_reset_left_and_nobody_has_looked_for(caplog: pytest.LogCaptureFixture) -> None:
     script = Script()
-    script.engine.submit(keyed(P0, "--"))
-    script.engine.locate(P0, OffsetAndMetadata(offset=0))
+    script.bring(P0, "--")
     script.engine.submit(keyed(P0, "-", start=50, seek=1))
     script.engine.submit(keyed(P0, "-", start=60, seek=2))
     script.rounds.stop()
@@ -1354,11 +1329,8 @@ def test_a_stop_whose_store_was_told_of_a_letter_or_not_of_a_skip_is_a_success()
     """What is skipped is skipped by the next run too: nothing is done twice."""
     script = Script(pace=Pace(drain_timeout=0.0), plan=EnginePlan(failures=LETTERS, has_store=True))
     engine = script.engine
-    engine.submit(keyed(P0, "--"))
-    engine.locate(P0, OffsetAndMetadata(offset=0))
-    letter, skip = engine.take(0.0), engine.take(0.0)
-    assert isinstance(letter, Task)
-    assert isinstance(skip, Task)
+    script.bring(P0, "--")
+    letter, skip = script.take(), script.take()
     engine.end(letter, ValueError("bad"), 0.0, 0.5)
     letter.letter_written = True
     engine.wrote(letter, ConnectionError("away"), 0.0, 0.5)
@@ -1377,10 +1349,8 @@ def test_the_last_commit_has_one_time_out_however_often_it_is_sent() -> None:
         return OffsetMetadataTooLargeError("-")
 
     script = Script(commit=[refuse] * 99)
-    script.engine.submit(keyed(P0, "--"))
-    script.engine.locate(P0, OffsetAndMetadata(offset=0))
-    task = script.engine.take(0.0)
-    assert task is not None
+    script.bring(P0, "--")
+    task = script.take()
     script.engine.end(task, None, 0.0, 0.5)
     script.rounds.stop()
     script.play()
@@ -1395,8 +1365,7 @@ def test_a_letter_that_is_being_written_is_not_stuck_while_it_may_be_acknowledge
     """In an outage of its topic. A handler, a skip of which a database does not hear, and a letter for ever are."""
     script = Script(plan=EnginePlan(failures=LETTERS, has_store=True, order="none"))
     engine = script.engine
-    engine.submit(keyed(P0, "---"))
-    engine.locate(P0, OffsetAndMetadata(offset=0))
+    script.bring(P0, "---")
     letter, skip, handled = (engine.take(0.0) for _ in range(3))
     assert letter is not None
     assert skip is not None
@@ -1416,8 +1385,7 @@ def test_outputs_that_are_handed_over_are_not_stuck_while_they_may_be_acknowledg
     """Else an outage of their topic is a line in the log for each of them."""
     script = Script(plan=EnginePlan(order="none", per_partition=3))
     engine = script.engine
-    engine.submit(keyed(P0, "---"))
-    engine.locate(P0, OffsetAndMetadata(offset=0))
+    script.bring(P0, "---")
     first, second, handled = (engine.take(0.0) for _ in range(3))
     assert first is not None
     assert second is not None
@@ -1436,8 +1404,7 @@ def test_outputs_that_are_handed_over_are_not_stuck_while_they_may_be_acknowledg
 def test_a_stop_that_leaves_records_at_work_fails_unless_it_was_cancelled(*, is_cancelled: bool) -> None:
     script = Script(pace=Pace(drain_timeout=0.0))
     engine = script.engine
-    engine.submit(keyed(P0, "--"))
-    engine.locate(P0, OffsetAndMetadata(offset=0))
+    script.bring(P0, "--")
     assert engine.take(0.0) is not None
     script.rounds.stop()
     if is_cancelled:
@@ -1463,11 +1430,9 @@ def test_the_drain_time_is_that_of_hand_overs_and_not_of_what_is_lost() -> None:
 
 def test_a_hand_over_and_a_stop_begin_and_end_a_drain() -> None:
     script = Script(pace=Pace(drain_timeout=0.0), to_be_revoked_partitions=[{P0}])
-    engine, drains = script.engine, script.rounds.drains
-    engine.submit(keyed(P0, "-"))
-    engine.locate(P0, OffsetAndMetadata(offset=0))
-    task = engine.take(0.0)
-    assert task is not None
+    drains = script.rounds.drains
+    script.bring(P0, "-")
+    script.take()
     script.play(until=lambda: script.said.count("poll") == 2)
     script.now = 7.0
     assert drains.age(script.now) == 7.0
@@ -1483,10 +1448,8 @@ def test_a_record_that_fails_for_good_in_the_last_moment_ends_the_run(*, is_canc
     """A worker has the lock between the look at what failed and the look at what is at work."""
     script, error = Script(), LookupError("for good")
     engine = script.engine
-    engine.submit(keyed(P0, "-"))
-    engine.locate(P0, OffsetAndMetadata(offset=0))
-    task = engine.take(0.0)
-    assert task is not None
+    script.bring(P0, "-")
+    task = script.take()
     if is_cancelled:
         script.rounds.cancel()
     begin = script.rounds._begin_to_drain
@@ -1505,8 +1468,7 @@ def test_a_record_that_fails_for_good_in_the_last_moment_ends_the_run(*, is_canc
 
 def test_a_stop_that_leaves_records_only_queued_is_a_success() -> None:
     script = Script(pace=Pace(drain_timeout=0.0))
-    script.engine.submit(keyed(P0, "--"))
-    script.engine.locate(P0, OffsetAndMetadata(offset=0))
+    script.bring(P0, "--")
     script.rounds.stop()
     script.play()
     assert script.rounds.error is None

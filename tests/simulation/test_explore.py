@@ -121,9 +121,9 @@ def test_it_ends_when_its_time_is_up() -> None:
 
 
 def test_what_is_no_number_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    for wrong in (["--depth", "0"], ["--jobs", "0"], ["--seconds", "0"]):
+    for wrong in (["--depth", "0"], ["--jobs", "0"], *(["--seconds", each] for each in ("0", "-1", "nan", "inf"))):
         with pytest.raises(SystemExit):
-            main(wrong)
+            main(["--scene", "joining", "--depth", "1", *wrong])
     assert "numbers from 1 on" in capsys.readouterr().err
 
 

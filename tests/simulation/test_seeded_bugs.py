@@ -192,6 +192,8 @@ def _others_wait_for_the_delayed(patch: pytest.MonkeyPatch) -> None:
 
 
 BUGS = bugs_of(globals())
+FOUND_BY = {"the deadline is ignored": 356, "others wait for the delayed": 68}
+"""The seed of the first history that shows it, where many show nothing before. After a change it may be another's."""
 
 
 @pytest.mark.drawn(2)
@@ -199,4 +201,4 @@ BUGS = bugs_of(globals())
 @pytest.mark.parametrize("bug", BUGS)
 def test_it_is_caught(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
     BUGS[bug](monkeypatch)
-    must_show(bug, 1200)
+    must_show(bug, 1200, first=FOUND_BY.get(bug, 0))

@@ -45,7 +45,7 @@ from instride.errors import (
     SinkWriteError,
 )
 from instride.records import TopicPartition
-from instride.spark.parquet import ParquetSink, ParquetWriter, compact, read_files, read_table, vacuum
+from instride.spark.parquet import ParquetSink, ParquetWriter, _vacuum, compact, read_files, read_table, vacuum
 from instride.spark.parquet import _manifest_chain as manifest_chain
 from instride.spark.parquet import _object_storage as module
 from instride.spark.parquet._storage import NoRemovalError
@@ -58,6 +58,7 @@ URI = "s3://bucket/a/flights"
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_PAUSES", [0.0] * 3)
+    monkeypatch.setattr(_vacuum, "_IN_FLIGHT", 0.0)  # no request of these tests is under way beside a vacuum
 
 
 class Place:

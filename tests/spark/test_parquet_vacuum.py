@@ -8,6 +8,7 @@ import pytest
 from parquet_help import Crash as ProcessEnd
 from parquet_help import DeadFrom, commit, rows, span, write
 
+from instride.errors import ConfigError
 from instride.spark.parquet import ParquetSink, read_files, vacuum
 from instride.spark.sink import CommitStatus
 
@@ -28,6 +29,14 @@ def test_files_that_the_chain_has_passed_go_and_others_stay(sink: ParquetSink) -
     assert stranger.exists()
     assert read_files(sink.folder) == [str(sink.folder / listed.files[0].path)]
     assert commit(sink, "c", in_flight).status is CommitStatus.COMMITTED
+
+
+@pytest.mark.parametrize("given", [0, 899.9])
+def test_a_store_may_take_what_was_sent_up_to_a_quarter_of_an_hour_ago(given: float) -> None:
+    """A vacuum could delete what a request that was under way then listed."""
+    refused = rf"^keep_for must be a number of seconds, of at least 900 in an object store; it is {given}$"
+    with pytest.raises(ConfigError, match=refused):
+        vacuum("s3://bucket/out", keep_for=given)
 
 
 def test_nothing_goes_before_the_chain_begins(sink: ParquetSink) -> None:

@@ -329,7 +329,13 @@ def test_a_fused_stream_goes_on_from_its_checkpoint(
     fill(kafka, topic, {0: 9, 1: 4})
     schema = StructType().add("offset", LongType()).add("more", StringType())
     spark.dataSource.register(source(_evens(), schema, name=Evens.source))
-    options = {"columns": "value,offset", "maxOffsetsPerTrigger": "5", **({"consumerGroup": topic} if group else {})}
+    options = {"columns": "value,offset", "maxOffsetsPerTrigger": "5"}
+    if group:  # the second run waits for as long as the group holds the first one's member
+        options |= {
+            "consumerGroup": topic,
+            "kafka__session__timeout__ms": "6000",
+            "kafka__heartbeat__interval__ms": "200",
+        }
     stream = Evens(spark, kafka, topic, tmp_path, **options)
     batches = [each["numInputRows"] for each in stream.run() if each["numInputRows"]]
     assert sum(batches) == 5 + 2

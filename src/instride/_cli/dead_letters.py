@@ -37,7 +37,7 @@ from uuid import UUID
 
 import typer
 
-from instride._cli.targets import settings_of
+from instride._cli.targets import TargetError, settings_of
 from instride._processing.commit_metadata import Remembered, decode, encode
 from instride._processing.dead_letters import ConfluentProduce, NotTakenError
 from instride._processing.origin import DeadLetterOrigin, replay_of
@@ -534,7 +534,7 @@ def _reader(
     except KafkaTimeoutError as error:
         _tell(f"{settings.get('bootstrap_servers')} did not respond in {timeout:g} s (--timeout): {error}")
         raise typer.Exit(code=1) from error
-    except (ConfigError, KafkaError, ConnectionError) as error:
+    except (TargetError, ConfigError, KafkaError, ConnectionError) as error:
         _tell(str(error))
         raise typer.Exit(code=1) from error
 

@@ -36,7 +36,7 @@ _PULSE = 0.25
 
 def run(
     app: Annotated[str, typer.Argument(help="module:name of a Processor, such as billing:app")],
-    workers: Annotated[int, typer.Option(min=1, help="processes, each a member of the group")] = 1,
+    workers: Annotated[int, typer.Option(min=1, max=1024, help="processes, each a member of the group")] = 1,
     bootstrap_servers: Annotated[str | None, typer.Option(help="host:port, with commas")] = None,
     group_id: Annotated[str | None, typer.Option()] = None,
     settings: Annotated[str | None, typer.Option(help="module:name of a dict of settings, or of a function")] = None,

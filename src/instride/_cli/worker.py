@@ -29,7 +29,7 @@ from typing import Any, NoReturn
 
 import instride
 from instride._cli.supervisor import CANNOT_BEGIN, FAILED, Word
-from instride._cli.targets import settings_of, target
+from instride._cli.targets import TargetError, settings_of, target
 from instride._processing.processor import Processor
 from instride._processing.running_processor import RunningProcessor, run_with_signals
 from instride.errors import ConfigError, DeadLettersUnwrittenError, DrainTimeoutError
@@ -45,7 +45,7 @@ def main(app: str, settings: str | None, bootstrap_servers: str | None, group_id
     except KeyboardInterrupt:  # law 3
         return 0
     except BaseException as error:  # noqa: BLE001 - a module may raise anything, and no thread be left
-        if isinstance(error, ConfigError) and _is_of_the_command_line(error):
+        if isinstance(error, TargetError) or (isinstance(error, ConfigError) and _is_of_the_command_line(error)):
             _tell(f"instride run: worker {slot} cannot begin: {error}")
         else:
             _tell(traceback.format_exc().rstrip())

@@ -2,6 +2,7 @@
 
 processor, definition                     `Processor`, how it may run
 running_processor, poll_loop              a run of it, its loop
+commits_in_flight                         which commit may go beside one that has no response
 engine, attempts, retries, breaker        which record is started next; tries, retries, the circuit breaker
 crashes                                   which record has killed the process
 thread_workers, forks                     handlers in threads, which may fork

@@ -157,7 +157,7 @@ class Desk:
             error.__cause__ = cause
         try:
             verdict = self.engine.end(task, error, self.clock(), self.chance())
-        except Exception as broken:  # noqa: BLE001 - a class of errors of the user's may do anything
+        except BaseException as broken:  # noqa: BLE001 - a class of errors of the user's, or `Retry.on`, may do anything
             self._fail(broken)
             with suppress(Exception):
                 self.engine.put_back(task, was_tried=True)

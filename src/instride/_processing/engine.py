@@ -1193,7 +1193,7 @@ class Engine:
             self._is_in_flight(tasks)
 
     def taken_back(self, job: Job) -> None:
-        """Of what was not handed over it says nothing."""
+        """Does nothing where `handed_over` was not called."""
         tasks = job.tasks if isinstance(job, Batch) else [job]
         if tasks[0] in self.awaited:
             self.awaited.difference_update(tasks)

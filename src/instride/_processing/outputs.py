@@ -158,7 +158,7 @@ class OutputWriter:
             self._room.enter(each)
         for future in list(left):
             future.add_done_callback(partial(self._is_acknowledged, each))
-        return each.place.result()
+        return result_of(each.place)
 
     def close(self) -> None:
         """No thread waits for room any more: nobody looks from here on, and a producer may tell of no end. Under the
@@ -255,9 +255,13 @@ async def _until_acknowledged(
 ) -> None:
     # One after the other: coroutines that run beside each other would write in any order.
     if inspect.iscoroutinefunction(produce):
-        handed_over()  # it takes no thread
-        for each in records:
-            await produce(each)
+        # It takes no thread. Where it does not wait at all, the loop has no turn for this.
+        handle = asyncio.get_running_loop().call_soon(handed_over)
+        try:
+            for each in records:
+                await produce(each)
+        finally:
+            handle.cancel()
         return
     returned = await asyncio.to_thread(lambda: [produce(each) for each in records])  # it may block
     awaited = [found for found in returned if found is not None]

@@ -14,10 +14,7 @@ Laws
    expects, what was started is given up at once; all else is the same.
 6. No round waits for a database: what it has not answered about waits, paused perhaps, and all else goes on
    (`store_positions`).
-7. While a commit is in flight no other is sent, since the next one would say more. But one that waits for some of its
-   partitions, or for long, keeps none of other partitions back, and none keeps a hand-over of others waiting. After one
-   that nobody answered in time the next waits until one is answered, or all have ended: in an outage they would never
-   come together again. One of other partitions alone may go, since the first may be of a topic that is away.
+7. While a commit is in flight, `commits_in_flight` says whether another may go.
 """
 
 from __future__ import annotations
@@ -34,6 +31,7 @@ from uuid import UUID
 
 from instride import _arguments as arguments
 from instride._core.session_lease import Standing
+from instride._processing.commits_in_flight import CommitsInFlight, SentCommit
 from instride._processing.engine import Engine, Task
 from instride._processing.outputs import ACKNOWLEDGED
 from instride._processing.store_positions import Answer, StorePositions
@@ -43,9 +41,7 @@ from instride.errors import (
     DeadLettersUnwrittenError,
     DrainTimeoutError,
     KafkaError,
-    KafkaTimeoutError,
     OffsetMetadataTooLargeError,
-    RebalanceInProgressError,
     WakeupError,
 )
 from instride.errors._quoting import counted
@@ -63,13 +59,11 @@ _IN_TIME: Final = 1.0
 """Seconds before the deadline of a hand-over, for the last commit."""
 _PATIENCE: Final = 1.0
 """Seconds that a question to the coordinator, or to leaders, may hold the loop up; between two about what nobody tells,
-or to a database that fails; and that a commit may keep others waiting."""
+or to a database that fails."""
 _PATIENCE_OF_DRAINS: Final = 0.2
 """The same of a question to leaders while a hand-over waits: its deadline is seen between rounds."""
 _PATIENCE_OF_ONE: Final = 0.1
 """The same of a question about one partition, after one about all was not answered in time."""
-_UNANSWERED: Final = (KafkaTimeoutError, RebalanceInProgressError)
-"""What a commit ends by whose time is out."""
 _LONGEST: Final = 10.0
 """Seconds that what is left of before a reset waits to be told where its log begins."""
 
@@ -89,12 +83,10 @@ Verbs: TypeAlias = Generator[Verb, Any, None]
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class _InFlight:
-    """A commit. waits_for: partitions of which there is no response yet. metadata_limit: by which it was made."""
+    """metadata_limit: by which the commit was made."""
 
+    commit: SentCommit
     call: Any
-    names: frozenset[TopicPartition]
-    waits_for: set[TopicPartition]
-    sent_at: float
     metadata_limit: int
 
 
@@ -229,14 +221,10 @@ class Rounds(RebalanceListener):
         # By polls since one returned, how often.
         self._raised: Counter[tuple[type[KafkaError], str]] = Counter()
         self._next_commit = clock() + pace.commit_interval
+        self._commits = CommitsInFlight()
         self._in_flight: list[_InFlight] = []
-        # Law 7: while one is in flight. And how long each keeps the others waiting.
-        self._others_may_follow = -inf
-        self._patience = _PATIENCE
-        # What was due by `commit_records` while on its way; and what commits named that nobody answered.
-        self._left_out = self._unanswered = frozenset[TopicPartition]()
-        # When a response last said something of a partition.
-        self._answered_at = -inf
+        # What was due by `commit_records` while on its way.
+        self._left_out: Set[TopicPartition] = frozenset()
         # By what commits failed since one succeeded: the log says each once.
         self._failed_by: set[type[BaseException]] = set()
         self._delays: Set[TopicPartition] = frozenset()
@@ -660,53 +648,44 @@ class Rounds(RebalanceListener):
         now = self._clock()
         self._look_at_commits()
         with self._guard:
-            in_flight = frozenset[TopicPartition]().union(*(each.waits_for for each in self._in_flight))
+            on_its_way = self._commits.on_its_way()
             is_full = self._engine.uncommitted >= self._pace.commit_records
-            due = now >= self._next_commit or is_full or not self._left_out <= in_flight
-            due = due or self._engine.has_starts(in_flight) or (self._engine.is_urgent() and self._lets_go(in_flight))
-            if not due:
+            due = now >= self._next_commit or is_full or not self._left_out <= on_its_way
+            due = due or self._engine.has_starts(on_its_way) or (self._engine.is_urgent() and self._lets_go(on_its_way))
+            kept_back = self._commits.kept_back(now, hurries=self._lets_go(on_its_way)) if due else None
+            if kept_back is None:
                 return
-            if self._in_flight and now < self._others_may_follow and not self._lets_go(in_flight):
-                if not (self._unanswered and in_flight <= self._unanswered):
-                    return
-                # Perhaps these alone are away: one commit of others finds that out.
-                in_flight |= self._unanswered
-            self._left_out = in_flight if is_full else self._left_out & in_flight
-            snapshot, waits_for = self._committable(in_flight)
+            self._left_out = kept_back if is_full else self._left_out & kept_back
+            snapshot, commit = self._committable(kept_back)
             limit = self._engine.plan.metadata_limit
             if snapshot:
-                self._others_may_follow = now + self._patience
+                self._commits.sent(commit)
         # Also where there is nothing to commit: the interval is from look to look.
         self._next_commit = now + self._pace.commit_interval
         if snapshot:
             call = yield Verb("commit_async", (snapshot,))
-            if call is not None:
-                names = frozenset(snapshot)
-                sent = _InFlight(call=call, names=names, waits_for=waits_for, sent_at=now, metadata_limit=limit)
-                self._in_flight.append(sent)
+            if call is None:
+                self._commits.ended(commit, None)
+            else:
+                self._in_flight.append(_InFlight(commit=commit, call=call, metadata_limit=limit))
 
-    def _lets_go(self, in_flight: Set[TopicPartition]) -> bool:
+    def _lets_go(self, on_its_way: Set[TopicPartition]) -> bool:
         """Whether a hand-over waits for nothing but a commit that is not on its way."""
-        return any(self._engine.waits_for(each) is None for each in self._delays - in_flight)
+        return any(self._engine.waits_for(each) is None for each in self._delays - on_its_way)
 
-    def _committable(self, in_flight: Set[TopicPartition] = frozenset()) -> tuple[CommitSnapshot, set[TopicPartition]]:
-        """And of which partitions it was not settled yet. The consumer settles it, in a poll, say: under the guard."""
-        snapshot = self._engine.committable(in_flight)
-        waits_for = set(snapshot)
+    def _committable(self, kept_back: Set[TopicPartition] = frozenset()) -> tuple[CommitSnapshot, SentCommit]:
+        """The consumer settles it, in a poll, say: under the guard."""
+        snapshot = self._engine.committable(kept_back)
+        commit = SentCommit(names=frozenset(snapshot), waits_for=set(snapshot), sent_at=self._clock())
 
         def on_settled(partition: TopicPartition, entry: CommitEntry, outcome: CommitOutcome) -> None:
             committed, stale = outcome is CommitOutcome.COMMITTED, outcome is CommitOutcome.STALE
             refused = outcome is CommitOutcome.REFUSED
             with self._guard:
-                waits_for.discard(partition)
-                if committed or refused:
-                    self._answered_at, self._patience = self._clock(), _PATIENCE
-                    self._unanswered = frozenset()
-                if waits_for:
-                    self._others_may_follow = -inf
+                self._commits.settled(commit, partition, outcome, self._clock())
                 snapshot.settle(partition, entry, committed=committed, stale=stale, refused=refused)
 
-        return arguments.CheckedSnapshot(snapshot.entries, on_settled), waits_for
+        return arguments.CheckedSnapshot(snapshot.entries, on_settled), commit
 
     def _look_at_commits(self) -> None:
         for each in [each for each in self._in_flight if each.call.done()]:
@@ -715,13 +694,9 @@ class Rounds(RebalanceListener):
 
     def _look_at(self, ended: _InFlight) -> None:
         error = ended.call.exception()
-        # Law 7. Where it was answered before, only what is left of it has no response.
-        is_unanswered = isinstance(error, _UNANSWERED) and self._answered_at < ended.sent_at
-        self._unanswered = self._unanswered | ended.names if is_unanswered else frozenset()
-        self._patience = inf if is_unanswered else _PATIENCE
-        self._others_may_follow = inf if is_unanswered else -inf
+        self._commits.ended(ended.commit, error)
         # What it named was due by then, whatever was sent since.
-        self._next_commit = min(self._next_commit, ended.sent_at + self._pace.commit_interval)
+        self._next_commit = min(self._next_commit, ended.commit.sent_at + self._pace.commit_interval)
         result: CommitResult = CommitResult() if error is not None else ended.call.result()
         if any(isinstance(each, OffsetMetadataTooLargeError) for each in [error, *result.not_committed.values()]):
             # Else a refusal has said so already: it was made before that.

@@ -211,14 +211,14 @@ class Processor(Generic[K, V]):
     ) -> None:
         """The handler is called with each record: a plain one in a thread, a coroutine function on an event loop.
 
-        An error that it raises fails the record. topics: what is subscribed to. key_deserializer, value_deserializer:
+        An error that it raises fails the record. topics: those to subscribe to. key_deserializer, value_deserializer:
         called with the bytes (and a context, if they take one) where the handler is called; null stays None. What they
         raise fails the record as a handler's error does. All other arguments are options with a default:
 
         - order (text, "key"): "key": records of one key of a partition one after the other, those without a key in no
           order; "partition": all records of a partition; "none".
-        - concurrency (int, 32): so many handlers at a time at most, for all partitions together.
-          concurrency_per_partition (int): of one partition.
+        - concurrency (int, 32): the most calls of the handler at a time, for all partitions together.
+          concurrency_per_partition (int): the same for one partition.
         - retry (Retry): which failures are tried again, and when; by default none.
         - on_failure (text): what becomes of a record that is not tried again. "stop" is the default: the processor
           stops, and raises the error. "skip". "dead-letter" is the default where dead_letters is given.
@@ -227,12 +227,12 @@ class Processor(Generic[K, V]):
         - produce (function): writes dead letters and outputs. It returns once they are acknowledged, or returns a
           future or an awaitable that ends then. By default confluent-kafka, with the consumer's settings of the
           connection.
-        - breaker (CircuitBreaker): pauses while what the handler depends on is away; by default none.
+        - breaker (CircuitBreaker): pauses the processor while a service of the handler is down; by default none.
         - store (DatabaseStore; for coroutine functions AsyncDatabaseStore): what the handler writes and its offset are
           one transaction of a database. It needs order="partition", which is then the default. Not with processes.
         - lifespan (function): returns a context manager, for coroutine functions an asynchronous one, which is entered
-          before the first record and left after the last. worker_lifespan: the same for each thread. Handlers see the
-          context variables that these set.
+          before the first record and left after the last. worker_lifespan: the same for each thread, or for each of
+          processes; not for coroutine functions. Handlers see the context variables that these set.
         - middleware (functions): each gets a record and what comes next, which it calls (or awaits). The first is the
           outermost.
         - processes (int): plain handlers are called in so many processes, not in threads; concurrency bounds the
@@ -241,13 +241,13 @@ class Processor(Generic[K, V]):
           killed. A thread cannot be interrupted: the attempt fails when its handler ends, and the handler sees
           current_attempt().cancelled.
         - max_records (int, 10,000), max_bytes (int, 64 MiB): how much may be queued or in progress. A partition is
-          paused with half as much as there is room left for.
+          paused when its queue takes half of the space that is left.
         - commit_interval (seconds, 1): between commits. commit_records (int, 10,000): so many finished records are
           committed before the interval is over. drain_timeout (seconds, 30): a stop waits so long for what is
           in progress.
         - on_deadline (text, "wait"): what happens when the deadline of a hand-over comes. "wait": the processor waits
-          for what is in progress until the partition is lost. "cancel": it gives that up a second before, commits the
-          rest and hands over.
+          for the records in progress until the partition is lost. "cancel": it abandons them a second before, commits
+          the finished ones and hands over.
         - stuck_after (seconds, 60): a record that is in progress for so long is named in the log and in
           `RunningProcessor.health`.
         - max_metadata (characters, 4,000, at most 32,767): the length of a commit's metadata, which remember what is
@@ -271,7 +271,9 @@ class Processor(Generic[K, V]):
 
         settings: a consumer's, see `ConsumerConfig`; group_id is required. Any thread may call it. A stop finishes what
         is in progress, commits it and leaves the group; then this returns. Raises what ended it: ConfigError, a fatal
-        KafkaError, or the error of a record that failed for good, with a note that names the record.
+        KafkaError, or the error of a record that failed for good, with a note that names the record. After a stop:
+        DrainTimeoutError if records were still in progress after drain_timeout, DeadLettersUnwrittenError if dead
+        letters could not be written.
         """
         run_with_signals(self.running(**settings))
 

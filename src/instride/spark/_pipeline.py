@@ -132,10 +132,10 @@ class Pipeline:
             the partition's last range shows that they take no more than half a second.
         max_concurrent_jobs: Spark jobs at a time; partitions that take long hold one each.
         ranges_per_task: how many ranges share a task, at most, where over 32 partitions have offsets: that saves some
-            20 ms of Spark's time for each. Those that took long share with nobody; 1 is for when any may.
+            20 ms of Spark's time for each. Partitions that took long never share; with 1 none do.
         split_ranges: order within a range does not matter: a large one is read by several tasks, each a part, where
-            cores are free. What is true of a range for the function, for called_per and max_dead_letters, is then
-            true of a part. With batch_format "spark" ranges are always read so.
+            cores are free. Then the function, called_per and max_dead_letters are for a part, not for the range. With
+            batch_format "spark" several tasks read a large range in any case.
         linger: how long a partition's offsets may gather before they are worth a job. Jobs begin at least so far apart,
             but for what fills a range.
         available_now: `run` returns when what was in the topics at its start is in the sink, as far as the group gives
@@ -223,7 +223,7 @@ class Pipeline:
         self._started = self._stopping = False
 
     def prepare(self) -> None:
-        """Start Spark's workers and look that they can do the work, so that `run` begins at once. `run` does it else.
+        """Start Spark's workers and check that they can do the work, so that `run` begins at once. Else `run` does so.
 
         Raises PipelineError where the workers lack a package or cannot load the function; errors of the sink.
         """

@@ -7,7 +7,6 @@ many histories never takes one of the rows. It is 130 where Ctrl-C ended the run
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from collections import Counter
@@ -29,7 +28,7 @@ from instride.testing._simulation.planning_unruly import MEANS
 from instride.testing._simulation.shrinking import shrink
 from instride.testing._simulation.transcript import transcript
 from instride.testing.check import check
-from instride_command.ending import status_of
+from instride_command.ending import Parser, status_of
 
 __all__ = ["main"]
 
@@ -49,7 +48,7 @@ _MEANS = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The exit status."""
-    parser = argparse.ArgumentParser(prog="python -m instride.testing.simulate", description=__doc__)
+    parser = Parser(prog="python -m instride.testing.simulate", description=__doc__)
     parser.add_argument("--histories", type=int, default=1000, metavar="N", help="how many (1000)")
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="the first one's seed (0)")
     parser.add_argument("--jobs", type=int, default=1, metavar="J", help="how many processes (1)")

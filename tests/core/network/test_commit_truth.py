@@ -846,17 +846,34 @@ def test_what_was_committed_since_stands_while_another_commit_is_in_flight(readi
 
 
 @pytest.mark.rule("18")
-def test_so_does_one_that_is_accepted_while_the_leader_is_asked(reading: NetworkScript) -> None:
-    """It has no epoch and lies behind the truncation: where the log was truncated is committed, as if known at once."""
+@pytest.mark.parametrize("in_one_turn", [False, True])
+def test_so_does_one_that_is_accepted_while_the_leader_is_asked(reading: NetworkScript, *, in_one_turn: bool) -> None:
+    """It has no epoch and lies behind the truncation: where the log was truncated is committed, as if known at once.
+
+    in_one_turn: the two responses come in one.
+    """
     script = reading
     script.committed_offset = 7
     script.commit({0: 60})
     script.do(SetPosition(partition=tp(0), epoch=script.epoch(0), seek_number=1, fetch_number=1, offset=50))
     start(script, 2, 7, missing=CUT, seek_number=1)
-    script.committed()
+    script.response(api.OffsetCommit, api.OffsetCommitResponse(errors={tp(0): 0}), settle=not in_one_turn)
     script.committed_offset = 60
     log_begins(script, 12)
     assert script.committed() == {0: 50}
+
+
+@pytest.mark.rule("18")
+def test_what_the_group_has_from_elsewhere_since_an_own_commit_is_asked_for(reading: NetworkScript) -> None:
+    """The own one has no epoch and lies behind the truncation: the next owner would begin at the other one."""
+    script = reading
+    script.commit({0: 60})
+    script.committed()
+    script.committed_offset = 5
+    script.do(SetPosition(partition=tp(0), epoch=script.epoch(0), seek_number=1, fetch_number=1, offset=50))
+    start(script, 2, 50, missing=CUT, seek_number=1)
+    log_begins(script, 12)
+    assert script.committed() == {0: 12}
 
 
 @pytest.mark.rule("18")
@@ -933,52 +950,34 @@ def test_a_revoke_waits_a_second_for_the_leader_of_a_truncated_log(reading: Netw
 
 
 @pytest.mark.rule("18")
-def test_a_close_waits_for_that_leader_for_half_of_its_time(reading: NetworkScript) -> None:
-    """The rest is for the commits and for LeaveGroup."""
+@pytest.mark.parametrize("announced", [True, False])
+@pytest.mark.parametrize("kind", [Close, Unsubscribe])
+def test_an_end_waits_for_that_leader_for_half_of_its_time(
+    reading: NetworkScript, kind: type[Close | Unsubscribe], *, announced: bool
+) -> None:
+    """The rest is for the commits and for LeaveGroup. What follows an unsubscribe has its second again."""
     script = reading
     script.committed_offset = 7
-    call = start(script, 1, 50, missing=CUT)
-    by = script.now + 0.5
-    script.do(CompleteRevoke(partitions={tp(0): script.epoch(0)}, leaving_by=by))
+    call, by = start(script, 1, 50, missing=CUT), script.now + 0.5
+    if announced:
+        script.do(CompleteRevoke(partitions={tp(0): script.epoch(0)}, leaving_by=by))
+    else:
+        script.do(kind(call=9, deadline=by))
     script.pass_time(0.2)
-    assert not script.take(Revoked)
-    script.pass_time(0.1)
-    assert script.take(Revoked)
-    script.do(Close(call=9, deadline=by))
-    script.response(api.LeaveGroup, api.LeaveGroupResponse())
-    found = completions(script)
-    assert isinstance(found[call].committed[tp(0)], CommitOvertakenError)
-    assert found[9].error is None
-
-
-@pytest.mark.rule("18")
-def test_so_does_one_that_was_not_announced(reading: NetworkScript) -> None:
-    script = reading
-    script.committed_offset = 7
-    call = start(script, 1, 50, missing=CUT)
-    script.do(Close(call=9, deadline=script.now + 0.5))
-    script.pass_time(0.2)
-    assert "LeaveGroup" not in script.waits()
-    script.pass_time(0.1)
-    script.response(api.LeaveGroup, api.LeaveGroupResponse())
-    found = completions(script)
-    assert isinstance(found[call].committed[tp(0)], CommitOvertakenError)
-    assert found[9].error is None
-
-
-@pytest.mark.rule("18")
-def test_an_unsubscribe_does_and_what_follows_has_its_second_again(reading: NetworkScript) -> None:
-    script = reading
-    script.committed_offset = 7
-    call = start(script, 1, 50, missing=CUT)
-    script.do(Unsubscribe(call=9, deadline=script.now + 0.5))
-    script.pass_time(0.3)
-    script.response(api.LeaveGroup, api.LeaveGroupResponse())
-    assert {call, 9} == completions(script).keys()
-    script.do(Assign(partitions={tp(0): 9}))
-    start(script, 2, 50, epoch=9, missing=CUT)
-    script.pass_time(0.9)
     assert not script.take(CallCompleted)
+    script.pass_time(0.1)
+    if announced:
+        assert script.take(Revoked)
+        script.do(kind(call=9, deadline=by))
+    script.response(api.LeaveGroup, api.LeaveGroupResponse())
+    found = completions(script)
+    assert isinstance(found[call].committed[tp(0)], CommitOvertakenError)
+    assert found[9].error is None
+    if kind is Unsubscribe:
+        script.do(Assign(partitions={tp(0): 9}))
+        start(script, 2, 50, epoch=9, missing=CUT)
+        script.pass_time(0.9)
+        assert not script.take(CallCompleted)
 
 
 @pytest.mark.rule("18")
@@ -1573,7 +1572,7 @@ def test_the_results_of_an_outage_arrive_in_events_by_partition_and_not_by_call(
 
 
 def test_deadlines_of_what_has_its_response_are_forgotten() -> None:
-    script = NetworkScript(session_timeout=1800.0, request_timeout=1000.0)
+    script = NetworkScript(session_timeout=1800.0, max_poll_interval=1800.0, request_timeout=1000.0)
     script.member_of(1, 0, 1)
     deadline = script.now + 400.0
     stuck = script.commit({1: 1}, timeout=400.0)

@@ -363,8 +363,10 @@ def test_a_process_suspended_beyond_its_poll_interval_returns_nothing() -> None:
     """Its session is longer, so that the group may have dealt out anew without it, and still takes it for a member."""
     script = NetworkScript(max_poll_interval=10.0, session_timeout=60.0, heartbeat_interval=3.0)
     script.member_of(1, 0)
-    script.do(Polled(at=script.now))
-    script.now += 10.0
+    polled = script.now
+    script.do(Polled(at=polled))
+    script.heartbeat()
+    script.now = polled + 10.0
     assert script.lease.holds(script.now)
     script.now += 0.5
     assert not script.lease.holds(script.now), "its application may run before this side does"

@@ -121,7 +121,7 @@ def test_a_late_response_to_a_commit_says_nothing_of_the_next_membership() -> No
     script.sync(0)
     assert script.take(Lost) == []
     script.commit({0: 4})
-    script.pass_time(1.0)
+    script.pass_time(0.5)
     assert script.committed() == {0: 4}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -131,6 +132,14 @@ def at_a_reset(*said: Say) -> list[Say | float]:
     retained: list[Say] = [(BROKER, "hole", P, 0, 7), (BROKER, "log starts", P, 8), ("A", "out of range", P)]
     reads: list[Say] = [*READS, *commits("A", 5), *retained, ("A", "positioned", P, 1, 10)]
     return [*reads, *said, *ASKED, ("A", "revoked", ((P, 1),))]
+
+
+def after_a_reset_over_all(*said: Say, commits_of_b: Sequence[Say] = ()) -> list[Say | float]:
+    """A has committed 5, seeks to what retention has deleted, and is reset to the end; then B reads two records."""
+    seeks: list[Say] = [(BROKER, "hole", P, 0, 1), (BROKER, "log starts", P, 2), ("A", "seek", P)]
+    led: list[Say] = [("A", "positioned", P, 1, 1), ("A", "out of range", P), ("A", "positioned", P, 1, 10), TO_B[0]]
+    reads: list[Say] = [*b_begins(5), poll("B", 5, 6, epoch=7), done("B", 5, 6, epoch=7), *commits_of_b]
+    return [*READS, *commits("A", 5), *seeks, *led, *said, *reads, END]
 
 
 HAS_BEGUN: list[Say] = [*OWNS, poll("A", 0, 9), ("A", "begins", P, 0, 1)]
@@ -417,6 +426,8 @@ BROKEN: list[Broken] = [
     ("L2", "only work holds a revoke up", [*READS, *ASKED, *beats(41)], CLIENTS),
     ("L2", "a delay ends", [*READS, *ASKED, ("A", "delay", (P,), True), 7.0, OVER], {}),
     ("L3", "all is done", [*READS, *commits("A", 5), END], {}),
+    ("L3", "all is done", after_a_reset_over_all(commits_of_b=commits("B", 7)), {"reset": "latest", "kind": "faults"}),
+    ("L3", "all is done", after_a_reset_over_all(("B", "leaving")), {"reset": "latest", "kind": "faults"}),
     ("L3", "all is done", [*READS_ALL, *CUT_AND_TOLD, ("A", "positioned", P, 1, 3), *reads_anew(9), END], {}),
     ("L3", "all is done", [*READS, poll("A", 5, 9), done("A", 5, 9), *commits("A", 5), END], {}),
     (
@@ -913,6 +924,10 @@ KEPT: dict[str, tuple[list[Say | float], dict[str, Any]]] = {
         ],
         {"reset": "latest"},
     ),
+    "who leaves reads only a part of what another one was reset over": (
+        after_a_reset_over_all(("B", "leaving"), commits_of_b=commits("B", 7)),
+        {"reset": "latest", "kind": "faults"},
+    ),
     "a start that is committed": (at_the_end(*commits("A", 10, number=2)), {"reset": "latest"}),
     "what was taken between two signals of a poll, of which one resumes and one pauses": (
         [
@@ -1033,6 +1048,14 @@ KEPT: dict[str, tuple[list[Say | float], dict[str, Any]]] = {
         ],
         {},
     ),
+    "the same, and its user seeks before it is taken": (
+        [
+            *[*READS_ALL, ("A", "allows rewind", ((P, 2),)), commits("A", 7, number=2)[0]],
+            *[("A", "allows rewind", ((P, 3),)), *sought(5)[:2], *commits("A", 7, number=2)[1:]],
+            *commits("A", 3, number=3),
+        ],
+        {},
+    ),
     "a commit that goes back in the place of one that was not sent yet, and what follows comes again": (
         [
             *[*READS, *commits("A", 3), ("A", "allows rewind", ((P, 4),)), *commits("A", 4, number=2), *ASKED, *TO_B],
@@ -1060,6 +1083,21 @@ KEPT: dict[str, tuple[list[Say | float], dict[str, Any]]] = {
             *[*READS_ALL, *sought(8)[:2], commits("A", 8, number=2, leader_epoch=-1)[0]],
             *[("A", "allows rewind", ((P, 2),)), *sought(6)[:2], *commits("A", 8, number=2)[1:]],
             *commits("A", 2, number=3),
+        ],
+        {},
+    ),
+    "the same, and it was sent only after that was allowed": (
+        [
+            *[*READS_ALL, *sought(8)[:2], ("A", "allows rewind", ((P, 2),))],
+            *[commits("A", 8, number=2, leader_epoch=-1)[0], *sought(6)[:2], *commits("A", 8, number=2)[1:]],
+            *commits("A", 2, number=3),
+        ],
+        {},
+    ),
+    "the same, and it was sent only after the second seek": (
+        [
+            *[*READS_ALL, *sought(8)[:2], ("A", "allows rewind", ((P, 2),)), *sought(6)[:2]],
+            *[*commits("A", 8, number=2, leader_epoch=-1), *commits("A", 2, number=3)],
         ],
         {},
     ),

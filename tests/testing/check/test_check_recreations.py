@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from stories import OWNS, READS, P, Say, commits, done, poll, tell
+from stories import OWNS, READS, STARTED, P, Say, commits, done, poll, tell
 
 from instride.testing.check import BROKER, check
 
@@ -39,6 +39,18 @@ def ends(*offsets: int, leader_epoch: int) -> list[Say]:
 def reads_all(last: int) -> list[Say]:
     """A is returned what the new topic has, finishes and commits it."""
     return [*reads(0, last), *commits("A", last + 1, number=2, leader_epoch=1000)]
+
+
+BEFORE_THE_THIRD: list[Say] = [
+    *[*STARTED, (BROKER, "produced", P, 10), ("A", "assigned", 1, ((P, 1),)), *recreated(produced=4)],
+    *[("A", "looked up", P, None, 0), *recreated(produced=3, leader_epoch=2000), ("A", "positioned", P, 1, 0)],
+    *[("A", "out of range", P), *recreated(produced=2, leader_epoch=3000), ("A", "positioned", P, 1, 0)],
+]
+"""A asked where it begins in the first of three recreated topics. It is reset as the second one is there, and told as
+the third one is."""
+FROM_THE_SECOND_TO_THE_THIRD: list[Say] = [
+    *[*BEFORE_THE_THIRD, *reads(0, 2, leader_epoch=2000), ("A", "out of range", P), ("A", "positioned", P, 1, 0)],
+]
 
 
 KEPT: dict[str, list[Say | float]] = {
@@ -112,6 +124,10 @@ KEPT: dict[str, list[Say | float]] = {
     "it is recreated twice before that is told": [
         *[*READS, *recreated(produced=9), *recreated(produced=2, leader_epoch=2000), *TOLD],
         *[*reads(0, 1, leader_epoch=2000), *commits("A", 2, leader_epoch=2000), END],
+    ],
+    "it is twice, and a broker that has not heard of the third topic serves the second": [
+        *[*FROM_THE_SECOND_TO_THE_THIRD, *reads(0, 1, leader_epoch=3000, seek_number=2)],
+        *[*commits("A", 2, leader_epoch=3000), END],
     ],
     "it is truncated before, and the member is reset to there first": [
         *[*READS, (BROKER, "truncated", P, 3, 6), *recreated(produced=2), ("A", "out of range", P)],
@@ -190,6 +206,30 @@ BROKEN: dict[str, tuple[str, list[Say | float]]] = {
         [
             *[*READS, (BROKER, "truncated", P, 3, 6), (BROKER, "produced", P, 6), ("A", "out of range", P)],
             *[("A", "positioned", P, 1, 3), *recreated(produced=0), ("A", "poll", ((P, 1, 1, 3, 5, 5),), (), ())],
+        ],
+    ),
+    "what was fetched of the old one, of which nothing was returned, is after the reset": (
+        "nothing of a truncated log",
+        [*OWNS, *recreated(produced=10), *TOLD, ("A", "poll", ((P, 1, 1, 0, 4, 5),), (), ())],
+    ),
+    "after a reset one before the first of three topics is read": (
+        "nothing of a truncated log",
+        [*BEFORE_THE_THIRD, *reads(0, 4, leader_epoch=5)],
+    ),
+    "the second of three topics is read, and the first one after it": (
+        "nothing of a truncated log",
+        [*BEFORE_THE_THIRD, *reads(0, 1, leader_epoch=2000), *reads(2, 3, leader_epoch=1000)],
+    ),
+    "the second of three topics is read again after the next reset": (
+        "nothing of a truncated log",
+        [*FROM_THE_SECOND_TO_THE_THIRD, *reads(0, 2, leader_epoch=2000, seek_number=2)],
+    ),
+    "the first of three topics is read again after a reset that the third was there for": (
+        "nothing of a truncated log",
+        [
+            *[*READS, *recreated(produced=4), *TOLD, *reads(0, 3), *recreated(produced=3, leader_epoch=2000)],
+            *[("A", "out of range", P), *recreated(produced=2, leader_epoch=3000), ("A", "positioned", P, 1, 0)],
+            *reads(0, 3, seek_number=2),
         ],
     ),
     "and after it was reset to where that one was truncated": (

@@ -12,6 +12,11 @@ TOLD: list[Say] = [("A", "out of range", P), ("A", "positioned", P, 1, 3)]
 
 
 OUT_OF_RANGE: list[Say] = [("A", "out of range", P), ("A", "positioned", P, 1, 0)]
+LEFT_BEHIND_A_MARKER: list[Say] = [
+    *[*READS, (BROKER, "hole", P, 5, 6), *commits("A", 1), (BROKER, "truncated", P, 6, 6)],
+    *[("A", "out of range", P), ("A", "positioned", P, 1, 6), ("A", "revoked", ((P, 1),))],
+]
+"""A has read and finished five, and was behind the markers at 5 and 6. It has committed the first alone."""
 BEGINS: list[Say] = [*OWNS, poll("A", 0, 4), *(("A", "begins", P, at, 1) for at in range(5))]
 
 
@@ -21,6 +26,14 @@ def truncated(end: int, *, produced: int, leader_epoch: int = 6) -> list[Say]:
 
 def reads(first: int, last: int, *, leader_epoch: int = 6, seek_number: int = 1) -> list[Say]:
     return [("A", "poll", ((P, 1, seek_number, first, last, leader_epoch),), (), ()), done("A", first, last)]
+
+
+def begins_of_b(committed: int) -> list[Say]:
+    """B begins there, is returned what was read of the log, finishes and commits it."""
+    return [
+        *[("B", "assigned", 2, ((P, 7),)), ("B", "looked up", P, 1, 0), ("B", "positioned", P, 7, committed)],
+        *[poll("B", committed, 4, epoch=7), done("B", committed, 4, epoch=7), *commits("B", 5)],
+    ]
 
 
 def reads_on(last: int, *, number: int = 2) -> list[Say]:
@@ -90,6 +103,7 @@ KEPT: dict[str, list[Say | float]] = {
         *[("B", "assigned", 2, ((P, 7),)), ("B", "looked up", P, 1, 0), ("B", "positioned", P, 7, 1)],
         *[poll("B", 1, 2, epoch=7), done("B", 1, 2, epoch=7), *commits("B", 3), END],
     ],
+    "only what has no record was truncated behind what was read": [*LEFT_BEHIND_A_MARKER, *begins_of_b(1), END],
     "nobody has anything to commit since the reset": [
         *[*READS, *commits("A", 1), *truncated(3, produced=3), *TOLD, END],
     ],
@@ -137,6 +151,13 @@ def test_what_took_the_place_of_lost_records_is_returned_once() -> None:
         ("B", "poll", ((P, 7, 0, 3, 3, 6),), (), ()),
     ]
     assert {each.law for each in check(tell(*twice))} == {"begins where committed", "exactly once"}
+
+
+def test_what_was_committed_before_a_truncation_comes_not_again() -> None:
+    """Be what was truncated a record, or none."""
+    again: list[Say | float] = [*LEFT_BEHIND_A_MARKER, *begins_of_b(0)]
+    confined = [str(each) for each in check(tell(*again)) if each.law == "duplicates are confined"]
+    assert ["offset 0 came again" in each for each in confined] == [True]
 
 
 def test_of_two_truncations_a_reset_leads_to_the_lower_one() -> None:

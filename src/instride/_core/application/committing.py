@@ -335,7 +335,8 @@ def _hear(
 def _settle(
     snapshot: CommitSnapshot, left: dict[TopicPartition, CommitEntry], completion: CallCompleted, *, ended: bool
 ) -> None:
-    """left: what was not settled yet. Each leaves it first: a handler of a signal may settle the others meanwhile."""
+    """left: entries that are still to be settled. Each is removed before it is settled, since a handler of a signal may
+    settle the others meanwhile."""
     for tp in list(left if ended else completion.committed):
         entry = left.pop(tp, None)
         if entry is None:

@@ -609,7 +609,6 @@ class Commits:
         for tp in [tp for tp, entry in self._queued.items() if entry.start and not (soon and self._is_free(entry))]:
             self._requeue(tp, self._queued.pop(tp))
         for tp in [tp for tp in self._starts if tp not in self._queued]:
-            self._note_own(tp, self._starts[tp])
             entry, accepted = self._starts.pop(tp), self._accepted.get(tp)
             if not self._holds(tp, entry.commit.epoch, entry.commit.seek_number):
                 self._abandon(tp, entry, _NOT_OWNED)
@@ -620,11 +619,6 @@ class Commits:
             else:
                 entry.free = None
                 self._starts[tp] = entry
-
-    def _note_own(self, tp: TopicPartition, entry: _Entry) -> None:
-        accepted = self._accepted.get(tp)
-        if accepted not in (None, entry.own) and accepted.epoch == entry.commit.epoch and _is_in_doubt(entry):
-            _note_own(entry, accepted)
 
     def _ask_about_starts(self, now: float) -> float:
         """Law 9. Returns when to try again, where only time has to pass."""
@@ -646,7 +640,7 @@ class Commits:
         wake, version, unasked = float("inf"), self._cluster.version, dict[TopicPartition, _Entry]()
         for tp, entry in self._starts.items():
             if entry.doubted >= 0 and now >= (until := self._awaits_leader_until(tp, entry)):
-                self._note_begin(tp, entry)
+                _note_begin(entry, self._accepted.get(tp))
             elif entry.doubted >= 0:
                 wake = min(wake, until)
                 if entry.asked_of != version:
@@ -675,11 +669,7 @@ class Commits:
             if begin is None or begin.error:
                 self._cluster.refresh()
             elif entry.doubted >= 0:
-                self._note_begin(tp, entry, begin)
-
-    def _note_begin(self, tp: TopicPartition, entry: _Entry, begin: api.ListedOffset | None = None) -> None:
-        self._note_own(tp, entry)  # what was accepted meanwhile
-        _note_begin(entry, begin)
+                _note_begin(entry, self._accepted.get(tp), begin)
 
     def _ask_about(self, starts: dict[TopicPartition, _Entry], now: float) -> None:
         self._lookup_in_flight = True
@@ -733,7 +723,7 @@ class Commits:
             del self._starts[tp]
             self._settle(tp, entry, error)
         elif _is_in_doubt(entry):
-            self._note_own(tp, entry)
+            _note_own(entry, self._accepted.get(tp))
             entry.doubted, entry.doubted_since = _begins_at(found.offset, entry), now
         elif found.offset < 0 or _is_missing(found.offset, entry) or _is_its_own(found.offset, entry):
             entry.free = asked
@@ -1039,10 +1029,12 @@ def _is_in_doubt(start: _Entry) -> bool:
     return start.missing is not None and start.missing.cut >= 0
 
 
-def _note_own(start: _Entry, accepted: CommitEntry) -> None:
+def _note_own(start: _Entry, accepted: CommitEntry | None) -> None:
     """Law 9: what this member committed last, in the assignment in which the log was truncated."""
     missing = start.missing
     assert missing is not None, "the log was truncated"
+    if accepted is None or accepted == start.own or accepted.epoch != start.commit.epoch:
+        return
     if accepted.seek_number >= missing.since:  # what the log lacked says nothing of it
         missing = missing._replace(position=-1, begin=0)
     if _place(accepted) < _place(start.commit) and accepted.leader_epoch < 0 and accepted.offset > missing.cut:
@@ -1058,8 +1050,9 @@ def _begins_at(committed: int, start: _Entry) -> int:
     return start.commit.offset if committed < 0 or _is_missing(committed, start) else committed
 
 
-def _note_begin(start: _Entry, begin: api.ListedOffset | None = None) -> None:
+def _note_begin(start: _Entry, accepted: CommitEntry | None, begin: api.ListedOffset | None = None) -> None:
     """Law 9. What the leader says, or that it does not. It leaves no doubt: now the coordinator is asked again."""
+    _note_own(start, accepted)  # it may have come while the leader was asked
     assert start.missing is not None, "else there is no doubt"
     start.missing = start.missing._replace(cut=-1)
     if begin is not None and begin.offset > start.doubted:

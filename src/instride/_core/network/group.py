@@ -192,14 +192,18 @@ class Membership:
        neither fail nor are refused. An expired lease is not a loss: the next response decides. Without a membership
        there is no lease, since the application may not have heard of the loss yet; after an unsubscribe nothing is at
        stake. It ends at the latest max_poll_interval after the last poll: the application of a process that was
-       suspended may poll before this thread says that all is lost. Where a leader has yet to assign it ends at the
-       latest max_poll_interval after the last sign of life before the Join's response: for so long at least the broker
-       waits for its Sync, and then it removes the leader, heartbeats or not.
+       suspended may poll before this thread says that all is lost.
+    4. It ends before a rebalance can end without this member (`_rebalance_until`). A rebalance may begin as soon as the
+       broker has said that there is none, and the broker waits for this member's Join for max_poll_interval at least,
+       heartbeats or not. For so long, too, from the join's end, it waits for the Sync: a leader may have yet to assign.
+       A Join or Sync is taken to be there once a heartbeat that was sent after it has a response: then it waits with
+       those of the others, for as long as that takes, and each such response renews the lease.
 
     id_used: a Join was sent with the member id, so the group may count us as a member by it.
     requesting: a Join or Sync is under way. rejoin_requested: by a heartbeat or commit, since the last join.
     alive_at: when the last heartbeat that had a response was sent. well_at: the same, of those whose response named no
-    rebalance. unheard: the last one had no response, or a refusal.
+    rebalance; or the end of a join. unheard: the last one had no response, or a refusal. shortest: of leases, from the
+    sending of the last sign of life.
     """
 
     def __init__(self, context: Context, coordinator: Coordinator, lease: Lease) -> None:
@@ -208,6 +212,7 @@ class Membership:
         self._lease = lease
         self._session_timeout = context.config.session_timeout
         self._max_poll_interval = context.config.max_poll_interval
+        self.shortest = min(self._session_timeout, self._max_poll_interval)
         self.subscribed = False
         self.state = GroupState.UNJOINED
         self.topics: frozenset[str] = frozenset()
@@ -224,6 +229,7 @@ class Membership:
         self.alive_at = float("-inf")
         self.well_at = float("-inf")
         self.last_polled = float("inf")
+        self._sent_at = float("inf")
         self._sync_until = float("inf")
         self._ended = False
 
@@ -280,10 +286,20 @@ class Membership:
         self.rejoin_requested = True
         self.rejoin(reason)
 
+    def requests(self) -> None:
+        """A Join or Sync is to be sent."""
+        self.requesting, self._sent_at = True, float("inf")
+
+    def note_sent(self) -> None:
+        """It was put on its connection."""
+        self._sent_at = self._context.now
+
     def joined(self, response: api.JoinGroupResponse, sent: float) -> None:
         """sent: when the Join was."""
         self.rejoin_requested = False
-        self._sync_until = max(self.alive_at, sent) + self._max_poll_interval
+        # The rebalance ended after that, and the next one begins later.
+        self.well_at = max(self.well_at, self.alive_at, sent)
+        self._sync_until = self.well_at + self._max_poll_interval
         self.generation, self.member_id, self.id_used = response.generation, response.member_id, True
         self.move(GroupInput.JOINED)
 
@@ -310,8 +326,7 @@ class Membership:
         self.move(GroupInput.LOST)
 
     def update_lease(self, now: float) -> None:
-        """Law 3. What is pending counts only from turn to turn, and while heartbeats get through: a process that was
-        suspended, or is cut off, does not know whether it still is a member, though its Join or Sync looks pending."""
+        """Laws 3 and 4."""
         before = self._lease.expires
         if self._ended and self.generation >= 0:
             self._ended = False
@@ -321,18 +336,25 @@ class Membership:
         elif self.generation < 0:
             # The application may not have heard of the loss yet, and polls must return nothing until it has.
             self._lease.expires = float("-inf")
-        elif self.request_in_flight and not self.unheard and self._lease.holds(now):
-            # The broker does not end the session of a member whose Join or Sync it has not responded to.
-            self._lease.expires = now + self._session_timeout
         else:
-            # The broker counts from the heartbeat's arrival, which is later than its sending: so ours ends first.
-            self._lease.expires = self.alive_at + self._session_timeout
-            if self.sync_pending:
-                self._lease.expires = min(self._lease.expires, self._sync_until)
-        if self.subscribed:
-            self._lease.expires = min(self._lease.expires, self.polls_until)
+            self._lease.expires = min(self._session_until(now), self._rebalance_until(), self.polls_until)
         if float("-inf") < before < now <= self._lease.expires < float("inf"):
             self._context.deliver(LeaseRenewed())
+
+    def _session_until(self, now: float) -> float:
+        """Law 3. What is pending counts only from turn to turn, and while heartbeats get through: a process that was
+        suspended, or is cut off, does not know whether it still is a member, though its Join or Sync looks pending."""
+        if self.request_in_flight and not self.unheard and self._lease.holds(now):
+            # The broker does not end the session of a member whose Join or Sync it has not responded to.
+            return now + self._session_timeout
+        # The broker counts from the heartbeat's arrival, which is later than its sending: so ours ends first.
+        return self.alive_at + self._session_timeout
+
+    def _rebalance_until(self) -> float:
+        """Law 4."""
+        if self.request_in_flight and self.alive_at > self._sent_at:
+            return self.alive_at + self._max_poll_interval
+        return self._sync_until if self.sync_pending else self.well_at + self._max_poll_interval
 
 
 # -- the member
@@ -767,7 +789,8 @@ class Joining:
         # This join lists what is owned now, so it informs the group of every revoke that is complete.
         self._assignment.group_told()
         # A need that comes from here on is not in this join's metadata: it needs a join of its own.
-        member.requesting, member.wants_join = True, False
+        member.requests()
+        member.wants_join = False
         self._listed_as_owned, self._joined_topics = frozenset(self._assignment.owned_partitions()), member.topics
         self._succeeds_itself = self._config.group_instance_id is not None and not member.member_id
         member.id_used = bool(member.member_id)
@@ -790,6 +813,7 @@ class Joining:
 
     def _note_sent(self) -> None:
         self._join_sent = True
+        self._membership.note_sent()
 
     def _send(
         self,
@@ -797,7 +821,7 @@ class Joining:
         on_done: Callable[[api.Response | Exception, float], None],
         now: float,
         *,
-        on_sent: Callable[[], None] | None = None,
+        on_sent: Callable[[], None],
     ) -> None:
         # The response comes when the slowest member has joined, and that one may take its max_poll_interval.
         timeout = max(self._config.request_timeout, self._config.max_poll_interval + _JOIN_GRACE)
@@ -889,7 +913,7 @@ class Joining:
                 return leading.ready_at
             self._assign(leading, now)
             return float("inf")
-        member.requesting = True
+        member.requests()
         request = api.SyncGroup(
             group_id=self._config.group_id or "",
             generation=member.generation,
@@ -900,7 +924,7 @@ class Joining:
         )
         # The lease counts from `now`, when the Sync is sent: its response waits for the group's leader.
         number = member.number
-        self._send(request, lambda result, then: self._synced(number, now, result, then), now)
+        self._send(request, lambda result, then: self._synced(number, now, result, then), now, on_sent=member.note_sent)
         self._context.touch()  # from here on it is pending, which renews the lease
         return float("inf")
 
@@ -1438,6 +1462,8 @@ class Heartbeats:
         self._due = 0.0
         self._in_flight = False
         self._joined_at = float("-inf")
+        # One that is stuck must leave time for another before the lease ends; so must a throttle time of the broker's.
+        self._longest = min(self._config.request_timeout, membership.shortest / 2)
 
     def joined(self, now: float) -> None:
         """The interval begins at the response to the join."""
@@ -1466,9 +1492,8 @@ class Heartbeats:
             group_instance_id=self._config.group_instance_id,
         )
         fence = (member.number, member.generation)
-        # One that is stuck must leave time for another before the session ends.
-        timeout = min(self._config.request_timeout, self._config.session_timeout / 2)
-        self._coordinator.send(request, lambda result, then: self._beat(fence, now, result, then), now, timeout=timeout)
+        on_done = partial(self._beat, fence, now)
+        self._coordinator.send(request, on_done, now, timeout=self._longest)
         return float("inf")
 
     def _next(self, now: float) -> float:
@@ -1490,10 +1515,7 @@ class Heartbeats:
             return
         if not isinstance(result, api.HeartbeatResponse) or fence[0] != member.number:
             return
-        # KIP-219. Bounded: a broker's number must not silence the heartbeats until the session ends.
-        config = self._config
-        most = min(config.request_timeout, config.session_timeout / 2)
-        self._due = max(self._due, now + min(result.throttle_time, most))
+        self._due = max(self._due, now + min(result.throttle_time, self._longest))  # KIP-219
         error = result.error
         overtaken = fence[1] != member.generation
         harmless = error == ErrorCode.ILLEGAL_GENERATION and (member.between_generations or overtaken)
@@ -1609,7 +1631,9 @@ class Pace:
 
     @property
     def _default(self) -> float:
-        return self._context.config.heartbeat_interval
+        """Where a lease is short (law 4 of `Membership`), three of them come in one."""
+        config = self._context.config
+        return min(config.heartbeat_interval, config.max_poll_interval / 3)
 
 
 # -- leaving

@@ -31,7 +31,7 @@ from typing import Final
 from instride.errors import ConfigError
 from instride.spark.parquet._checkpoint import number_of
 from instride.spark.parquet._layout import COMPACTED, META, attempt_of, data_folder, open_sink, start_of
-from instride.spark.parquet._location import storage_at
+from instride.spark.parquet._location import is_local, storage_at
 from instride.spark.parquet._manifest_chain import Chain, ChainState, Retained
 from instride.spark.parquet._read import chains_in
 from instride.spark.parquet._storage import NoRemovalError, Storage
@@ -41,6 +41,8 @@ __all__ = ["vacuum"]
 _log = logging.getLogger(__name__)
 
 _DAY: Final = 86_400.0
+_IN_FLIGHT: Final = 900.0
+"""Seconds for which an object store may yet take a request that was sent and not answered."""
 
 
 def vacuum(path: str | Path, *, storage_options: Mapping[str, str] | None = None, keep_for: float = _DAY) -> list[str]:
@@ -52,9 +54,11 @@ def vacuum(path: str | Path, *, storage_options: Mapping[str, str] | None = None
     CorruptManifestError, SinkError, ConfigError; a file that cannot be deleted is left. An object store that answers no
     deletion, or knows none, ends it: the log says so, and the next call deletes the rest.
     """
+    least = 0.0 if is_local(path) else _IN_FLIGHT
     # Nor infinity or NaN, of which no comparison is true.
-    if isinstance(keep_for, bool) or not isinstance(keep_for, int | float) or not 0 <= keep_for < math.inf:
-        raise ConfigError(f"keep_for must be a number of seconds, of at least 0; it is {keep_for!r}")
+    if isinstance(keep_for, bool) or not isinstance(keep_for, int | float) or not least <= keep_for < math.inf:
+        store = " in an object store" if least else ""
+        raise ConfigError(f"keep_for must be a number of seconds, of at least {least:.0f}{store}; it is {keep_for!r}")
     storage = open_sink(storage_at(path, storage_options))
     removed: list[str] = []
     try:

@@ -160,10 +160,11 @@ class Assignment:
         """It may start elsewhere: once, at the place that is told next."""
         self.reset, self.moves = reason, "asked"
 
-    def reset_to(self, offset: int) -> None:
+    def reset_to(self, offset: int, *, is_cut: bool) -> None:
         """It is read on from here, since the log did not have what was due. Work on what it returned goes on. (What it
-        returned from behind here is of a log that was truncated.)"""
-        committed, back = self.committed, offset < max(self.next or 0, self.committed)
+        returned from behind here is of a log that was truncated.) is_cut: it was truncated here, be it behind `next`
+        where nothing but holes were lost."""
+        committed, back = self.committed, is_cut or offset < max(self.next or 0, self.committed)
         if self.next is not None:
             self._leave(min(self.next, offset))
         self.begin(offset)

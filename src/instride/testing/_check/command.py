@@ -6,7 +6,6 @@ it. Exit status: 0 where nothing is, 1 where something is, 2 where a file cannot
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from instride.errors import HistoryError
 from instride.testing._check.events import Read, encode, read_histories
 from instride.testing._check.judge import INVARIANTS, Judge
 from instride.testing._check.violation import Violation
+from instride_command.ending import Parser
 
 __all__ = ["main"]
 
@@ -23,7 +23,7 @@ _MOST = 20
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The exit status."""
-    parser = argparse.ArgumentParser(prog="python -m instride.testing.check", description=__doc__)
+    parser = Parser(prog="python -m instride.testing.check", description=__doc__)
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="JSON lines of one history")
     paths = parser.parse_args(arguments).files
     judge, read = Judge(), list[Read]()

@@ -256,6 +256,21 @@ class HistoryState:
         """The first time that its topic was, since it began to read where it does."""
         return next((cut for cut in self.cuts.get(each.partition, [])[each.cuts :] if cut.recreated), None)
 
+    def next_topic_of(self, each: Assignment) -> int:
+        """The first leader epoch of the topic after the one that it read, or was led to, last. (It may have begun in
+        any, of which it has returned nothing: what it asked for is told later, and a broker may not have heard.)"""
+        known = max(each.read_epoch, each.least_epoch)
+        cuts = self.cuts.get(each.partition, ())
+        return next((cut.leader_epoch for cut in cuts if cut.recreated and cut.leader_epoch > known), known)
+
+    def cuts_known_to(self, each: Assignment) -> int:
+        """How often its log had been truncated when it began there, as far as what it read last tells: that may be of a
+        topic that was deleted before."""
+        for count, cut in enumerate(self.cuts.get(each.partition, [])[: each.cuts]):
+            if cut.recreated and 0 <= each.read_epoch < cut.leader_epoch:
+                return count
+        return each.cuts
+
     def deleted_since(self, each: Assignment, offset: int) -> Cut | None:
         """The same of a topic that began at this offset. (At 0 each does.)"""
         cuts = self.cuts.get(each.partition, [])[each.cuts :]

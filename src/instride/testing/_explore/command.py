@@ -7,14 +7,15 @@ does so; it is 2 where the time was up before the depth that `--depth` names was
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
+from math import inf
 
 from instride.testing._explore.processes import reports
 from instride.testing._explore.scenes import SCENES
 from instride.testing._explore.search import Found, Report, replay
 from instride.testing._simulation.transcript import transcript
+from instride_command.ending import Parser
 
 __all__ = ["main"]
 
@@ -23,15 +24,15 @@ _DEEPEST = 100
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The exit status."""
-    parser = argparse.ArgumentParser(prog="python -m instride.testing.explore", description=__doc__)
+    parser = Parser(prog="python -m instride.testing.explore", description=__doc__)
     parser.add_argument("--depth", type=int, metavar="N", help="moves from each scene (no bound)")
     parser.add_argument("--seconds", type=float, default=600.0, metavar="S", help="in all, of each process (600)")
     parser.add_argument("--scene", action="append", choices=tuple(SCENES), help="only this one; may come again (all)")
     parser.add_argument("--jobs", type=int, default=1, metavar="J", help="how many processes (1)")
     chosen = parser.parse_args(arguments)
     depth = _DEEPEST if chosen.depth is None else chosen.depth
-    if depth < 1 or chosen.jobs < 1 or chosen.seconds <= 0:
-        parser.error("--depth and --jobs are numbers from 1 on, --seconds is more than 0")
+    if depth < 1 or chosen.jobs < 1 or not 0 < chosen.seconds < inf:
+        parser.error("--depth and --jobs are numbers from 1 on, --seconds is more than 0, and finite")
     names = tuple(chosen.scene or SCENES)
     wrong, total = 0, Report(depth=depth)
     for name, report in reports(names, depth, chosen.seconds * chosen.jobs / len(names), chosen.jobs):

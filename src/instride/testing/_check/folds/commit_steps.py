@@ -156,7 +156,9 @@ def _uses_rewind(state: HistoryState, commit: Commit) -> bool:
         by_then = state.allowed_when_sent.get(here, len(allowed))
         if has_moved:  # since its user sought it goes in the place of what he had allowed before that
             by_then = min(by_then, state.allowed_when_moved.get(here, by_then))
-        used = [at for at in allowed[:by_then] if goes_back and at <= commit.offset]
+        # Of before a seek: it goes back by an earlier seek, and may be asked for before what is allowed.
+        is_older = commit.each is not None and commit.each.is_of_before_its_seek(commit.offset)
+        used = [at for at in allowed[:by_then] if goes_back and not is_older and at <= commit.offset]
     if commit.offset in allowed and _is_less_than_done(commit):  # in the place of one that was never sent, say
         state.forget_deliveries(commit.partition, commit.offset)
     for at in used:

@@ -110,9 +110,9 @@ def _positioned(state: HistoryState, event: Event) -> None:
     is_cut = asked and offset in state.places_of_cuts(each)
     stays = is_cut or (not asked and each.next == offset)
     to_deleted = of_before is not None and state.judged_by.reset == "earliest"  # "latest" may lead there in the new one
-    _begin(state, each, offset, is_cut=is_cut or other is not None, to_deleted=to_deleted)
+    _begin(state, each, offset, is_cut=is_cut, is_other=other is not None, to_deleted=to_deleted)
     if other is not None:
-        each.earlier, each.least_epoch = None, other.leader_epoch  # no commit of before is taken
+        each.earlier, each.least_epoch = None, state.next_topic_of(each)  # no commit of before is taken
     if other is not None or not stays:  # else it is still of an epoch before that of the truncation
         each.read_epoch = state.committed_epochs[partition] if is_committed else -1
     if of_before is not None and to_deleted:  # of the new one its beginning is due
@@ -140,10 +140,16 @@ def _resumes(state: HistoryState, event: Event) -> None:
 
 
 def _begin(
-    state: HistoryState, each: Assignment, offset: int, *, is_cut: bool = False, to_deleted: bool = False
+    state: HistoryState,
+    each: Assignment,
+    offset: int,
+    *,
+    is_cut: bool = False,
+    is_other: bool = False,
+    to_deleted: bool = False,
 ) -> None:
-    """is_cut: it was to start elsewhere, and the log was truncated here, or is another one. to_deleted: this is a place
-    in a topic that was deleted: in the next one nothing is passed over."""
+    """is_cut: it was to start elsewhere, and the log was truncated here. is_other: it was, and the log is another one.
+    to_deleted: this is a place in a topic that was deleted: in the next one nothing is passed over."""
     if each.moves:
         each.moves = "told"
     if state.judged_by.reset == "latest" and each.responses[-1:] == [None]:
@@ -159,10 +165,10 @@ def _begin(
         if each.reset == "out of range":
             each.log_start = state.start_of(each.partition)
             state.was_reset[each.partition] = offset
-        if each.next != offset or is_cut:  # it may have been behind a marker
-            if offset < (each.next or 0) and not is_cut:
+        if each.next != offset or is_cut or is_other:  # it may have been behind a marker
+            if offset < (each.next or 0) and not (is_cut or is_other):
                 state.forget_deliveries(each.partition, offset)  # the policy leads back
-            each.reset_to(offset)
+            each.reset_to(offset, is_cut=is_cut)
             _has_moved(state, each)
         if not to_deleted:
             state.skip_to(each.partition, offset)
@@ -238,6 +244,7 @@ def _delivered(state: HistoryState, event: Event, each: Assignment, what: Delive
     each.failed_at = None
     each.passed = 0
     each.next, each.read_epoch = what.last + 1, what.leader_epoch
+    each.cuts = state.cuts_known_to(each)
     if each.moves == "told":
         each.moves = ""
         if each.reset == "seek":  # to there, though the log may have been truncated since

@@ -23,9 +23,10 @@ def l3(end: EndOf, state: HistoryState) -> str | None:
     """Once the last fault is over, the group is stable and its lag drains: at the end all that was produced is
     returned, finished and committed. What a member lost while it left, and nobody was assigned after it, nobody may
     commit any more. Nor has one anything to commit that was reset to the end and received nothing since; or that was
-    leaving when it began where the group is, after such a reset of another one. The same holds of one whose log was
-    truncated, and who received nothing of what has taken the place; or that was leaving, where all that is not
-    committed lies below the place to which another one was reset."""
+    leaving when it began where the group is, after such a reset of another one, and received nothing. The same holds of
+    one whose log was truncated, and who received nothing of what has taken the place. Nor has one that was leaving,
+    where all that is not committed lies below the place to which another one was reset, and, if the log was not
+    truncated, all that it received is committed."""
     if end.prefix < end.end:
         returned = end.prefix in state.delivered.get(end.partition, ())
         return None if returned else f"{end.partition}: {end.prefix} of {end.end} are finished"
@@ -37,21 +38,23 @@ def l3(end: EndOf, state: HistoryState) -> str | None:
     owner = state.newest.get(end.partition)
     if owner is not None and owner.lost_leaving:
         return None
-    if owner is not None and _has_received_nothing_since_a_reset(owner, state):
+    if owner is not None and _has_nothing_to_commit(owner, at, state):
         return None
     if state.has_records(end.partition, state.start_of(end.partition) if at is None else at):
         return f"{end.partition}: {at} of {end.end} is committed"
     return None
 
 
-def _has_received_nothing_since_a_reset(owner: Assignment, state: HistoryState) -> bool:
-    partition, own = owner.partition, owner.log_start is not None
+def _has_nothing_to_commit(owner: Assignment, at: int | None, state: HistoryState) -> bool:
+    partition, own, has_received_nothing = owner.partition, owner.log_start is not None, owner.next == owner.start
     leaves, is_latest = owner.was_leaving and partition in state.was_reset, state.judged_by.reset == "latest"
-    if partition not in state.cuts:
-        return is_latest and owner.next == owner.start and (own or leaves)
-    if leaves and not state.has_records(partition, state.was_reset[partition]):
+    is_cut = partition in state.cuts
+    if not is_cut and not is_latest:
+        return False
+    has_committed = has_received_nothing or (at is not None and owner.next is not None and at >= owner.next)
+    if leaves and (is_cut or has_committed) and not state.has_records(partition, state.was_reset[partition]):
         return True
-    return owner.next == owner.start and (own or (leaves and is_latest))
+    return has_received_nothing and (own or (leaves and is_latest))
 
 
 def _all_was_to_be_done(step: Change, _state: HistoryState) -> bool:
